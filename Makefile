@@ -1,0 +1,89 @@
+# One command per intent, the same here and in CI (.ci/run). Each sets up what it needs.
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+READY := .venv/ready
+
+REAL_PACKAGES := containernetworking-plugins iproute2 iptables
+TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
+SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman crun busybox-static
+
+# pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
+MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
+PARALLEL := -n 2 --dist loadgroup
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-real test test-slow soak fuzz conformance-go check types format coverage bench docs package clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(READY) ## make .venv with everything that development needs
+
+$(READY): pyproject.toml scripts/setup
+	@scripts/setup
+
+demo: $(READY) ## run a chain of fake plugins and show what happens; needs no root
+	@$(BIN)/python examples/demo.py
+
+demo-real: $(READY) ## the same with the real plugins, between two network namespaces; needs root
+	@scripts/system-packages $(REAL_PACKAGES)
+	@$(BIN)/python examples/demo_real.py
+
+# Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
+test: $(READY) ## run the tests, with branch coverage
+	@scripts/system-packages $(TEST_PACKAGES) || true
+	@$(MEASURED) -m pytest $(PARALLEL)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --skip-covered
+
+# pytest exits with 5 where it finds no test: an error, unless no test is marked slow.
+test-slow: $(READY) ## run the slow suites: crash, concurrency, fuzz, conformance, podman
+	@scripts/system-packages $(SLOW_PACKAGES) || true
+	@$(BIN)/pytest -m slow || { status=$$?; [ $$status = 5 ] && ! grep -rq 'mark\.slow' tests; } || exit $$status
+
+soak: $(READY) ## the crash and concurrency suites for longer: 3,000 kills, 8 x 5,000 verbs
+	@LIBCNI_KILLS=3000 LIBCNI_VERBS=5000 $(BIN)/pytest -m slow tests/reliability/test_crash.py tests/reliability/test_concurrency.py
+
+fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
+	@PYTHONPATH=tests $(BIN)/python -m reliability.fuzz
+
+conformance-go: $(READY) ## run the vectors with Go libcni and write docs/differences.md; fails on one without a reason
+	@scripts/system-packages golang-go golang-github-appc-cni-dev
+	@PYTHONPATH=tests $(BIN)/python -m conformance.differences && echo docs/differences.md
+
+check: $(READY) ## lint and type-check; edits nothing
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+types: $(READY) ## show that the public API is typed completely, as pyright sees it
+	@scripts/need types
+	@PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes libcni --ignoreexternal
+
+format: $(READY) ## format, and mend what the linter can
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+coverage: $(READY) ## run the tests and write htmlcov/index.html
+	@$(MEASURED) -m pytest $(PARALLEL)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
+
+# BENCH="--quick --only 1,4" for less; BENCH=--write renews the table and the picture in docs/.
+bench: $(READY) ## compare with Go libcni and a bare posix_spawn, in under 8 minutes
+	@scripts/system-packages gcc golang-go golang-github-appc-cni-dev $(REAL_PACKAGES) || true
+	@$(BIN)/python bench/run.py $(BENCH)
+	@$(BIN)/python bench/plugin_start.py
+
+docs: $(READY) ## build the documentation into site/
+	@scripts/need docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+
+package: $(READY) ## build sdist and wheel into dist/, and run the tests against the installed wheel
+	@scripts/need package
+	@scripts/package
+
+clean: ## remove all that these commands have made
+	@rm -rf .venv build dist site htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -prune -exec rm -rf {} +
