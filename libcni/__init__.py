@@ -1,0 +1,199 @@
+"""The runtime's side of CNI, the Container Network Interface.
+
+    import libcni
+
+    net = libcni.load_network_conf("/etc/cni/net.d", "dbnet")
+    rt = libcni.RuntimeConf(container_id="c1", netns="/run/netns/blue", ifname="eth0")
+    cni = libcni.CNIConfig(path=["/opt/cni/bin"])
+    result = cni.add_network_list(net, rt)
+
+The names are resolved on first use, so that ``import libcni.plugin`` stays light.
+"""
+
+from __future__ import annotations
+
+from libcni._version import __version__
+
+TYPE_CHECKING = False  # typing and importlib cost a plugin a quarter of its start; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+    from libcni.aio import AsyncCNIConfig, Batch, BatchItem
+    from libcni.attachments import Attachment
+    from libcni.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
+    from libcni.client import CNIConfig
+    from libcni.cni_args import format_args, parse_args
+    from libcni.confdir import (
+        ConfigDirectory,
+        conf_files,
+        load_network_conf,
+        network_conf_from_bytes,
+        network_conf_from_file,
+        plugin_conf_from_bytes,
+        plugin_conf_from_file,
+        read_config_directory,
+    )
+    from libcni.config import NetworkConfigList, PluginConfig, inject_conf
+    from libcni.diagnosis import Finding, Leftover, diagnose, find_leftovers
+    from libcni.errors import (
+        AttachmentExistsError,
+        CNIError,
+        CNIErrorGroup,
+        ConfigError,
+        ErrorCode,
+        InvalidIdentifierError,
+        InvalidOutputError,
+        LockTimeoutError,
+        NetworkNotFoundError,
+        NotAttachedError,
+        PluginError,
+        PluginNotFoundError,
+        PluginTimeoutError,
+        RecordError,
+        VersionError,
+    )
+    from libcni.executor import AsyncExecutor, Executor, Limits, ProcessExecutor
+    from libcni.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
+    from libcni.flows import (
+        DelPolicy,
+        DelReport,
+        GCReport,
+        NetworkStatus,
+        PluginInfo,
+        PluginReport,
+        PluginStatus,
+        PluginValidation,
+        RetryPolicy,
+        ValidationReport,
+    )
+    from libcni.invocation import Invocation, Outcome
+    from libcni.observe.logs import LoggingObserver
+    from libcni.observe.otel import OpenTelemetryObserver
+    from libcni.observe.protocol import Observer, Operation
+    from libcni.repair import RepairReport, repair_records
+    from libcni.result import DNS, Interface, IPConfig, Result, Route
+    from libcni.runtime_conf import RuntimeConf
+    from libcni.versions import ALL_VERSIONS, CURRENT_VERSION
+
+_MODULES = {
+    "aio": "AsyncCNIConfig Batch BatchItem",
+    "attachments": "Attachment",
+    "capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
+    "client": "CNIConfig",
+    "cni_args": "format_args parse_args",
+    "confdir": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
+    "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
+    "config": "NetworkConfigList PluginConfig inject_conf",
+    "diagnosis": "Finding Leftover diagnose find_leftovers",
+    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InvalidIdentifierError "
+    "InvalidOutputError LockTimeoutError NetworkNotFoundError NotAttachedError PluginError PluginNotFoundError "
+    "PluginTimeoutError RecordError VersionError",
+    "executor": "AsyncExecutor Executor Limits ProcessExecutor",
+    "explanation": "ExplainedCall ExplainedVerb Explanation explain",
+    "flows": "DelPolicy DelReport GCReport NetworkStatus PluginInfo PluginReport PluginStatus PluginValidation "
+    "RetryPolicy ValidationReport",
+    "invocation": "Invocation Outcome",
+    "observe.logs": "LoggingObserver",
+    "observe.otel": "OpenTelemetryObserver",
+    "observe.protocol": "Observer Operation",
+    "repair": "RepairReport repair_records",
+    "result": "DNS IPConfig Interface Result Route",
+    "runtime_conf": "RuntimeConf",
+    "versions": "ALL_VERSIONS CURRENT_VERSION",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "ALL_VERSIONS",
+    "CURRENT_VERSION",
+    "DNS",
+    "AsyncCNIConfig",
+    "AsyncExecutor",
+    "Attachment",
+    "AttachmentExistsError",
+    "Bandwidth",
+    "Batch",
+    "BatchItem",
+    "CNIConfig",
+    "CNIError",
+    "CNIErrorGroup",
+    "CapabilityArgs",
+    "ConfigDirectory",
+    "ConfigError",
+    "DNSServers",
+    "DelPolicy",
+    "DelReport",
+    "ErrorCode",
+    "Executor",
+    "ExplainedCall",
+    "ExplainedVerb",
+    "Explanation",
+    "Finding",
+    "GCReport",
+    "IPConfig",
+    "IPRange",
+    "Interface",
+    "InvalidIdentifierError",
+    "InvalidOutputError",
+    "Invocation",
+    "Leftover",
+    "Limits",
+    "LockTimeoutError",
+    "LoggingObserver",
+    "NetworkConfigList",
+    "NetworkNotFoundError",
+    "NetworkStatus",
+    "NotAttachedError",
+    "Observer",
+    "OpenTelemetryObserver",
+    "Operation",
+    "Outcome",
+    "PluginConfig",
+    "PluginError",
+    "PluginInfo",
+    "PluginNotFoundError",
+    "PluginReport",
+    "PluginStatus",
+    "PluginTimeoutError",
+    "PluginValidation",
+    "PortMapping",
+    "ProcessExecutor",
+    "RecordError",
+    "RepairReport",
+    "Result",
+    "RetryPolicy",
+    "Route",
+    "RuntimeConf",
+    "ValidationReport",
+    "VersionError",
+    "__version__",
+    "conf_files",
+    "diagnose",
+    "explain",
+    "find_leftovers",
+    "format_args",
+    "inject_conf",
+    "load_network_conf",
+    "network_args",
+    "network_conf_from_bytes",
+    "network_conf_from_file",
+    "parse_args",
+    "plugin_conf_from_bytes",
+    "plugin_conf_from_file",
+    "read_config_directory",
+    "repair_records",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

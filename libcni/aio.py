@@ -1,0 +1,363 @@
+"""AsyncCNIConfig: every verb as a coroutine, driving the same flows as CNIConfig."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from libcni.attachments import Attachment
+from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
+from libcni.config import NetworkConfigList, PluginConfig
+from libcni.drive import DURABLE, WAITING, Verb
+from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
+from libcni.executor import AsyncExecutor
+from libcni.executor.aio import MAX_PROCESSES, AsyncProcessExecutor, Places
+from libcni.flows import (
+    DelPolicy,
+    DelReport,
+    GCReport,
+    NetworkStatus,
+    OnExisting,
+    PluginInfo,
+    RetryPolicy,
+    ValidationReport,
+    ValidAttachment,
+)
+from libcni.invocation import Invocation, Outcome
+from libcni.result import Result
+from libcni.runtime_conf import RuntimeConf
+
+__all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem(Generic[_T]):
+    """What became of one request of a batch: its place, and either its answer or its error."""
+
+    index: int
+    net: Network
+    rt: RuntimeConf
+    answer: _T | None = None
+    error: CNIError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[_T]):
+    """What became of a batch, in the order of the requests."""
+
+    items: tuple[BatchItem[_T], ...]
+
+    @property
+    def answers(self) -> tuple[_T | None, ...]:
+        """The answers in order, None for those that failed."""
+        return tuple(item.answer for item in self.items)
+
+    @property
+    def errors(self) -> tuple[CNIError, ...]:
+        """The errors, in order."""
+        return tuple(item.error for item in self.items if item.error is not None)
+
+    def raise_errors(self) -> None:
+        """Raise all errors as one CNIErrorGroup, if there are any."""
+        if self.errors:
+            raise CNIErrorGroup(f"{len(self.errors)} of {len(self.items)} failed", self.errors)
+
+
+class AsyncCNIConfig(ClientBase[AsyncExecutor]):
+    """Run the verbs of networks on asyncio; the methods are those of CNIConfig, as coroutines.
+
+    Verbs of one container run in the order in which they were called, those of different containers in parallel.
+    Cancelling a verb kills the plugin that runs and leaves the record pending, for DEL or GC.
+    """
+
+    def _default_executor(self) -> AsyncExecutor:
+        return AsyncProcessExecutor()
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
+
+    @cached_property
+    def _turns(self) -> dict[str, _Turn]:
+        return {}
+
+    async def add_network_list(  # noqa: PLR0913 - the options of the verb
+        self,
+        net: Network,
+        rt: RuntimeConf,
+        *,
+        rollback: bool = True,
+        on_existing: OnExisting = "refuse",
+        strict: bool = False,
+        negotiate_version: bool = False,
+        retry: RetryPolicy | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> Result:
+        """Attach a container to a network; as ``CNIConfig.add_network_list``."""
+        options = {"rollback": rollback, "strict": strict, "negotiate_version": negotiate_version, "retry": retry}
+        return await self._run(self._add(net, rt, on_existing=on_existing, **options), timeout)
+
+    async def check_network_list(
+        self,
+        net: Network,
+        rt: RuntimeConf,
+        *,
+        use_given: bool = False,
+        retry: RetryPolicy | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        """Check an attachment; as ``CNIConfig.check_network_list``."""
+        return await self._run(self._check(net, rt, use_given=use_given, retry=retry), timeout)
+
+    async def del_network_list(
+        self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
+    ) -> DelReport:
+        """Detach a container from a network; as ``CNIConfig.del_network_list``."""
+        return await self._run(self._del(net, rt, policy), timeout)
+
+    async def del_attachment(
+        self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
+    ) -> DelReport:
+        """Detach a recorded attachment; as ``CNIConfig.del_attachment``."""
+        return await self._run(self._del_attachment(attachment, policy), timeout)
+
+    async def gc_network_list(
+        self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool = False, timeout: Timeout = DEFAULT
+    ) -> GCReport:
+        """Detach what is not valid any more; as ``CNIConfig.gc_network_list``."""
+        return await self._run(self._gc(net, valid, dry_run=dry_run), timeout)
+
+    async def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+        """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list``."""
+        return await self._run(self._status(net, stop=True), timeout)
+
+    async def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+        """Ask all of a network's plugins whether they can serve ADD; as ``CNIConfig.network_status``."""
+        return await self._run(self._status(net, stop=False), timeout)
+
+    async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
+        """Find a network's plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+        return await self._run(self._validate(net), timeout)
+
+    async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
+        """Validate a single plugin; as ``CNIConfig.validate_network``."""
+        return await self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
+
+    async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
+        """Return the network at the highest version that all support; as ``CNIConfig.negotiate_version``."""
+        return await self._run(self._negotiate(net), timeout)
+
+    async def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
+        """Ask a plugin type for its versions; as ``CNIConfig.get_version_info``."""
+        return await self._run(self._version(plugin), timeout)
+
+    async def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> Result:
+        """Attach with a single plugin; as ``CNIConfig.add_network``."""
+        return await self.add_network_list(alone(plugin), rt, **options)
+
+    async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> None:
+        """Check what was attached with ``add_network``; as ``CNIConfig.check_network``."""
+        return await self.check_network_list(alone(plugin), rt, **options)
+
+    async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> DelReport:
+        """Detach what was attached with ``add_network``; as ``CNIConfig.del_network``."""
+        return await self.del_network_list(alone(plugin), rt, **options)
+
+    async def add_many(
+        self,
+        requests: Iterable[tuple[Network, RuntimeConf]],
+        *,
+        parallel: int = 64,
+        on_item: Callable[[BatchItem[Result]], object] | None = None,
+        **options: Any,
+    ) -> Batch[Result]:
+        """Attach many containers, ``parallel`` at a time.
+
+        Args:
+            requests: (network, parameters) of each.
+            parallel: how many verbs run at once.
+            on_item: is called as each ends.
+            options: those of ``add_network_list``.
+
+        Returns:
+            What became of each, in the order of the requests. Errors are in it; ``raise_errors`` raises them grouped.
+        """
+        return await _collect(self.add_each(requests, parallel=parallel, **options), on_item)
+
+    async def del_many(
+        self,
+        requests: Iterable[tuple[Network, RuntimeConf]],
+        *,
+        parallel: int = 64,
+        on_item: Callable[[BatchItem[DelReport]], object] | None = None,
+        **options: Any,
+    ) -> Batch[DelReport]:
+        """Detach many containers, ``parallel`` at a time; as ``add_many`` otherwise."""
+        return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
+
+    def add_each(
+        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
+    ) -> AsyncGenerator[BatchItem[Result], None]:
+        """Attach many containers, and iterate over what becomes of them as it does; closing it cancels the rest."""
+        return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
+
+    def del_each(
+        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
+    ) -> AsyncGenerator[BatchItem[DelReport], None]:
+        """Detach many containers; as ``add_each`` otherwise."""
+        return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
+
+    async def _run(self, job: Job[_T], timeout: Timeout) -> _T:
+        """Drive a flow to its end, as ``CNIConfig`` does; cancellation ends it as it stands."""
+        flow = job.flow
+        answer: Any = None
+        error: CNIError | None = None
+        with self._verb(timeout, job.operation) as verb:
+            async with self._turn(job.operation.container_id, verb), self._place(verb):
+                try:
+                    while True:
+                        step = flow.throw(error) if error is not None else flow.send(answer)
+                        answer, error = None, None
+                        try:
+                            answer = await self._perform(verb, step)
+                        except CNIError as raised:
+                            error = raised
+                except StopIteration as end:
+                    value: _T = end.value
+                    return value
+
+    async def _perform(self, verb: Verb, step: Any) -> Any:
+        if isinstance(step, Invocation):
+            return await self._execute(verb, step)
+        if isinstance(step, WAITING):
+            for delay in verb.waits(step):
+                await asyncio.sleep(delay)
+            return verb.answer
+        if isinstance(step, DURABLE) and self._settings.durable:
+            return await _in_thread(lambda: verb.perform(step))
+        return verb.perform(step)
+
+    async def _execute(self, verb: Verb, invocation: Invocation) -> Outcome:
+        limits = verb.limits(invocation)
+        try:
+            outcome = await self._executor.execute(invocation, limits)
+        except CNIError as error:
+            verb.ended(invocation, None, error)
+            raise
+        verb.ended(invocation, outcome)
+        return outcome
+
+    @asynccontextmanager
+    async def _turn(self, container_id: str, verb: Verb) -> AsyncIterator[None]:
+        """Wait for the verbs of the same container that were called earlier."""
+        if not container_id:
+            yield
+            return
+        turn = self._turns.setdefault(container_id, _Turn())
+        turn.users += 1
+        try:
+            async with asyncio.timeout(verb.seconds_left()) if turn.lock.locked() else nullcontext():
+                await turn.lock.acquire()
+        except TimeoutError:
+            raise LockTimeoutError(
+                f"container {container_id}: another verb of this program ran until the deadline",
+                what=f"container {container_id}",
+            ) from None
+        else:
+            try:
+                yield
+            finally:
+                turn.lock.release()
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[container_id]
+
+    @asynccontextmanager
+    async def _place(self, verb: Verb) -> AsyncIterator[None]:
+        """Let so many verbs run at once as plugins can.
+
+        More could only wait, and each holds lock descriptors: the kernel looks through all of them at each spawn.
+        """
+        try:
+            place = await self._places.take(verb.seconds_left())
+        except TimeoutError:
+            what = f"{self._places.number} verbs of this program"
+            raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
+        try:
+            yield
+        finally:
+            place.release()
+
+
+class _Turn:
+    """The queue of one container's verbs; forgotten when nobody stands in it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
+
+    Otherwise the record would be written after its locks are gone, perhaps over that of a later verb.
+    """
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
+
+
+async def _each(
+    requests: Iterable[tuple[Network, RuntimeConf]],
+    call: Callable[[Network, RuntimeConf], Awaitable[_T]],
+    parallel: int,
+) -> AsyncGenerator[BatchItem[_T], None]:
+    waiting = enumerate(requests)
+    running: set[asyncio.Task[BatchItem[_T]]] = set()
+    try:
+        while True:
+            for index, (net, rt) in islice(waiting, parallel - len(running)):
+                running.add(asyncio.create_task(_item(index, net, rt, call)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _item(
+    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[_T]]
+) -> BatchItem[_T]:
+    try:
+        return BatchItem(index, net, rt, answer=await call(net, rt))
+    except CNIError as error:
+        return BatchItem(index, net, rt, error=error)
+
+
+async def _collect(
+    items: AsyncGenerator[BatchItem[_T], None], on_item: Callable[[BatchItem[_T]], object] | None
+) -> Batch[_T]:
+    found = []
+    async with aclosing(items):
+        async for item in items:
+            found.append(item)
+            if on_item is not None:
+                on_item(item)
+    return Batch(tuple(sorted(found, key=lambda item: item.index)))

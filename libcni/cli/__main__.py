@@ -1,0 +1,5 @@
+"""``python -m libcni.cli``."""
+
+from libcni.cli import run
+
+run()

@@ -1,0 +1,183 @@
+"""add --batch and del --batch: many attachments at once, with a progress bar, a table and a report of failures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+import libcni
+from libcni.cli.failures import as_data, exit_code, tell
+from libcni.cli.inputs import container_id_of, network_from_object, network_of, read_document
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["BatchFile", "Parallel", "add_all", "del_all"]
+
+BatchFile = Annotated[
+    str | None,
+    typer.Option("--batch", metavar="FILE", help="A JSON or YAML list of {network, netns, container, ifname, ...}."),
+]
+Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many of a batch run at once.")]
+
+_KEYS = {"network", "netns", "container", "ifname", "args", "capabilities"}
+_T = TypeVar("_T")
+
+if TYPE_CHECKING:
+    _Network = str | libcni.NetworkConfigList
+    _Request = tuple[_Network, libcni.RuntimeConf]
+
+
+def add_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
+    """Attach all of a file."""
+    requests = _requests(file)
+    cni = session.async_client()
+    _finish(session, _run(cni.add_each(requests, parallel=parallel, **options), len(requests)), "added")
+
+
+def del_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
+    """Detach all of a file."""
+    requests = _requests(file)
+    cni = session.async_client()
+    _finish(session, _run(cni.del_each(requests, parallel=parallel, **options), len(requests)), "deleted")
+
+
+def _requests(file: str) -> list[_Request]:
+    document = read_document(file)
+    if not isinstance(document, list):
+        raise libcni.ConfigError("it must be a list of attachments", file=file)
+    return [_request(_Entry(one, file, f"[{index}]")) for index, one in enumerate(document)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of a batch file, and where it stands."""
+
+    value: Any
+    file: str
+    place: str
+
+    def error(self, problem: str) -> libcni.ConfigError:
+        return libcni.ConfigError(problem, file=self.file, place=self.place)
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.error(f'"{key}" must be text, not {value!r}')
+        return value or ""
+
+    def mapping(self, key: str) -> dict[str, Any] | None:
+        value = self.value.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.error(f'"{key}" must be an object, not {value!r}')
+        return value
+
+
+def _request(entry: _Entry) -> _Request:
+    if not isinstance(entry.value, dict):
+        raise entry.error("an attachment is an object with network and netns")
+    unknown = ", ".join(map(str, entry.value.keys() - _KEYS))
+    if unknown:
+        raise entry.error(f"unknown: {unknown}; there are: {', '.join(sorted(_KEYS))}")
+    netns, container = entry.text("netns"), entry.text("container")
+    if not netns and not container:
+        raise entry.error('"netns" or "container" is missing')
+    args = {str(key): str(value) for key, value in (entry.mapping("args") or {}).items()}
+    try:
+        rt = libcni.RuntimeConf(
+            container or container_id_of(netns),
+            netns or None,
+            entry.text("ifname") or "eth0",
+            args=args or None,
+            capability_args=entry.mapping("capabilities"),
+        )
+        rt.check()
+        return _network(entry), rt
+    except libcni.InvalidIdentifierError as error:
+        raise entry.error(str(error)) from error
+
+
+def _network(entry: _Entry) -> _Network:
+    network = entry.value.get("network")
+    if isinstance(network, dict):
+        return network_from_object(network, f"{entry.file}: {entry.place}")
+    name = entry.text("network")
+    if not name:
+        raise entry.error('"network" is missing')
+    return network_of(name)
+
+
+def _run(items: AsyncGenerator[libcni.BatchItem[_T], None], total: int) -> list[libcni.BatchItem[_T]]:
+    import asyncio
+
+    async def collect() -> list[libcni.BatchItem[_T]]:
+        found = []
+        with _progress(total) as advance:
+            async with aclosing(items):
+                async for item in items:
+                    found.append(item)
+                    advance(item.error is not None)
+        return sorted(found, key=lambda item: item.index)
+
+    return asyncio.run(collect())
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """Show a bar on a terminal's stderr, and nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda _failed: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        failures = 0
+
+        def advance(failed: bool) -> None:
+            nonlocal failures
+            failures += failed
+            progress.update(task, advance=1, description=f"{failures} failed" if failures else "")
+
+        yield advance
+
+
+def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> None:
+    session.show([_data(one) for one in items], _table(items, word))
+    errors = [one.error for one in items if one.error is not None]
+    if session.output == "text":
+        for error in errors:
+            tell(error)
+        typer.echo(f"{len(items) - len(errors)} {word}, {len(errors)} failed", err=True)
+    if errors:
+        raise typer.Exit(exit_code(libcni.CNIErrorGroup("batch", errors)))
+
+
+def _table(items: list[libcni.BatchItem[Any]], word: str) -> Table:
+    rows = [[one.rt.container_id, _name(one), one.rt.ifname, _said(one), _state(one, word)] for one in items]
+    return Table(("container", "network", "interface", "addresses", "state"), rows, empty="the list is empty")
+
+
+def _state(one: libcni.BatchItem[Any], word: str) -> str:
+    return word if one.error is None else "failed"
+
+
+def _name(one: libcni.BatchItem[Any]) -> str:
+    return one.net if isinstance(one.net, str) else one.net.name
+
+
+def _said(one: libcni.BatchItem[Any]) -> str:
+    return ", ".join(ip.address for ip in one.answer.ips) if isinstance(one.answer, libcni.Result) else ""
+
+
+def _data(one: libcni.BatchItem[Any]) -> dict[str, Any]:
+    about = {"container_id": one.rt.container_id, "network": _name(one), "ifname": one.rt.ifname}
+    if one.error is not None:
+        return {**about, "error": as_data(one.error)}
+    return {**about, "result": one.answer.to_dict()} if isinstance(one.answer, libcni.Result) else about

@@ -1,0 +1,61 @@
+"""libcni add: attach a container to a network, or many containers of a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+import libcni
+from libcni.cli.batch import BatchFile, Parallel, add_all
+from libcni.cli.failures import UsageError
+from libcni.cli.inputs import network_of, parameters
+from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument
+from libcni.cli.session import Session
+
+__all__ = ["add"]
+
+
+def add(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session,
+    network: NetworkArgument = "",
+    netns: NetnsArgument = "",
+    ifname: IfName = "eth0",
+    container: Container = None,
+    args: CniArgs = "",
+    capabilities: CapArgs = "",
+    on_existing: Annotated[
+        Literal["refuse", "replace", "allow"], typer.Option(help="What to do where the container has that interface.")
+    ] = "refuse",
+    rollback: Annotated[bool, typer.Option(help="Undo an ADD that fails.")] = True,
+    strict: Annotated[bool, typer.Option(help="Refuse capability arguments that no plugin takes.")] = False,
+    negotiate: Annotated[bool, typer.Option(help="Use the highest version that all plugins support.")] = False,
+    batch: BatchFile = None,
+    parallel: Parallel = 16,
+) -> None:
+    """Attach a container to a network.
+
+    Prints the result of the last plugin.
+    """
+    options: dict[str, Any] = {
+        "on_existing": on_existing,
+        "rollback": rollback,
+        "strict": strict,
+        "negotiate_version": negotiate,
+    }
+    if batch is not None:
+        add_all(session, batch, parallel, options)
+        return
+    if not network or not netns:
+        raise UsageError("say NETWORK and NETNS, or --batch FILE")
+    rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
+    result = session.client().add_network_list(network_of(network), rt, **options)
+    _show(session, result)
+
+
+def _show(session: Session, result: libcni.Result) -> None:
+    if session.output == "yaml":
+        session.show(result.to_dict())
+    else:  # as cnitool prints it: indented by four, and without a new line at the end
+        print(result.to_json(), end="\n" if sys.stdout.isatty() else "")  # noqa: T201

@@ -1,0 +1,77 @@
+"""libcni del: detach a container from a network, or from all by its records, or many containers of a file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import libcni
+from libcni.cli.batch import BatchFile, Parallel, del_all
+from libcni.cli.failures import UsageError
+from libcni.cli.inputs import network_of, parameters
+from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
+from libcni.cli.session import Session
+
+__all__ = ["delete"]
+
+
+def delete(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session,
+    network: NetworkArgument = "",
+    netns: NetnsArgument = "",
+    ifname: Annotated[
+        str,
+        typer.Option(
+            "--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."
+        ),
+    ] = "",
+    container: Container = None,
+    args: CniArgs = "",
+    capabilities: CapArgs = "",
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that failed.")] = False,
+    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Pass over missing executables.")] = False,
+    batch: BatchFile = None,
+    parallel: Parallel = 16,
+) -> None:
+    """Detach a container from a network.
+
+    With --container ID alone: from all networks that its records say.
+    """
+    policy = libcni.DelPolicy(keep_going=keep_going, skip_missing=skip_missing)
+    if batch is not None:
+        del_all(session, batch, parallel, {"policy": policy})
+    elif network and (netns or container):
+        rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
+        session.client().del_network_list(network_of(network), rt, policy=policy)
+    elif container:
+        _from_records(session, container, ifname, policy)
+    else:
+        raise UsageError("say NETWORK and NETNS, or --container ID, or --batch FILE")
+
+
+def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
+    cni = session.client()
+    recorded = [one for one in cni.get_cached_attachments(container) if one.container_id == container]
+    found = [one for one in recorded if ifname in {"", one.ifname}]
+    if not found:
+        about = f", interface {ifname}" if ifname else ""
+        raise libcni.NotAttachedError(
+            f"there is no record of container {container}{about}", container_id=container, ifname=ifname,
+            hint="libcni attachments lists what there is",
+        )  # fmt: skip
+    errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
+    if errors:
+        raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
+
+
+def _deleted(
+    session: Session, cni: libcni.CNIConfig, one: libcni.Attachment, policy: libcni.DelPolicy
+) -> libcni.CNIError | None:
+    try:
+        cni.del_attachment(one, policy=policy)
+    except libcni.CNIError as error:
+        return error
+    if session.output == "text":
+        session.show(None, f"deleted {one.container_id} {one.ifname} from {one.network}")
+    return None

@@ -1,0 +1,77 @@
+"""libcni exec: one raw call of one plugin, for those who write plugins."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import libcni
+from libcni.cli.inputs import read_bytes
+from libcni.cli.options import CniArgs, IfName
+from libcni.cli.session import Session
+
+__all__ = ["execute"]
+
+_VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
+
+
+def execute(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session,
+    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="A plugin type, or the path of an executable.")],
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="ADD, CHECK, DEL, GC, STATUS, VERSION, or any other.")],
+    config: Annotated[
+        str, typer.Option("--config", metavar="FILE", help="Its stdin, byte for byte; -: ours. Else a minimal one.")
+    ] = "",
+    container: Annotated[str, typer.Option("--container", "-c", help="CNI_CONTAINERID.")] = "",
+    netns: Annotated[str, typer.Option("--netns", help="CNI_NETNS.")] = "",
+    ifname: IfName = "eth0",
+    args: CniArgs = "",
+) -> None:
+    """Call one plugin once, raw.
+
+    It gets exactly this stdin, and what it prints is printed. Nothing is recorded or locked.
+    """
+    name = os.path.basename(plugin)
+    known = verb.upper() if verb.upper() in _VERBS else verb
+    env = {
+        "CNI_COMMAND": known,
+        "CNI_CONTAINERID": container,
+        "CNI_NETNS": netns,
+        "CNI_IFNAME": ifname,
+        "CNI_ARGS": args,
+        "CNI_PATH": session.path,
+    }
+    path = os.path.abspath(plugin) if "/" in plugin else session.client().find_plugin(plugin)
+    stdin = read_bytes(config) if config else _minimal(name)
+    limits = libcni.Limits(session.timeout or None, _inherited())
+    outcome = libcni.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
+    _show(session, outcome)
+    if outcome.exit_status != 0:
+        raise typer.Exit(1)
+
+
+def _minimal(plugin: str) -> bytes:
+    return json.dumps({"cniVersion": libcni.CURRENT_VERSION, "name": "exec", "type": plugin}).encode()
+
+
+def _inherited() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not name.startswith("CNI_")}
+
+
+def _show(session: Session, outcome: libcni.Outcome) -> None:
+    stdout, stderr = (text.decode(errors="backslashreplace") for text in (outcome.stdout, outcome.stderr))
+    if session.output != "text":
+        ended = {"exit_status": outcome.exit_status, "signal": outcome.signal, "seconds": round(outcome.seconds, 6)}
+        session.show({**ended, "stdout": stdout, "stderr": stderr})
+        return
+    sys.stdout.write(stdout)
+    sys.stderr.write(stderr)
+    ended_by = f"signal {outcome.signal}" if outcome.signal is not None else f"exit status {outcome.exit_status}"
+    if session.verbose or outcome.exit_status != 0:
+        sys.stdout.flush()
+        newline = "" if stdout.endswith("\n") or not stdout else "\n"
+        sys.stderr.write(f"{newline}{ended_by} after {outcome.seconds:.3f} s\n")

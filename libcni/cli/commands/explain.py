@@ -1,0 +1,103 @@
+"""libcni explain: what each verb would run, with which stdin and environment. Runs nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.failures import UsageError
+from libcni.cli.inputs import network_of, parameters
+from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetworkArgument
+from libcni.cli.render import Node
+from libcni.cli.session import Session
+
+__all__ = ["explain"]
+
+_OTHERS = " (and this program's own, without CNI_*)"
+
+
+def explain(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session,
+    network: NetworkArgument,
+    netns: Annotated[str, typer.Argument(metavar="NETNS", help="As for add.")] = "/run/netns/example",
+    ifname: IfName = "eth0",
+    container: Container = None,
+    args: CniArgs = "",
+    capabilities: CapArgs = "",
+    verb: Annotated[
+        list[str] | None, typer.Option("--verb", help="Only this verb: add, check, del, gc, status; repeatable.")
+    ] = None,
+) -> None:
+    """Show what each verb would run.
+
+    For each: the order of the plugins, and what every one would get. Runs nothing.
+    """
+    cni = session.client()
+    net = network_of(network)
+    net = cni.network(net) if isinstance(net, str) else net
+    rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
+    logging.getLogger("libcni").setLevel(logging.ERROR)  # what it would warn of is in the explanation
+    found = libcni.explain(net, rt, cni.path)
+    wanted = {one.upper() for one in verb or []}
+    verbs = [one for one in found.verbs if not wanted or one.verb in wanted]
+    if not verbs:
+        raise UsageError(f"there is no verb {', '.join(verb or [])}")
+    session.show(_data(found, verbs), _tree(found, verbs))
+
+
+def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
+    root = Node(f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}")
+    for name in found.unused_capabilities:
+        root.add(f"warning: no plugin takes the capability argument {name}")
+    for error in found.missing:
+        root.add(f"missing: {error}")
+    for one in verbs:
+        node = root.add(f"{one.verb}: {one.note}" if one.note else one.verb)
+        for call in one.calls:
+            node.children.append(_call(call, found.net))
+    return root
+
+
+def _call(call: libcni.ExplainedCall, net: libcni.NetworkConfigList) -> Node:
+    what = call.invocation
+    node = Node(f"{what.plugin}: {what.path or 'MISSING'}")
+    source = net.plugins[what.index].source
+    if source:
+        node.add(f"drop-in: {source}")
+    if call.injected:
+        node.add(f"injected: {', '.join(call.injected)}")
+    if call.removed:
+        node.add(f"removed: {', '.join(call.removed)}")
+    node.add("environment: " + " ".join(f"{name}={value}" for name, value in what.env.items()) + _OTHERS)
+    node.add("stdin: " + what.stdin.decode(errors="backslashreplace"))
+    return node
+
+
+def _data(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> dict[str, Any]:
+    return {
+        "network": found.net.name,
+        "version": found.net.cni_version,
+        "file": found.net.file,
+        "unused_capabilities": list(found.unused_capabilities),
+        "missing": [error.plugin for error in found.missing],
+        "verbs": [
+            {"verb": one.verb, "note": one.note, "calls": [_call_data(call) for call in one.calls]} for one in verbs
+        ],
+    }
+
+
+def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:
+    what = call.invocation
+    return {
+        "plugin": what.plugin,
+        "path": what.path,
+        "injected": list(call.injected),
+        "removed": list(call.removed),
+        "environment": dict(what.env),
+        "stdin": json.loads(what.stdin),
+        "stdin_text": what.stdin.decode(errors="backslashreplace"),
+    }

@@ -1,0 +1,86 @@
+"""libcni gc: detach what is recorded for a network and not valid any more."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.failures import UsageError
+from libcni.cli.inputs import attachment_ids, network_of, read_document
+from libcni.cli.options import NetworkArgument
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["gc"]
+
+
+def gc(  # noqa: PLR0913, PLR0917 - the options of the command
+    session: Session,
+    network: NetworkArgument,
+    _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
+    valid: Annotated[
+        list[str] | None, typer.Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
+    ] = None,
+    from_file: Annotated[
+        str, typer.Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
+    ] = "",
+    none_valid: Annotated[bool, typer.Option("--none-valid", help="No attachment stays.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be detached.")] = False,
+) -> None:
+    """Detach what is not valid any more.
+
+    Of one network; and its plugins are told what still is valid.
+    """
+    wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
+    if not wanted and not none_valid and not from_file:
+        raise UsageError("say which attachments are valid: --valid, --from-file or --none-valid")
+    if wanted and none_valid:
+        raise UsageError("--none-valid contradicts --valid and --from-file")
+    cni = session.client()
+    report = cni.gc_network_list(network_of(network), _pairs(cni, wanted), dry_run=dry_run)
+    _show(session, report, dry_run=dry_run)
+
+
+def _listed(path: str) -> list[str]:
+    document = read_document(path)
+    if isinstance(document, str):  # lines are one string to YAML
+        return document.split()
+    if document is None:
+        return []
+    if not isinstance(document, list) or not all(isinstance(one, str) for one in document):
+        raise libcni.ConfigError("it must be a list of ID[:IFNAME]", file=path)
+    return document
+
+
+def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
+    """Return (container, interface) pairs; an ID alone stands for all its recorded interfaces."""
+    pairs: list[tuple[str, str]] = []
+    for container, ifname in attachment_ids(wanted):
+        recorded = cni.get_cached_attachments(container) if ifname is None else []
+        names = [one.ifname for one in recorded if one.container_id == container]
+        pairs += [(container, name) for name in ([ifname] if ifname else names or ["eth0"])]
+    return list(dict.fromkeys(pairs))
+
+
+def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
+    """Say what was done; a real run is as silent as cnitool's where output is text and nothing was detached."""
+    word = "would be detached" if dry_run else "detached"
+    found = report.stale if dry_run else report.detached
+    data: dict[str, Any] = {
+        "dry_run": dry_run,
+        "disabled": report.disabled,
+        "detached": [] if dry_run else [_identity(one) for one in report.detached],
+        "stale": [_identity(one) for one in report.stale],
+        "plugins": list(report.plugins),
+    }
+    if report.disabled:
+        session.show(data, "note: the configuration says disableGC, so nothing was done")
+    elif found or dry_run or session.output != "text":
+        rows = [[one.container_id, one.ifname, one.network] for one in found]
+        session.show(data, Table(("container", "interface", "network"), rows, f"{word}:", f"nothing {word}"))
+
+
+def _identity(one: libcni.Attachment) -> dict[str, str]:
+    return {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}

@@ -1,0 +1,65 @@
+"""libcni networks: what is in the configuration directory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import libcni
+from libcni.cli.failures import message_of
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["networks"]
+
+
+def networks(session: Session) -> None:
+    """List the configured networks, and bad files.
+
+    They come in load order. The first is the default: the one that runtimes take where a container asks for none.
+    Drop-ins are marked +.
+    """
+    found = libcni.read_config_directory(session.conf_dir)
+    rows = [_row(net, is_default=index == 0) for index, net in enumerate(found.networks)]
+    problems = [[_name(error.file), _problem(error)] for error in found.problems]
+    problems += [[_name(net.file), f"warning: {text}"] for net in found.networks for text in net.warnings]
+    columns = ("network", "version", "plugins", "file", "")
+    session.show(
+        _data(found),
+        Table(columns, rows, empty=f"no networks in {session.conf_dir}"),
+        *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
+    )
+
+
+def _row(net: libcni.NetworkConfigList, *, is_default: bool) -> list[str]:
+    plugins = ", ".join(f"+{one.type}" if one.source else one.type for one in net.plugins)
+    return [net.name, net.cni_version, plugins, _name(net.file), "default" if is_default else ""]
+
+
+def _name(file: str | None) -> str:
+    return os.path.basename(file or "")
+
+
+def _problem(error: libcni.ConfigError) -> str:
+    text = f"{error.place}: {error.problem}" if error.place else error.problem
+    return f"{text} ({error.hint})" if error.hint else text
+
+
+def _data(found: libcni.ConfigDirectory) -> dict[str, Any]:
+    return {
+        "directory": found.directory,
+        "default": found.networks[0].name if found.networks else None,
+        "networks": [
+            {
+                "name": net.name,
+                "version": net.cni_version,
+                "file": net.file,
+                "plugins": [{"type": one.type, "drop_in": one.source} for one in net.plugins],
+                "warnings": list(net.warnings),
+            }
+            for net in found.networks
+        ],
+        "problems": [
+            {"file": error.file, "place": error.place, "problem": message_of(error)} for error in found.problems
+        ],
+    }

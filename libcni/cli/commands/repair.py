@@ -1,0 +1,82 @@
+"""libcni repair: set corrupt records aside, remove what killed programs left, detach what is left over."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.failures import message_of, tell
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["repair"]
+
+
+def repair(
+    session: Session,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only show what would be done.")] = False,
+    pending_after: Annotated[
+        float, typer.Option("--pending-after", help="Seconds after which an ADD that has not ended is taken for dead.")
+    ] = 600.0,
+    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Pass over missing executables.")] = False,
+) -> None:
+    """Put the records in order.
+
+    Shows what it would do, and with --yes does it. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost.
+    Attachments are detached (DEL) where the node was rebooted, their namespace has gone, or their ADD has not ended
+    for a long time.
+    """
+    cni = session.client()
+    policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
+    actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), [])
+    rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
+    session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
+    if actions and not yes and session.output == "text":
+        session.show(None, "\nnothing was changed; to do it: libcni repair --yes")
+    for error in errors:
+        tell(error, session.output)
+    if errors:
+        raise typer.Exit(1)
+
+
+_Actions = list[dict[str, Any]]
+
+
+def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
+    report = libcni.repair_records(cni.cache_dir, dry_run=True)
+    left = libcni.find_leftovers(cni, pending_after=pending_after)
+    return [
+        *(_action("set aside", one.path, one.problem) for one in report.corrupt),
+        *(_action("remove", path, "left by a program that was killed") for path in report.temporary),
+        *(_action("detach", _name(one.attachment), one.reason) for one in left),
+    ]
+
+
+def _repair(
+    cni: libcni.CNIConfig, policy: libcni.DelPolicy, pending_after: float
+) -> tuple[_Actions, list[libcni.CNIError]]:
+    report = libcni.repair_records(cni.cache_dir)
+    actions = [
+        _action("set aside" if target else "failed", one.path, target or "it could not be moved")
+        for one, target in zip(report.corrupt, report.moved_to, strict=True)
+    ]
+    actions += [_action("removed", path, "left by a program that was killed") for path in report.temporary]
+    errors: list[libcni.CNIError] = []
+    for one in libcni.find_leftovers(cni, pending_after=pending_after):
+        try:
+            cni.del_attachment(one.attachment, policy=policy)
+            actions.append(_action("detached", _name(one.attachment), one.reason))
+        except libcni.CNIError as error:
+            actions.append(_action("failed", _name(one.attachment), message_of(error)))
+            errors.append(error)
+    return actions, errors
+
+
+def _name(one: libcni.Attachment) -> str:
+    return f"{one.container_id} {one.ifname} on {one.network}"
+
+
+def _action(action: str, subject: str, reason: str) -> dict[str, Any]:
+    return {"action": action, "subject": subject, "reason": reason}

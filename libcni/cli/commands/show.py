@@ -1,0 +1,84 @@
+"""libcni show: all that a record says of a container's attachments."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.commands.attachments import addresses_of, age_of, as_data
+from libcni.cli.inputs import attachment_ids
+from libcni.cli.render import Fields, plain
+from libcni.cli.session import Session
+
+__all__ = ["show"]
+
+
+def show(
+    session: Session,
+    attachment: Annotated[str, typer.Argument(metavar="ID[:IFNAME]", help="A container, or one of its interfaces.")],
+    network: Annotated[str, typer.Option("--network", "-n", help="Only this network.")] = "",
+) -> None:
+    """Show all that is recorded of a container."""
+    ((container, ifname),) = attachment_ids([attachment])
+    recorded = session.client().get_cached_attachments(container)
+    found = [
+        one
+        for one in recorded
+        if one.container_id == container and ifname in {None, one.ifname} and network in {"", one.network}
+    ]
+    if not found:
+        raise libcni.NotAttachedError(
+            f"there is no record of {attachment}", container_id=container, ifname=ifname or "",
+            hint="libcni attachments lists what there is",
+        )  # fmt: skip
+    session.show([_data(one) for one in found], *(_block(one) for one in found))
+
+
+def _data(one: libcni.Attachment) -> dict[str, Any]:
+    return {
+        **as_data(one),
+        "args": [list(pair) for pair in one.args],
+        "capability_args": dict(one.capability_args),
+        "config": _decoded(one.config),
+        "result": _result(one),
+    }
+
+
+def _decoded(config: bytes) -> Any:
+    try:
+        return json.loads(config)
+    except ValueError:
+        return config.decode(errors="backslashreplace")
+
+
+def _result(one: libcni.Attachment) -> Any:
+    try:
+        return one.result.to_dict() if one.result is not None else None
+    except libcni.CNIError as error:
+        return f"unreadable: {error}"
+
+
+def _block(one: libcni.Attachment) -> Fields:
+    gone = "" if not one.netns.startswith("/") or os.path.exists(one.netns) else " (gone)"
+    rows = [
+        ("state", one.state),
+        ("problem", one.problem),
+        ("namespace", one.netns + gone),
+        ("addresses", addresses_of(one)),
+        ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),
+        ("record", one.path),
+        ("arguments", ";".join(f"{key}={value}" for key, value in one.args)),
+        ("capabilities", _indented(dict(one.capability_args)) if one.capability_args else ""),
+        ("configuration", _indented(_decoded(one.config)) if one.config else ""),
+        ("result", _indented(_result(one))),
+    ]
+    title = f"{one.container_id} {one.ifname} on {one.network}"
+    return Fields(title, [(name, plain(text)) for name, text in rows if text])
+
+
+def _indented(value: Any) -> str:
+    return "none" if value is None else json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,68 @@
+"""libcni validate: can these networks be used?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.failures import as_data, exit_code, message_of
+from libcni.cli.inputs import network_of
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["validate"]
+
+
+def validate(
+    session: Session,
+    networks: Annotated[
+        list[str] | None, typer.Argument(metavar="NETWORK", help="Names or paths; all of the directory.")
+    ] = None,
+) -> None:
+    """Check that networks can be used.
+
+    Reads their configurations, finds their plugins, and asks these for their versions. Attaches nothing.
+    """
+    cni = session.client()
+    checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
+    rows = [[name, "failed" if errors else "ok", problem] for name, errors in checked for problem in _texts(errors)]
+    data = [
+        {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]} for name, errors in checked
+    ]
+    session.show(data, Table(("network", "state", "problem"), rows, empty=f"no networks in {session.conf_dir}"))
+    errors = [error for _, found in checked for error in found]
+    if errors:
+        raise typer.Exit(exit_code(libcni.CNIErrorGroup("validate", errors)))
+
+
+def _data(name: str, errors: list[libcni.CNIError]) -> dict[str, Any]:
+    return {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]}
+
+
+_Checked = tuple[str, list[libcni.CNIError]]
+
+
+def _texts(errors: list[libcni.CNIError]) -> list[str]:
+    return [f"{message_of(one)} ({one.hint})" if one.hint else message_of(one) for one in errors] or [""]
+
+
+def _of_directory(cni: libcni.CNIConfig) -> list[_Checked]:
+    found = libcni.read_config_directory(cni.conf_dir)
+    checked = [(net.name, _problems(cni, net)) for net in found.networks]
+    broken: list[_Checked] = [(error.file or "", [error]) for error in found.problems]
+    return [*checked, *broken]
+
+
+def _of(cni: libcni.CNIConfig, name: str) -> _Checked:
+    try:
+        net = network_of(name)
+        net = cni.network(net) if isinstance(net, str) else net
+    except libcni.CNIError as error:
+        return name, [error]
+    return net.name, _problems(cni, net)
+
+
+def _problems(cni: libcni.CNIConfig, net: Any) -> list[libcni.CNIError]:
+    return list(cni.validate_network_list(net).problems)

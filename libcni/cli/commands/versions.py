@@ -1,0 +1,57 @@
+"""libcni versions: which spec versions each plugin supports."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+import libcni
+from libcni.cli.failures import message_of
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["versions"]
+
+
+def versions(
+    session: Session,
+    plugins: Annotated[list[str] | None, typer.Argument(metavar="PLUGIN", help="Plugin types.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Ask every executable in the plugin directories.")] = False,
+) -> None:
+    """Ask plugins for their spec versions.
+
+    By default those of the configured networks.
+    """
+    cni = session.client()
+    wanted = plugins or (_installed(cni) if everything else _configured(cni))
+    asked = [_ask(cni, plugin) for plugin in wanted]
+    rows = [[one["plugin"], ", ".join(one["versions"]) or f"error: {one['problem']}", one["path"]] for one in asked]
+    hint = "no networks are configured; name plugins, or say --all" if not everything else "no plugins are installed"
+    session.show(asked, Table(("plugin", "versions", "executable"), rows, empty=hint))
+    if any(one["problem"] for one in asked):
+        raise typer.Exit(1)
+
+
+def _configured(cni: libcni.CNIConfig) -> list[str]:
+    found = [name for net in cni.networks() for one in net.plugins for name in (one.type, one.ipam_type) if name]
+    return list(dict.fromkeys(found))
+
+
+def _installed(cni: libcni.CNIConfig) -> list[str]:
+    names: set[str] = set()
+    for directory in cni.path:
+        if os.path.isdir(directory):
+            names |= {entry.name for entry in os.scandir(directory) if entry.is_file() and os.access(entry, os.X_OK)}
+    return sorted(names)
+
+
+def _ask(cni: libcni.CNIConfig, plugin: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"plugin": plugin, "path": "", "versions": [], "problem": ""}
+    try:
+        answer["path"] = cni.find_plugin(plugin)
+        answer["versions"] = list(cni.get_version_info(plugin).supported_versions)
+    except libcni.CNIError as error:
+        answer["problem"] = message_of(error)
+    return answer

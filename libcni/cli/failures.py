@@ -1,0 +1,149 @@
+"""Errors as an operator sees them: on stderr, in full, with an exit code that a script can go by."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from libcni import (
+    AttachmentExistsError,
+    CNIError,
+    CNIErrorGroup,
+    ConfigError,
+    InvalidIdentifierError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+    VersionError,
+)
+from libcni.cli.render import Fields, plain, print_block, print_data
+
+__all__ = ["UsageError", "as_data", "exit_code", "message_of", "reported", "tell"]
+
+FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
+
+
+class UsageError(CNIError):
+    """Report options that do not go together."""
+
+
+_CODES: tuple[tuple[type[CNIError], int], ...] = (
+    (PluginTimeoutError, TOO_LATE),
+    (LockTimeoutError, TOO_LATE),
+    (NetworkNotFoundError, NOT_FOUND),
+    (PluginNotFoundError, NOT_FOUND),
+    (NotAttachedError, NOT_FOUND),
+    (ConfigError, CONFIGURATION),
+    (VersionError, CONFIGURATION),
+    (InvalidIdentifierError, USAGE),
+    (UsageError, USAGE),
+)
+"""The first that fits counts."""
+
+_STDERR_LINES = 20
+
+
+def exit_code(error: CNIError) -> int:
+    """Return the documented exit code of an error; a group has that of its members if they agree."""
+    if isinstance(error, CNIErrorGroup):
+        codes = {exit_code(one) for one in error.exceptions if isinstance(one, CNIError)}
+        return codes.pop() if len(codes) == 1 else FAILED
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+@contextmanager
+def reported(output: str) -> Iterator[None]:
+    """Tell an error of the block, and turn it into an exit code."""
+    try:
+        yield
+    except CNIError as error:
+        tell(error, output)
+        raise typer.Exit(exit_code(error)) from error
+
+
+def tell(error: CNIError, output: str = "text") -> None:
+    """Print an error on stderr."""
+    if output != "text":
+        print_data({"error": as_data(error)}, output, sys.stderr)
+        return
+    if isinstance(error, CNIErrorGroup):
+        print_block(f"error: {error.message}", sys.stderr)
+        for one in error.exceptions:
+            tell(one if isinstance(one, CNIError) else CNIError(str(one)))
+        return
+    print_block(Fields(f"error: {message_of(error)}", _details(error)), sys.stderr)
+
+
+def message_of(error: CNIError) -> str:
+    """Return one sentence, without what is shown beside it."""
+    if isinstance(error, PluginError):
+        about = (error.network, error.container_id, error.ifname)
+        where = " ".join(filter(None, about))
+        what = f"{error.verb} of " if error.verb else ""
+        return f'{what}plugin "{error.plugin}" failed' + (f" ({where})" if where else "")
+    return str(error).removesuffix(f" ({error.hint})")
+
+
+def _details(error: CNIError) -> list[tuple[str, str]]:
+    rows = _of_call(error) if isinstance(error, PluginError) else []
+    rows += [("rollback", str(one)) for one in error.rollback_errors]
+    hint = _hint(error)
+    return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
+
+
+def _of_call(error: PluginError) -> list[tuple[str, str]]:
+    code = "" if error.code is None else str(error.code)
+    if error.well_known:
+        code += f" ({error.well_known.name.lower().replace('_', ' ')})"
+    ended = f"signal {error.signal}" if error.signal is not None else ""
+    if error.exit_status is not None:
+        ended = f"exit status {error.exit_status}"
+    return [
+        ("code", code),
+        ("message", error.msg or (error.problem if error.code is None else "")),
+        ("details", error.details),
+        ("plugin", error.path),
+        ("ended", f"{ended} after {error.seconds:.3f} s".strip()),
+        ("stderr", "\n".join(error.stderr.rstrip().splitlines()[-_STDERR_LINES:])),
+    ]
+
+
+_HINTS: tuple[tuple[type[CNIError], str], ...] = (
+    (PluginTimeoutError, "--timeout gives it more time; --verbose shows where the time goes"),
+    (LockTimeoutError, "libcni doctor shows which program holds it"),
+    (NetworkNotFoundError, "libcni networks lists what there is"),
+)
+
+
+def _hint(error: CNIError) -> str:
+    if isinstance(error, AttachmentExistsError):
+        return f"detach it first (libcni del --container {error.container_id}), or say --on-existing replace"
+    if isinstance(error, PluginError) and error.retryable:
+        return error.hint or "the plugin asks to be tried again later"
+    return error.hint or next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+
+
+_FIELDS = (
+    "code", "msg", "details", "plugin", "path", "verb", "network", "container_id", "ifname", "exit_status", "signal",
+    "seconds", "stdout", "stderr", "file", "place", "problem",
+)  # fmt: skip
+
+
+def as_data(error: CNIError) -> dict[str, Any]:
+    """Return an error as plain data; empty fields are left out."""
+    data: dict[str, Any] = {"kind": type(error).__name__, "message": str(error).removesuffix(f" ({error.hint})")}
+    if isinstance(error, CNIErrorGroup):
+        data["message"] = error.message
+        data["errors"] = [as_data(one) for one in error.exceptions if isinstance(one, CNIError)]
+    data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
+    if error.rollback_errors:
+        data["rollback_errors"] = [as_data(one) for one in error.rollback_errors]
+    hint = _hint(error)
+    return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}

@@ -1,0 +1,134 @@
+"""What people give on a command line: networks, YAML, attachments, and files of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import libcni
+from libcni import ConfigError
+
+if TYPE_CHECKING:
+    from libcni import NetworkConfigList, RuntimeConf
+
+__all__ = [
+    "attachment_ids",
+    "capability_args",
+    "container_id_of",
+    "network_from_object",
+    "network_of",
+    "parameters",
+    "read_bytes",
+    "read_document",
+]
+
+_ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
+
+
+def container_id_of(netns: str) -> str:
+    """Return the container ID that cnitool derives from a namespace's path."""
+    digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
+    return f"cnitool-{digest[:20]}"
+
+
+def parameters(
+    netns: str | None, ifname: str, *, container: str | None = None, args: str = "", capabilities: str = ""
+) -> RuntimeConf:
+    """Return an attachment's parameters; without a container's ID it is derived from the namespace."""
+    path = os.path.abspath(netns) if netns else None
+    return libcni.RuntimeConf(
+        container or container_id_of(netns or ""),
+        path,
+        ifname,
+        args=libcni.parse_args(args) if args else None,
+        capability_args=capability_args(capabilities) if capabilities else None,
+    )
+
+
+def capability_args(text: str) -> dict[str, Any]:
+    """Read capability arguments: a JSON or YAML object, or ``@FILE`` with one."""
+    source = text[1:] if text.startswith("@") else "capability arguments"
+    document = _parse(read_bytes(source) if text.startswith("@") else text, source)
+    if not isinstance(document, dict):
+        raise ConfigError("they must be an object, such as {mac: ...}", file=source)
+    return document
+
+
+def network_of(text: str) -> str | NetworkConfigList:
+    """Return a network's name as it is; read one that is given as a path, or ``-`` for stdin."""
+    is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
+    if not is_path:
+        return text
+    if text.endswith((".conflist", ".conf")):
+        return libcni.NetworkConfigList.from_file(text)
+    return _network_from(read_bytes(text), "stdin" if text == "-" else text)
+
+
+def network_from_object(document: Any, source: str) -> NetworkConfigList:
+    """Return the network of a decoded document: a configuration or a NetworkAttachmentDefinition."""
+    if not isinstance(document, dict):
+        raise ConfigError("a network's configuration is an object", file=source)
+    try:
+        if "kind" in document and "spec" in document:
+            return _from_definition(document, source)
+        return libcni.NetworkConfigList.from_dict(document)
+    except ConfigError as error:
+        raise error.located(source) from error
+
+
+def _network_from(data: bytes, source: str) -> NetworkConfigList:
+    if data.lstrip().startswith(b"{") and b'"kind"' not in data:
+        return libcni.NetworkConfigList.from_bytes(data, file=source)  # as it is written, number for number
+    return network_from_object(_parse(data, source), source)
+
+
+def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigList:
+    from libcni.manager import NetworkAttachmentDefinition
+
+    found = NetworkAttachmentDefinition.from_object(document, file=source)
+    if found.net is None:
+        hint = f"give the name of the network on this node: {found.name}"
+        raise ConfigError("the definition has no spec.config", file=source, hint=hint)
+    return found.net
+
+
+def attachment_ids(texts: list[str]) -> list[tuple[str, str | None]]:
+    """Return (container ID, interface or None) of each ``ID[:IFNAME]``."""
+    split = [text.partition(":") for text in texts]
+    return [(container, ifname or None) for container, _, ifname in split]
+
+
+def read_document(path: str) -> Any:
+    """Return a JSON or YAML file, or stdin for ``-``, decoded."""
+    return _parse(read_bytes(path), path)
+
+
+def read_bytes(path: str) -> bytes:
+    """Return a file, or stdin for ``-``; raises ConfigError."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=path) from error
+
+
+def _parse(data: bytes | str, source: str) -> Any:
+    """Decode JSON, or else YAML: the first is nearly the second, but 1e3 is a number only in JSON."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(data)
+    import yaml
+
+    try:
+        return yaml.safe_load(data)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
+        problem = getattr(error, "problem", None) or str(error).split("\n", maxsplit=1)[0]
+        raise ConfigError(f"it is neither JSON nor YAML: {problem}", file=source, place=place) from error

@@ -1,0 +1,41 @@
+"""--verbose: each plugin call as it happens, with its time, on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from libcni import Invocation, Observer, Operation, Outcome
+
+__all__ = ["Narrator"]
+
+
+class Narrator(Observer):
+    """Print a line when a call begins, and one when it has ended."""
+
+    def before_call(self, _operation: Operation, invocation: Invocation) -> None:
+        """Print what is about to run."""
+        _say(f"> {_call(invocation)}: {invocation.path}")
+
+    def after_call(
+        self, _operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """Print how it ended."""
+        seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
+        _say(f"< {_call(invocation)}: {_ending(outcome, error)} in {seconds:.3f} s")
+
+
+def _call(invocation: Invocation) -> str:
+    about = " ".join(filter(None, (invocation.network, invocation.container_id, invocation.ifname)))
+    return f"{invocation.plugin} {invocation.verb}" + (f" ({about})" if about else "")
+
+
+def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
+    if error is not None or outcome is None:
+        return type(error).__name__
+    if outcome.signal is not None:
+        return f"signal {outcome.signal}"
+    return "ok" if outcome.exit_status == 0 else f"exit status {outcome.exit_status}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201

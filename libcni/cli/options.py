@@ -1,0 +1,108 @@
+"""The options that every command has, given to each by ``command``; and the arguments that several share."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from libcni.cli.failures import reported
+from libcni.cli.session import Output, Session
+
+__all__ = ["CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument", "command"]
+
+_PANEL = "Where and how"
+_PLUGIN_DIRECTORIES = os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni"))
+
+
+def _complete_network(ctx: typer.Context, incomplete: str) -> list[str]:
+    from libcni import CNIError, read_config_directory
+
+    try:
+        found = read_config_directory(ctx.params.get("conf_dir") or "/etc/cni/net.d")
+    except CNIError:
+        return []
+    return [net.name for net in found.networks if net.name.startswith(incomplete)]
+
+
+def _complete_container(ctx: typer.Context, incomplete: str) -> list[str]:
+    from libcni import CNIConfig, CNIError
+
+    try:
+        found = CNIConfig([], ctx.params.get("cache_dir") or "/var/lib/cni").get_cached_attachments()
+    except CNIError:
+        return []
+    return sorted({one.container_id for one in found if one.container_id.startswith(incomplete)})
+
+
+NetworkArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NETWORK",
+        help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
+        autocompletion=_complete_network,
+    ),
+]
+NetnsArgument = Annotated[str, typer.Argument(metavar="NETNS", help="The network namespace, a path.")]
+IfName = Annotated[str, typer.Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface inside the container.")]
+Container = Annotated[
+    str | None,
+    typer.Option(
+        "--container",
+        "-c",
+        metavar="ID",
+        help="The container's ID; by default derived from NETNS, as cnitool does.",
+        autocompletion=_complete_container,
+    ),
+]
+CapArgs = Annotated[
+    str,
+    typer.Option(
+        "--capabilities",
+        envvar="CAP_ARGS",
+        metavar="OBJECT|@FILE",
+        help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
+    ),
+]
+CniArgs = Annotated[str, typer.Option("--args", envvar="CNI_ARGS", metavar="K=V;K=V", help="CNI_ARGS.")]
+
+
+def _common() -> list[inspect.Parameter]:
+    def option(name: str, kind: Any, default: Any, *flags: str, **about: Any) -> inspect.Parameter:
+        annotation = Annotated[kind, typer.Option(*flags, rich_help_panel=_PANEL, **about)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    return [
+        option(
+            "conf_dir", str, "/etc/cni/net.d", "--conf-dir", envvar="NETCONFPATH", help="Network configurations.",
+            is_eager=True,
+        ),
+        option("path", str, _PLUGIN_DIRECTORIES, "--path", envvar="CNI_PATH", help="Directories of plugins."),
+        option(
+            "cache_dir", str, "/var/lib/cni", "--cache-dir", envvar="LIBCNI_CACHE_DIR", help="Records and locks.",
+            is_eager=True,
+        ),
+        option("timeout", float, 60.0, "--timeout", min=0, help="Seconds for each verb; 0: no limit."),
+        option("output", Output, "text", "--output", "-o", help="The form of the answer."),
+        option("verbose", bool, False, "--verbose", "-v", help="Show each plugin call as it happens."),
+    ]  # fmt: skip
+
+
+def command(function: Callable[..., object]) -> Callable[..., None]:
+    """Give a command the common options: it gets a Session as its first argument, and its errors are told."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = _common()
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        session = Session(**{one.name: given.pop(one.name) for one in common})
+        with reported(session.output):
+            function(session, **given)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in [*own, *common]]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run

@@ -1,0 +1,185 @@
+"""Answers on a screen: tables, fields and trees, with colour on a terminal and as plain text in a pipe; and as data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+__all__ = ["Block", "Fields", "Node", "Table", "plain", "print_block", "print_data"]
+
+_STYLES = {
+    "ready": "green", "ok": "green", "done": "green", "added": "green", "deleted": "green", "pending": "yellow",
+    "stale-boot": "magenta", "corrupt": "bold red", "legacy": "dim", "error": "bold red", "failed": "bold red",
+    "missing": "bold red", "not-ready": "bold red", "warning": "yellow", "note": "cyan", "unsupported": "dim",
+    "error:": "bold red", "hint": "cyan", "default": "bold",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a header; ``empty`` is said instead where there are none."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names and values under a title; a value may have several lines."""
+
+    title: str
+    rows: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A label with others below it."""
+
+    label: str
+    children: list[Node] = field(default_factory=list)
+
+    def add(self, label: str, *children: Node) -> Node:
+        """Append a child and return it."""
+        child = Node(label, list(children))
+        self.children.append(child)
+        return child
+
+
+Block = str | Table | Fields | Node
+
+
+def plain(text: str) -> str:
+    """Return text without control characters that would move a terminal's cursor; new lines and tabs stay."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
+    """Print data as JSON or YAML."""
+    if output == "json":
+        text = json.dumps(data, indent=2, ensure_ascii=False)
+    else:
+        import yaml
+
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip()
+    print(text, file=file or sys.stdout)
+
+
+def print_block(block: Block, file: TextIO | None = None) -> None:
+    """Print a block: on a terminal by rich, else as plain lines."""
+    out = file or sys.stdout
+    if out.isatty():
+        _console(out).print(_rich(block), soft_wrap=isinstance(block, str | Fields))
+    else:
+        for line in _lines(block):
+            print(line, file=out)
+
+
+def _lines(block: Block) -> Iterator[str]:
+    if isinstance(block, str):
+        yield block
+    elif isinstance(block, Node):
+        yield from _tree_lines(block, "")
+    elif isinstance(block, Fields):
+        yield from filter(None, [block.title])
+        width = max((len(name) for name, _ in block.rows), default=0)
+        for name, text in block.rows:
+            first, *rest = text.split("\n")
+            yield f"  {name:{width}}  {first}"
+            yield from (f"  {'':{width}}  {line}" for line in rest)
+    else:
+        yield from _table_lines(block)
+
+
+def _tree_lines(node: Node, indent: str) -> Iterator[str]:
+    for line in node.label.split("\n"):
+        yield f"{indent}{line}"
+    for child in node.children:
+        yield from _tree_lines(child, f"{indent}  ")
+
+
+def _table_lines(table: Table) -> Iterator[str]:
+    if not table.rows:
+        yield from filter(None, [table.empty])
+        return
+    yield from filter(None, [table.title])
+    rows = [[column.upper() for column in table.columns], *table.rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _console(file: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=file, highlight=False, emoji=False, markup=False)
+
+
+def _rich(block: Block) -> RenderableType:
+    from rich.text import Text
+
+    if isinstance(block, str):
+        return _styled_start(block)
+    if isinstance(block, Table):
+        return _rich_table(block)
+    if isinstance(block, Node):
+        return _rich_tree(block)
+    lines = list(_lines(block))
+    text = _styled_start(lines[0]) if block.title else Text(lines[0])
+    width = max((len(name) for name, _ in block.rows), default=0) + 2
+    for line in lines[1:]:
+        style = _STYLES.get(line[:width].strip(), "")
+        text.append("\n").append(line[:width], "dim").append(line[width:], style)
+    return text
+
+
+def _styled_start(line: str) -> Text:
+    from rich.text import Text
+
+    word, _, rest = line.partition(" ")
+    # not Text(word, style): that style would be the whole text's
+    return (
+        Text().append(word, _STYLES.get(word, "")).append(f" {rest}" if rest else "", "bold" if word in _STYLES else "")
+    )
+
+
+def _rich_table(table: Table) -> RenderableType:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    if not table.rows:
+        return Text(table.empty, "dim")
+    made = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in table.columns:
+        made.add_column(column, overflow="fold")
+    for row in table.rows:
+        made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    return made
+
+
+def _rich_tree(node: Node) -> RenderableType:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def build(tree: Tree, children: list[Node]) -> None:
+        for child in children:
+            build(tree.add(_label(child.label)), child.children)
+
+    def _label(text: str) -> Text:
+        first, _, rest = text.partition("\n")
+        word, _, more = first.partition(": ")
+        label = Text().append(word, _STYLES.get(word, "bold")).append(f": {more}" if more else "")
+        return label.append(f"\n{rest}" if rest else "")
+
+    tree = Tree(_label(node.label), guide_style="dim")
+    build(tree, node.children)
+    return tree

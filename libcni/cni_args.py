@@ -1,0 +1,64 @@
+"""CNI_ARGS in both directions: ordered pairs, and the variable's text ``K=V;K=V`` (conventions, CNI_ARGS)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from libcni.errors import InvalidIdentifierError
+
+__all__ = ["Args", "check_args", "format_args", "parse_args"]
+
+Args = tuple[tuple[str, str], ...]
+"""CNI_ARGS as ordered (key, value) pairs."""
+
+
+def parse_args(text: str) -> Args:
+    """Return the pairs in a CNI_ARGS text; "" has none.
+
+    Raises:
+        InvalidIdentifierError: a part that does not have exactly one ``=``, or has no key.
+    """
+    pairs = [part.split("=") for part in text.split(";")] if text else []
+    for pair in pairs:
+        if len(pair) != 2 or not pair[0]:  # noqa: PLR2004 - key and value
+            raise InvalidIdentifierError("CNI_ARGS pair", "=".join(pair), "it must be KEY=VALUE")
+    return check_args((key, value) for key, value in pairs)
+
+
+def format_args(pairs: Args) -> str:
+    """Return the text for pairs that ``check_args`` has accepted."""
+    return ";".join(f"{key}={value}" for key, value in pairs)
+
+
+def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
+    """Return ``args`` as pairs in order.
+
+    A ``=`` in a value passes, although Go's plugins refuse it: the text can carry it.
+
+    Raises:
+        InvalidIdentifierError: a key or value that the text cannot carry.
+    """
+    pairs = args.items() if isinstance(args, Mapping) else args
+    return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)
+
+
+def _checked(kind: str, text: Any, forbidden: str) -> str:
+    what = f"CNI_ARGS {kind}"
+    if not isinstance(text, str):
+        raise InvalidIdentifierError(what, text, f"it must be a string, not {type(text).__name__}")
+    if kind == "key" and not text:
+        raise InvalidIdentifierError(what, text, "it must not be empty")
+    if not is_environment_text(text) or any(char in forbidden for char in text):
+        listed = " or ".join(f"'{char}'" for char in forbidden)
+        raise InvalidIdentifierError(what, text, f"it must be text without {listed} or NUL")
+    return text
+
+
+def is_environment_text(text: str) -> bool:
+    """Return whether an environment variable can hold ``text``."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

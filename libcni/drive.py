@@ -1,0 +1,342 @@
+"""What the blocking and the asyncio driver share: the settings of a client, and the run of one verb."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, RecordError
+from libcni.executor.protocol import AsyncExecutor, Executor, Limits
+from libcni.invocation import Invocation, Outcome, failure
+from libcni.locks import TOKEN_VARIABLE, Hold
+from libcni.observe.protocol import Observer, Operation
+from libcni.records import Record, RecordStore, boot_id
+from libcni.steps import (
+    AllRecords,
+    AwaitOrphan,
+    Begin,
+    Complete,
+    Find,
+    Forget,
+    Lock,
+    Lookup,
+    NamespaceOf,
+    Pause,
+    Recall,
+    Remember,
+    SetAside,
+    Siblings,
+    StartCleanup,
+    Sweep,
+)
+
+__all__ = ["Env", "Memory", "Settings", "StderrSink", "Verb"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
+
+_ORPHAN_WAIT = 30.0
+_REMOVALS = 3
+_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+
+StderrSink = Callable[[Invocation, str], object] | TextIO
+"""Where the stderr of a plugin that succeeded goes: a callable that takes the call and the text, or a text file."""
+
+Env = Mapping[str, str] | Sequence[str]
+"""The plugins' environment: a mapping that replaces this process's, or the names that are passed on from it."""
+
+
+Memory = dict[tuple[str, tuple[int, ...]], Any]
+"""What plugins said of themselves, by their executable's path and file identity; shared by all verbs of a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client was made with; times in seconds, None: no limit."""
+
+    path: tuple[str, ...]
+    cache_dir: str
+    conf_dir: str
+    timeout: float | None
+    plugin_timeout: float | None
+    cleanup_timeout: float | None
+    env: Env | None
+    durable: bool
+    stderr: StderrSink | None
+    observer: Observer | None
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what plugins get besides the CNI_* variables; inherited CNI_* are never passed on."""
+        if self.env is None:
+            return _inherited()
+        if isinstance(self.env, Mapping):
+            return _without_ours(self.env)
+        return _without_ours({name: os.environ[name] for name in self.env if name in os.environ})
+
+
+_last_environment: tuple[Any, Mapping[str, str]] = ({}, {})
+
+
+def _inherited() -> Mapping[str, str]:
+    """Return this process's environment as plugins get it, decoded anew only where it has changed."""
+    global _last_environment  # noqa: PLW0603 - a snapshot and what was made of it, replaced as one
+    now = dict(getattr(os.environ, "_data", None) or os.environ)  # the copy is cheap, and the decoding is not
+    seen, made = _last_environment
+    if now != seen:
+        made = _without_ours(os.environ)
+        _last_environment = (now, made)
+    return made
+
+
+def _without_ours(env: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
+
+
+class Verb:
+    """One run of one verb: its deadline, its locks, its observer, and how each step is done.
+
+    As a context it begins with telling the observer, and ends with letting all locks go.
+
+    ``perform`` does the steps that end at once. ``waits`` does those that may have to wait: it yields how long to
+    sleep before it is asked again. ``limits`` and ``ended`` stand around the run of a plugin.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        executor: Executor | AsyncExecutor,
+        memory: Memory,
+        timeout: float | None,
+        operation: Operation,
+    ) -> None:
+        self._settings = settings
+        self._observer = settings.observer
+        self._operation = operation
+        self._call: Invocation | None = None
+        self._memory = memory
+        self._executor = executor
+        self._store = RecordStore(settings.cache_dir, durable=settings.durable)
+        self._deadline = _deadline(timeout)
+        self._holds: list[Hold] = []
+        self._env: Mapping[str, str] | None = None
+        self._observed_env: Mapping[str, str | None] = {}
+
+    def __enter__(self) -> Self:
+        """Tell the observer that the verb begins, and take the environment that it adds."""
+        if self._observer is not None:
+            self._observed_env = self._observer.begin(self._operation) or {}
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
+        """Let go of all locks, and tell the observer how the verb ended."""
+        while self._holds:
+            self._holds.pop().close()
+        if self._observer is not None:
+            if self._call is not None:  # a call that was cut short, by Ctrl-C or a cancellation
+                self._tell(self._call, None, error)
+            self._observer.end(self._operation, error)
+
+    def perform(self, step: Any) -> Any:
+        """Do a step that does not wait, and return its answer."""
+        return _PERFORM[type(step)](self, step)
+
+    def waits(self, step: Any) -> Iterator[float]:
+        """Do a step that may wait; yield seconds to sleep until it is done. ``answer`` has the answer."""
+        if isinstance(step, Pause):
+            return self._pause(step)
+        return self._lock(step) if isinstance(step, Lock) else self._await_orphan("ADD")
+
+    answer: Any = None
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds to the deadline; None: there is none."""
+        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+
+    def limits(self, invocation: Invocation) -> Limits:
+        """Return what a call may take, and tell the observer; raises PluginTimeoutError if no time is left."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise failure(PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up")
+        if self._settings.plugin_timeout is not None:
+            left = min(left, self._settings.plugin_timeout)
+        if self._env is None:
+            self._env = _merged(self._settings.environment(), self._observed_env)
+        hold = self._holds[-1] if self._holds else None
+        env = {**self._env, TOKEN_VARIABLE: hold.token} if hold else self._env
+        limits = Limits(None if left == math.inf else left, env, self._in_flight(hold, invocation.verb))
+        if self._observer is not None:
+            self._call = invocation
+            self._observer.before_call(self._operation, invocation)
+        return limits
+
+    def _in_flight(self, hold: Hold | None, verb: str) -> int:
+        """Return the descriptor that tells others that the plugin lives, or -1. Only an ADD fails for want of it."""
+        try:
+            return hold.in_flight(verb) if hold else -1
+        except RecordError as error:
+            if verb == "ADD":
+                raise
+            logger.warning("%s goes on without a lock: %s", verb, error)
+            return -1
+
+    def ended(self, invocation: Invocation, outcome: Outcome | None, error: CNIError | None = None) -> None:
+        """Pass on what a plugin that succeeded wrote to stderr, and tell the observer."""
+        if outcome is not None and outcome.exit_status == 0 and outcome.stderr:
+            self._pass_on(invocation, outcome.stderr.decode(errors="backslashreplace"))
+        if self._observer is not None:
+            self._tell(invocation, outcome, error)
+
+    def _tell(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
+        self._call = None
+        if self._observer is not None:
+            self._observer.after_call(self._operation, invocation, outcome, error)
+
+    def _pass_on(self, invocation: Invocation, text: str) -> None:
+        sink = self._settings.stderr
+        if sink is None:
+            plugin_logger.warning("%s %s: %s", invocation.plugin, invocation.verb, text.rstrip())
+            return
+        try:
+            sink(invocation, text) if callable(sink) else sink.write(text)
+        except (OSError, ValueError):  # a broken log is no reason to lose an attachment
+            logger.exception("the stderr of %s %s could not be passed on", invocation.plugin, invocation.verb)
+
+    def _lock(self, step: Lock) -> Iterator[float]:
+        while len(self._holds) > int(step.beside):
+            self._holds.pop().close()
+        token = self._holds[0].token if self._holds else os.environ.get(TOKEN_VARIABLE, "")
+        deadline = min(self._deadline, _deadline(step.patience))
+        for _ in range(_REMOVALS):
+            hold = Hold(self._settings.cache_dir, step.request, token)
+            self._holds.append(hold)
+            yield from _take(hold, deadline)
+            if hold.is_current():
+                break
+            self._holds.pop().close()  # somebody removed the file and others may lock the new one: do so, too
+        else:
+            raise RecordError(f"{hold.path}: somebody removes it again and again", path=hold.path)
+        # a DEL or CHECK whose runtime was killed may still run, and undo what comes now
+        yield from self._await_orphan("DEL")
+
+    def _await_orphan(self, verb: str) -> Iterator[float]:
+        """Wait for a plugin that its runtime left behind, but never so long that nothing could be done any more."""
+        hold = self._holds[-1] if self._holds else None
+        self.answer = True
+        if hold is None or not hold.orphans(verb):
+            return
+        now = time.monotonic()
+        deadline = now + min(_ORPHAN_WAIT, (self._deadline - now) / 2)
+        while hold.orphans(verb) and time.monotonic() < deadline:
+            yield _LAST_DELAY
+        self.answer = not hold.orphans(verb)
+        if not self.answer:
+            what = hold.request.what
+            logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", what, hold.path)
+
+    def _pause(self, step: Pause) -> Iterator[float]:
+        self.answer = time.monotonic() + step.seconds < self._deadline
+        if self.answer:
+            yield step.seconds
+
+    def _find(self, step: Find) -> tuple[str, ...]:
+        return tuple(self._find_one(plugin, missing_allowed=step.missing_allowed) for plugin in step.plugins)
+
+    def _find_one(self, plugin: str, *, missing_allowed: bool) -> str:
+        try:
+            return self._executor.find(plugin, self._settings.path)
+        except PluginNotFoundError:
+            if missing_allowed:
+                return ""
+            raise
+
+    def _recall(self, step: Recall) -> Any:
+        return self._memory.get((step.executable, _file_identity(step.executable)))
+
+    def _remember(self, step: Remember) -> None:
+        identity = _file_identity(step.executable)
+        for known in [known for known in self._memory if known[0] == step.executable]:
+            self._memory.pop(known, None)
+        if identity:
+            self._memory[step.executable, identity] = step.said
+
+    def _begin(self, step: Begin) -> Record:
+        record = step.record
+        return self._store.begin(
+            replace(record, created=time.time(), boot=boot_id(), netns_id=namespace_identity(record.netns))
+        )
+
+    def _sweep(self, _step: Sweep) -> None:
+        try:
+            self._store.sweep()
+        except RecordError as error:
+            logger.warning("temporary files stay: %s", error)
+
+    def _start_cleanup(self, _step: StartCleanup) -> None:
+        self._deadline = _deadline(self._settings.cleanup_timeout)
+
+
+_PERFORM: dict[type, Callable[[Verb, Any], Any]] = {
+    Find: Verb._find,  # noqa: SLF001 - one table, in the class's own module
+    StartCleanup: Verb._start_cleanup,  # noqa: SLF001
+    NamespaceOf: lambda _verb, step: namespace_identity(step.netns),
+    Lookup: lambda verb, step: verb._store.find(step.identity),  # noqa: SLF001
+    Siblings: lambda verb, step: verb._store.of_interface(step.container_id, step.ifname),  # noqa: SLF001
+    AllRecords: lambda verb, step: verb._store.records(step.container_id),  # noqa: SLF001
+    Begin: Verb._begin,  # noqa: SLF001
+    Complete: lambda verb, step: verb._store.complete(step.record),  # noqa: SLF001
+    Forget: lambda verb, step: verb._store.forget(step.record),  # noqa: SLF001
+    Recall: Verb._recall,  # noqa: SLF001
+    Remember: Verb._remember,  # noqa: SLF001
+    Sweep: Verb._sweep,  # noqa: SLF001
+    SetAside: lambda verb, step: verb._store.set_aside(step.record),  # noqa: SLF001
+}
+
+WAITING = (Lock, AwaitOrphan, Pause)
+"""The steps that may wait."""
+
+DURABLE = (Begin, Complete)
+"""The steps that may wait for the disk."""
+
+
+def namespace_identity(netns: str) -> tuple[int, int] | None:
+    """Return (device, inode) of what is at a namespace's path, or None."""
+    try:
+        status = os.stat(netns)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _file_identity(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _take(hold: Hold, deadline: float) -> Iterator[float]:
+    started = time.monotonic()
+    delay = _FIRST_DELAY
+    while not hold.advance():
+        if time.monotonic() >= deadline:
+            raise hold.timeout(time.monotonic() - started)
+        yield delay
+        delay = min(2 * delay, _LAST_DELAY)
+
+
+def _merged(env: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:
+    """Return ``env`` with ``changes`` made to it, where None takes a variable away."""
+    if not changes:
+        return env
+    return {name: text for name, text in {**env, **changes}.items() if text is not None}
+
+
+def _deadline(seconds: float | None) -> float:
+    return math.inf if seconds is None else time.monotonic() + seconds

@@ -1,0 +1,82 @@
+"""The rules for names: network, container ID, interface, plugin type. One function each, called on every verb."""
+
+from __future__ import annotations
+
+import re
+
+from libcni.errors import InvalidIdentifierError
+
+__all__ = ["check_container_id", "check_ifname", "check_network_name", "check_plugin_type"]
+
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
+_NAME_RULE = "it must start with a letter or digit, then only letters, digits, '_', '.' and '-' (ASCII)"
+_IFNAME_BYTES = 15
+
+
+def check_network_name(name: object) -> str:
+    """Return ``name`` if it is a valid network name (spec 1.1.0, section 1), else raise InvalidIdentifierError."""
+    return _check_name("network name", name)
+
+
+def check_container_id(container_id: object) -> str:
+    """Return ``container_id`` if it is valid (spec 1.1.0, section 2, Parameters), else raise InvalidIdentifierError."""
+    return _check_name("container ID", container_id)
+
+
+def _check_name(kind: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidIdentifierError(kind, value, f"it must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidIdentifierError(kind, value, "it must not be empty")
+    if _NAME.fullmatch(value) is None:
+        raise InvalidIdentifierError(kind, value, _NAME_RULE)
+    return value
+
+
+def check_ifname(ifname: object) -> str:
+    """Return ``ifname`` if Linux can name an interface so, else raise InvalidIdentifierError.
+
+    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space.
+    """
+    problem = _ifname_problem(ifname)
+    if problem is not None:
+        raise InvalidIdentifierError("interface name", ifname, problem)
+    return str(ifname)
+
+
+def _ifname_problem(ifname: object) -> str | None:
+    if not isinstance(ifname, str):
+        return f"it must be a string, not {type(ifname).__name__}"
+    if not ifname:
+        return "it must not be empty"
+    if ifname in {".", ".."}:
+        return "it must not be '.' or '..'"
+    if any(char in "/:\0" or char.isspace() for char in ifname):
+        return "it must not contain '/', ':', NUL or white space"
+    try:
+        size = len(ifname.encode())
+    except UnicodeEncodeError:
+        return "it must be text that UTF-8 can carry"
+    return None if size <= _IFNAME_BYTES else f"it must have at most {_IFNAME_BYTES} bytes, and has {size}"
+
+
+def check_plugin_type(plugin_type: object) -> str:
+    """Return ``plugin_type`` if it can be the name of an executable, else raise InvalidIdentifierError.
+
+    The rule (spec 1.1.0, section 1, ``type``): not empty, and nothing that a path may not have in one part.
+    """
+    if not isinstance(plugin_type, str):
+        raise InvalidIdentifierError(
+            "plugin type", plugin_type, f"it must be a string, not {type(plugin_type).__name__}"
+        )
+    if not plugin_type:
+        raise InvalidIdentifierError("plugin type", plugin_type, "it must not be empty")
+    if plugin_type in {".", ".."} or any(char in "/\\\0" for char in plugin_type):
+        raise InvalidIdentifierError(
+            "plugin type", plugin_type, "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
+        )
+    try:
+        plugin_type.encode()
+    except UnicodeEncodeError:
+        raise InvalidIdentifierError("plugin type", plugin_type, "it must be text that UTF-8 can carry") from None
+    return plugin_type

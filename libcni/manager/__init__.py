@@ -1,0 +1,69 @@
+"""A container's networks as one thing: what go-cni and ocicni are to Go.
+
+from libcni import CNIConfig
+from libcni.manager import Container, NetworkManager
+
+manager = NetworkManager(CNIConfig("/opt/cni/bin"), loopback=True)
+result = manager.set_up(Container("c1", "/run/netns/c1", ["front", "back@net1"]))
+result.primary(), result.resolv_conf.text()
+manager.tear_down("c1")
+"""
+
+from libcni.manager.aio import AsyncNetworkManager
+from libcni.manager.container import Container, NetworkRequest
+from libcni.manager.events import Event, EventStream
+from libcni.manager.kubernetes import (
+    AttachmentDefinitions,
+    NetworkAttachmentDefinition,
+    NetworkSelection,
+    Pod,
+    network_status,
+    parse_selection,
+)
+from libcni.manager.manager import NetworkManager
+from libcni.manager.namespaces import NamespaceError, Namespaces, NamespaceTool
+from libcni.manager.networks import LOOPBACK, NetworkSet
+from libcni.manager.reports import (
+    AttachmentCheck,
+    CheckReport,
+    Detached,
+    GCSummary,
+    ManagerStatus,
+    NetworkState,
+    TearDown,
+)
+from libcni.manager.result import Address, Attached, ContainerResult, InterfaceResult, ResolvConf
+from libcni.manager.watch import Watch
+
+__all__ = [
+    "LOOPBACK",
+    "Address",
+    "AsyncNetworkManager",
+    "Attached",
+    "AttachmentCheck",
+    "AttachmentDefinitions",
+    "CheckReport",
+    "Container",
+    "ContainerResult",
+    "Detached",
+    "Event",
+    "EventStream",
+    "GCSummary",
+    "InterfaceResult",
+    "ManagerStatus",
+    "NamespaceError",
+    "NamespaceTool",
+    "Namespaces",
+    "NetworkAttachmentDefinition",
+    "NetworkManager",
+    "NetworkRequest",
+    "NetworkSelection",
+    "NetworkSet",
+    "NetworkState",
+    "Pod",
+    "ResolvConf",
+    "TearDown",
+    "Watch",
+    "network_status",
+    "parse_selection",
+]

@@ -1,0 +1,100 @@
+"""Into the standard library's logging, with fields that a formatter for JSON finds under ``extra``."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from libcni.errors import CNIError, PluginError
+from libcni.invocation import Invocation, Outcome
+from libcni.observe.protocol import Observer, Operation
+from libcni.observe.redact import redacted
+
+__all__ = ["LoggingObserver"]
+
+
+class LoggingObserver(Observer):
+    """Log each verb and each plugin call as it ends; at DEBUG each call as it begins, with its configuration.
+
+    The fields of a record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
+    ``cni_outcome`` (``ok``, or the error's class); for a call also ``cni_plugin``, ``cni_path``, ``cni_call`` (the
+    verb that the plugin got), ``cni_index``, ``cni_exit_status``, ``cni_signal``; for an error ``cni_code`` and
+    ``cni_error``; at the begin of a call ``cni_config``.
+
+    Args:
+        logger: where to log; None: the logger ``libcni.calls``.
+        level: the level of what went well. What did not is logged as a warning.
+        redact: replace the values of capability arguments in ``cni_config``.
+    """
+
+    def __init__(
+        self, logger: logging.Logger | None = None, *, level: int = logging.INFO, redact: bool = False
+    ) -> None:
+        self.logger: logging.Logger = logger or logging.getLogger("libcni.calls")
+        self.level = level
+        self.redact = redact
+        self._began: dict[Operation, float] = {}
+
+    def begin(self, operation: Operation) -> None:
+        """Remember the time."""
+        self._began[operation] = time.monotonic()
+
+    def before_call(self, operation: Operation, invocation: Invocation) -> None:
+        """Log, at DEBUG, what a plugin is about to receive."""
+        if self.logger.isEnabledFor(logging.DEBUG):
+            config = redacted(invocation.stdin) if self.redact else invocation.stdin.decode(errors="backslashreplace")
+            fields = {**_call(operation, invocation), "cni_config": config}
+            self.logger.debug("%s %s: called with %s", invocation.plugin, invocation.verb, config, extra=fields)
+
+    def after_call(
+        self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """Log how a call ended."""
+        seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
+        fields = {**_call(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
+        went_well = error is None and outcome is not None and outcome.exit_status == 0
+        level = self.level if went_well else logging.WARNING
+        what = f"{invocation.plugin} {invocation.verb}"
+        self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
+
+    def end(self, operation: Operation, error: BaseException | None) -> None:
+        """Log how a verb ended."""
+        seconds = time.monotonic() - self._began.pop(operation, time.monotonic())
+        fields = {**_operation(operation), **_ended(None, error), "cni_seconds": seconds}
+        what = " ".join(filter(None, (operation.verb, operation.network, operation.container_id, operation.ifname)))
+        level = self.level if error is None else logging.WARNING
+        self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    return {
+        "cni_verb": operation.verb,
+        "cni_network": operation.network,
+        "cni_container_id": operation.container_id,
+        "cni_ifname": operation.ifname,
+    }
+
+
+def _call(operation: Operation, invocation: Invocation) -> dict[str, Any]:
+    return {
+        **_operation(operation),
+        "cni_plugin": invocation.plugin,
+        "cni_path": invocation.path,
+        "cni_call": invocation.verb,
+        "cni_index": invocation.index,
+    }
+
+
+def _ended(outcome: Outcome | None, error: BaseException | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"cni_outcome": "ok"}
+    if outcome is not None:
+        fields |= {"cni_exit_status": outcome.exit_status, "cni_signal": outcome.signal}
+        if outcome.exit_status != 0:
+            fields["cni_outcome"] = "failed"
+    if error is not None:
+        fields["cni_outcome"] = type(error).__name__
+        fields["cni_error"] = str(error) if isinstance(error, CNIError) else repr(error)
+    if isinstance(error, PluginError):
+        fields["cni_code"] = error.code
+    return fields

@@ -1,0 +1,128 @@
+"""Into OpenTelemetry: ``pip install libcni[otel]``. Spans, a duration histogram, an error counter, trace context."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from libcni.errors import PluginError
+from libcni.invocation import Invocation, Outcome
+from libcni.observe.protocol import Observer, Operation
+
+try:
+    from opentelemetry import baggage, metrics, trace
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as _missing:
+    _hint = f"{_missing}; OpenTelemetryObserver needs: pip install 'libcni[otel]'"
+    raise ImportError(_hint, name=_missing.name) from _missing
+
+__all__ = ["OpenTelemetryObserver"]
+
+_SCOPE = "libcni"
+
+
+class OpenTelemetryObserver(Observer):
+    """Make a span of each verb, and under it one of each plugin call, and count and time them.
+
+    Spans are ``CNI ADD`` and ``bridge ADD``. Metrics are ``cni.operation.duration`` and ``cni.plugin.duration``
+    (histograms, seconds) and ``cni.errors`` (counter, by verb, plugin and error). Every plugin of a verb gets the
+    verb's context in TRACEPARENT, TRACESTATE and BAGGAGE, instead of what this process inherited in them.
+
+    Args:
+        tracer_provider: where spans go; None: the global one.
+        meter_provider: where metrics go; None: the global one.
+    """
+
+    def __init__(
+        self, tracer_provider: trace.TracerProvider | None = None, meter_provider: metrics.MeterProvider | None = None
+    ) -> None:
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
+        self._operations = meter.create_histogram("cni.operation.duration", "s", "How long verbs took")
+        self._calls = meter.create_histogram("cni.plugin.duration", "s", "How long plugins ran")
+        self._errors = meter.create_counter("cni.errors", "{error}", "Verbs and plugin calls that failed")
+        self._running: dict[Operation, _Running] = {}
+
+    def begin(self, operation: Operation) -> dict[str, str | None] | None:
+        """Start the verb's span, under the current one, and return its context for the plugins."""
+        labels = {"cni.verb": operation.verb, "cni.network": operation.network}
+        about = {"cni.container_id": operation.container_id, "cni.ifname": operation.ifname}
+        span = self._tracer.start_span(f"CNI {operation.verb}", attributes=_known({**labels, **about}))
+        self._running[operation] = _Running(span, _known(labels))
+        return _trace_context(span)
+
+    def before_call(self, operation: Operation, invocation: Invocation) -> None:
+        """Start the call's span."""
+        running = self._running[operation]
+        labels = {"cni.verb": invocation.verb, "cni.plugin": invocation.plugin, "cni.network": invocation.network}
+        running.call = self._tracer.start_span(
+            f"{invocation.plugin} {invocation.verb}",
+            context=trace.set_span_in_context(running.span),
+            kind=SpanKind.CLIENT,
+            attributes=_known({**labels, "process.executable.path": invocation.path, "cni.index": invocation.index}),
+        )
+        running.call_labels = _known(labels)
+        running.call_began = time.monotonic()
+
+    def after_call(
+        self, operation: Operation, _invocation: Invocation, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """End the call's span."""
+        running = self._running[operation]
+        self._calls.record(time.monotonic() - running.call_began, running.call_labels)
+        if running.call is None:
+            return
+        if outcome is not None and outcome.exit_status is not None:
+            running.call.set_attribute("process.exit.code", outcome.exit_status)
+        if error is None and outcome is not None and outcome.exit_status != 0:
+            self._failed(running.call, "failed", running.call_labels)
+        self._end(running.call, error, running.call_labels)
+        running.call = None
+
+    def end(self, operation: Operation, error: BaseException | None) -> None:
+        """End the verb's span."""
+        running = self._running.pop(operation)
+        self._operations.record(time.monotonic() - running.began, running.labels)
+        self._end(running.span, error, running.labels)
+
+    def _end(self, span: Span, error: BaseException | None, labels: dict[str, Any]) -> None:
+        if error is not None:
+            span.record_exception(error)
+            if isinstance(error, PluginError) and error.code is not None:
+                span.set_attribute("cni.error.code", error.code)
+            self._failed(span, type(error).__name__, labels, str(error))
+        span.end()
+
+    def _failed(self, span: Span, kind: str, labels: dict[str, Any], text: str = "") -> None:
+        span.set_status(Status(StatusCode.ERROR, text or kind))
+        span.set_attribute("error.type", kind)
+        self._errors.add(1, {**labels, "error.type": kind})
+
+
+class _Running:
+    """The spans of one verb that runs."""
+
+    def __init__(self, span: Span, labels: dict[str, Any]) -> None:
+        self.span = span
+        self.labels = labels
+        self.began = self.call_began = time.monotonic()
+        self.call: Span | None = None
+        self.call_labels: dict[str, Any] = {}
+
+
+def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value != ""}
+
+
+def _trace_context(span: Span) -> dict[str, str | None] | None:
+    """Return the W3C context as variables (OTEP 258); inherited ones that belong to another trace go."""
+    if not span.get_span_context().is_valid:
+        return None
+    carrier: dict[str, str] = {}
+    context = trace.set_span_in_context(span)
+    TraceContextTextMapPropagator().inject(carrier, context)
+    if baggage.get_all(context):
+        W3CBaggagePropagator().inject(carrier, context)
+    return {name.upper(): carrier.get(name) for name in ("traceparent", "tracestate", "baggage")}

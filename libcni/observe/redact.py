@@ -1,0 +1,24 @@
+"""A configuration for other eyes: without the values of capability arguments."""
+
+from __future__ import annotations
+
+from libcni import jsontext
+from libcni.jsontext import JSONTextError
+
+__all__ = ["redacted"]
+
+_INSTEAD = '"[redacted]"'
+
+
+def redacted(stdin: bytes) -> str:
+    """Return an execution configuration with each value under ``runtimeConfig`` replaced; their names stay."""
+    try:
+        found = jsontext.members(jsontext.decode(stdin))
+        parts = [(one.key_text, _hidden(one.text) if one.key == "runtimeConfig" else one.text) for one in found]
+    except JSONTextError:
+        return _INSTEAD
+    return jsontext.join_object(parts)
+
+
+def _hidden(text: str) -> str:
+    return jsontext.join_object([(member.key_text, _INSTEAD) for member in jsontext.members(text)])

@@ -1,0 +1,81 @@
+"""What the environment must hold for each verb (spec 1.1.0, section 2, Parameters)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from libcni.errors import ErrorCode, InvalidIdentifierError
+from libcni.identifiers import check_container_id, check_ifname
+from libcni.plugin.failure import VerbError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["REQUIRED", "check_environment", "check_netns"]
+
+_ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME")
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "ADD": _ATTACHMENT,
+    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME"),
+    "CHECK": _ATTACHMENT,
+    "GC": ("CNI_PATH",),
+    "STATUS": (),
+    "VERSION": (),
+}
+"""The verbs, each with the variables that it needs beside CNI_COMMAND. An empty one counts as missing."""
+
+_RULES: Mapping[str, Callable[[object], str]] = {
+    "CNI_CONTAINERID": check_container_id,
+    "CNI_IFNAME": check_ifname,
+}
+
+
+def check_environment(verb: str, env: Mapping[str, str]) -> None:
+    """Raise VerbError (code 4) that names each variable which is missing or invalid for ``verb``."""
+    if verb not in REQUIRED:
+        raise _wrong(f"unknown CNI_COMMAND: {verb}")
+    missing = [name for name in REQUIRED[verb] if not env.get(name)]
+    invalid = _invalid(verb, env)
+    if missing:
+        raise _wrong(f"required env variables [{','.join(missing)}] missing", details="; ".join(invalid))
+    if invalid:
+        raise _wrong("; ".join(invalid))
+
+
+def _invalid(verb: str, env: Mapping[str, str]) -> list[str]:
+    problems = []
+    for name, rule in _RULES.items():
+        if name in REQUIRED[verb] and env.get(name):
+            try:
+                rule(env[name])
+            except InvalidIdentifierError as error:
+                problems.append(f"{name}: {error}")
+    return problems
+
+
+def _wrong(msg: str, details: str = "") -> VerbError:
+    return VerbError(msg, code=ErrorCode.INVALID_ENVIRONMENT_VARIABLES, details=details)
+
+
+def check_netns(env: Mapping[str, str]) -> None:
+    """Raise VerbError (code 8) where CNI_NETNS is the namespace that this process itself is in.
+
+    Nothing is checked where CNI_NETNS_OVERRIDE is ``1`` or ``true``, off Linux, or where it cannot be opened:
+    a DEL must go on when the namespace has gone.
+    """
+    netns = env.get("CNI_NETNS", "")
+    if not netns or sys.platform != "linux" or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
+        return
+    try:
+        same = os.path.samefile(netns, "/proc/self/ns/net")
+    except (OSError, ValueError):
+        return
+    if same:
+        raise VerbError(
+            "plugin's netns and netns from CNI_NETNS should not be the same",
+            code=ErrorCode.INVALID_NETNS,
+            details=f"CNI_NETNS is {netns}",
+        )

@@ -1,0 +1,54 @@
+"""Test plugins and runtimes: call a plugin, check it against the specification, fake one, run without any.
+
+Everything here is loaded when it is first used: pytest imports this package before it measures coverage.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from libcni.testing.calling import Answer, call_plugin
+    from libcni.testing.conformance import ConformanceReport, Finding, assert_plugin_conforms, check_plugin
+    from libcni.testing.fakes import FakeCall, FakePlugin, FakePlugins
+    from libcni.testing.namespaces import NetworkNamespace, network_namespace, why_no_namespaces
+    from libcni.testing.recording import AsyncRecordingExecutor, RecordedCall, RecordingExecutor, error_outcome
+
+_MODULES = {
+    "calling": "Answer call_plugin",
+    "conformance": "ConformanceReport Finding assert_plugin_conforms check_plugin",
+    "fakes": "FakeCall FakePlugin FakePlugins",
+    "namespaces": "NetworkNamespace network_namespace why_no_namespaces",
+    "recording": "AsyncRecordingExecutor RecordedCall RecordingExecutor error_outcome",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "Answer",
+    "AsyncRecordingExecutor",
+    "ConformanceReport",
+    "FakeCall",
+    "FakePlugin",
+    "FakePlugins",
+    "Finding",
+    "NetworkNamespace",
+    "RecordedCall",
+    "RecordingExecutor",
+    "assert_plugin_conforms",
+    "call_plugin",
+    "check_plugin",
+    "error_outcome",
+    "network_namespace",
+    "why_no_namespaces",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

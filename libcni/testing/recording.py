@@ -1,0 +1,133 @@
+"""Executors that run nothing: they write down each call and give canned answers. For tests of runtimes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from libcni.errors import PluginNotFoundError
+from libcni.executor import Limits
+from libcni.invocation import Invocation, Outcome
+from libcni.versions import ALL_VERSIONS, DEFAULT_VERSION
+
+__all__ = ["Answers", "AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
+
+Canned: TypeAlias = "Outcome | Mapping[str, Any] | BaseException | Callable[[Invocation], Any] | None"
+Answers: TypeAlias = Mapping[tuple[str, str], "Canned | Sequence[Canned]"]
+_ANY = "*"
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """Hold one call that an executor received.
+
+    Attributes:
+        invocation: what the plugin would have been given.
+        limits: what the call could have taken.
+    """
+
+    invocation: Invocation
+    limits: Limits
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The execution configuration."""
+        config: dict[str, Any] = json.loads(self.invocation.stdin)
+        return config
+
+
+class _Recorder:
+    """Write down calls and find the answers to them."""
+
+    def __init__(self, answers: Answers | None = None, *, plugins: Iterable[str] | None = None) -> None:
+        self.calls: list[RecordedCall] = []
+        self.answers: dict[tuple[str, str], Canned | Sequence[Canned]] = dict(answers or {})
+        self._plugins = None if plugins is None else frozenset(plugins)
+        self._taken: dict[tuple[str, str], int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def verbs(self) -> list[tuple[str, str]]:
+        """The (verb, plugin type) of each call, oldest first."""
+        return [(call.invocation.verb, call.invocation.plugin) for call in self.calls]
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        """Return where the plugin would be: in the first directory of ``path``; raise PluginNotFoundError."""
+        if self._plugins is not None and plugin not in self._plugins:
+            raise PluginNotFoundError(plugin, tuple(path))
+        return f"{next(iter(path), '/nowhere')}/{plugin}"
+
+    def _answer(self, invocation: Invocation, limits: Limits) -> Outcome:
+        with self._lock:
+            self.calls.append(RecordedCall(invocation, limits))
+            answer = self._next(invocation.plugin, invocation.verb)
+        if callable(answer):
+            answer = answer(invocation)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer if isinstance(answer, Outcome) else _outcome(invocation, answer)
+
+    def _next(self, plugin: str, verb: str) -> Any:
+        key = next((key for key in ((plugin, verb), (_ANY, verb)) if key in self.answers), None)
+        if key is None:
+            return None
+        answers = self.answers[key]
+        if not isinstance(answers, list | tuple):
+            return answers
+        taken = self._taken[key] = self._taken.get(key, -1) + 1
+        return answers[min(taken, len(answers) - 1)]
+
+
+class RecordingExecutor(_Recorder):
+    """Be an executor for CNIConfig that runs nothing.
+
+    Args:
+        answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
+            (``cniVersion`` is added to one without), an Outcome, an exception to raise, a callable that takes the
+            Invocation and returns one of these, or None for the default. Of a list each call takes the next, and
+            the last for ever. Without an answer an ADD passes ``prevResult`` on, VERSION says all versions, and
+            the other verbs succeed.
+        plugins: the plugin types that can be found; None: all.
+
+    Attributes:
+        calls: what was received, oldest first.
+        answers: as given; may be changed between calls.
+    """
+
+    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+        """Write the call down and give its answer."""
+        return self._answer(invocation, limits)
+
+
+class AsyncRecordingExecutor(_Recorder):
+    """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
+
+    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+        """Write the call down and give its answer."""
+        return self._answer(invocation, limits)
+
+
+def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
+    """Return what a plugin leaves behind that answers with an error (spec 1.1.0, section 5, Error)."""
+    document: dict[str, Any] = {"cniVersion": ALL_VERSIONS[-1], "code": code, "msg": msg}
+    if details:
+        document["details"] = details
+    return Outcome(exit_status=1, stdout=json.dumps(document).encode(), stderr=stderr.encode())
+
+
+def _outcome(invocation: Invocation, document: Mapping[str, Any] | None) -> Outcome:
+    config = json.loads(invocation.stdin)
+    version = config.get("cniVersion") or DEFAULT_VERSION
+    if document is None:
+        document = _default(invocation.verb, config)
+    text = json.dumps({"cniVersion": version, **document}) if document is not None else ""
+    return Outcome(stdout=text.encode())
+
+
+def _default(verb: str, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if verb == "ADD":
+        return config.get("prevResult") or {}
+    return {"supportedVersions": [*ALL_VERSIONS]} if verb == "VERSION" else None

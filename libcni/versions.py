@@ -1,0 +1,93 @@
+"""Spec versions: which exist, their order, how to choose one, and what each brought (one table)."""
+
+from __future__ import annotations
+
+import re
+
+from libcni.errors import VersionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ALL_VERSIONS", "CURRENT_VERSION", "SINCE", "choose_version", "parse_version", "supports"]
+
+ALL_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+"""All versions of the specification that this library speaks, oldest first."""
+
+CURRENT_VERSION = ALL_VERSIONS[-1]
+"""The newest version of the specification that this library speaks."""
+
+DEFAULT_VERSION = ALL_VERSIONS[0]
+"""What a missing ``cniVersion`` means."""
+
+SINCE = {
+    "chain": "0.3.0",
+    "CHECK": "0.4.0",
+    "prevResult on DEL": "0.4.0",
+    "GC": "1.1.0",
+    "STATUS": "1.1.0",
+}
+"""The first version that has each feature: the only place where versions make a difference to a verb."""
+
+_MAX_PARTS = 3
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+_NAMES = ("major", "minor", "micro")
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """Return ``text`` as (major, minor, micro); "" means 0.1.0, missing parts mean 0.
+
+    Raises:
+        VersionError: more than three parts, or a part that is not a whole number.
+    """
+    if not isinstance(text, str):
+        raise VersionError(f"invalid version {text!r}: it must be a string", version=text)
+    parts = (text or DEFAULT_VERSION).split(".")
+    if len(parts) > _MAX_PARTS:
+        raise VersionError(f'invalid version "{text}": too many parts', version=text)
+    for name, part in zip(_NAMES, parts, strict=False):
+        if _NUMBER.fullmatch(part) is None:
+            raise VersionError(f'invalid version "{text}": its {name} part "{part}" is not a number', version=text)
+    major, minor, micro = (*map(int, parts), 0, 0)[:3]
+    return major, minor, micro
+
+
+def supports(version: str, feature: str) -> bool:
+    """Return whether a configuration of ``version`` has ``feature``, a key of ``SINCE``."""
+    return parse_version(version) >= parse_version(SINCE[feature])
+
+
+def check_known(version: str) -> str:
+    """Return ``version`` if it is one of ``ALL_VERSIONS``, with "" for 0.1.0; else raise VersionError."""
+    if version == "":
+        return DEFAULT_VERSION
+    if version not in ALL_VERSIONS:
+        parsed = parse_version(version)
+        near = [known for known in ALL_VERSIONS if parse_version(known) == parsed]
+        hint = f'write "{near[0]}"' if near else f"known versions: {', '.join(ALL_VERSIONS)}"
+        raise VersionError(f'unknown spec version "{version}"', version=version, hint=hint)
+    return version
+
+
+def choose_version(version: str | None, versions: Iterable[str] | None = None) -> str:
+    """Return the spec version to use for a configuration (spec 1.1.0, section 1, ``cniVersions``).
+
+    Args:
+        version: ``cniVersion``, or None where the document has none.
+        versions: ``cniVersions``, or None. The highest known of both is taken; unknown ones are passed over.
+
+    Raises:
+        VersionError: a malformed version; or none that is known.
+    """
+    if versions is None:
+        return check_known(version or "")
+    candidates = [*versions, *([version] if version else [])]
+    known = [text for text in sorted(candidates, key=parse_version) if text in ALL_VERSIONS]
+    if not known:
+        raise VersionError(
+            f"none of the spec versions {', '.join(candidates) or '(empty list)'} is known",
+            version=version,
+            hint=f"known versions: {', '.join(ALL_VERSIONS)}",
+        )
+    return known[-1]
