@@ -1,0 +1,89 @@
+"""What one call received, and what a real plugin would refuse in it."""
+
+from __future__ import annotations
+
+from fakecni import exact, results
+
+ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
+REQUIRED = {
+    "ADD": ATTACHMENT,
+    "CHECK": ATTACHMENT,
+    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
+    "GC": ("CNI_PATH",),
+    "STATUS": ("CNI_PATH",),
+}
+SINCE = {"CHECK": (0, 4), "GC": (1, 1), "STATUS": (1, 1)}
+VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
+
+
+class Failure(Exception):  # noqa: N818 - it is a plugin's answer, not an error of this program
+    """A failure that is told to the runtime."""
+
+    def __init__(self, code: int, msg: str, details: str = "", **more: object) -> None:
+        super().__init__(msg)
+        self.fields = {"code": code, "msg": msg, **({"details": details} if details else {}), **more}
+
+    def document(self, version: str) -> dict:
+        """Return the spec's error document."""
+        return {"cniVersion": version or results.VERSIONS[-1], **self.fields}
+
+
+class Call:
+    """One call: its environment and its configuration."""
+
+    def __init__(self, env: dict, stdin: bytes) -> None:
+        self.env, self.stdin = env, stdin
+        self.verb = env.get("CNI_COMMAND", "")
+        self.container = env.get("CNI_CONTAINERID", "")
+        self.netns = env.get("CNI_NETNS", "")
+        self.ifname = env.get("CNI_IFNAME", "")
+        self.config, self.problem = _parsed(stdin)
+        self.network = self.config.get("name", "")
+        self.version = self.config.get("cniVersion", "")
+
+    def refuse_bad_environment(self) -> None:
+        """Fail with code 4 if a variable that the verb needs is missing or empty."""
+        names = REQUIRED.get(self.verb, ()) if self.verb else ("CNI_COMMAND",)
+        missing = [name for name in names if not self.env.get(name)]
+        if missing:
+            raise Failure(4, "required env variables [{}] missing".format(",".join(missing)))
+
+    def refuse_bad_config(self, supported: list) -> None:
+        """Fail as real plugins do: no JSON 6, no name 7, unknown verb 4, wrong version 1."""
+        if self.problem:
+            raise Failure(6, "cannot decode the network configuration", self.problem)
+        if not self.network:
+            raise Failure(7, "missing network name")
+        if self.verb not in VERBS:
+            raise Failure(4, f"unknown CNI_COMMAND: {self.verb}")
+        if (self.version or results.VERSIONS[0]) not in supported:
+            told = f'config is "{self.version}", plugin supports {exact.dumps(supported)}'
+            raise Failure(1, "incompatible CNI versions", told)
+        if results.number(self.version) < SINCE.get(self.verb, (0,)):
+            raise Failure(1, f"config version does not allow {self.verb}")
+
+    def previous(self) -> dict | None:
+        """Return prevResult in the shape of 1.x, or None; fail if it is of another version's shape."""
+        document = self.config.get("prevResult")
+        if document is None:
+            return None
+        has = document.get("cniVersion", self.version)
+        if results.generation(has) != results.generation(self.version):
+            raise Failure(6, "could not parse prevResult", f'it is of version "{has}"')
+        return results.plain(document)
+
+    def required_previous(self) -> dict:
+        """Return prevResult; fail with code 7 if there is none."""
+        previous = self.previous()
+        if previous is None:
+            raise Failure(7, "required prevResult missing")
+        return previous
+
+
+def _parsed(stdin: bytes) -> tuple[dict, str]:
+    """Return the configuration, and what is wrong with it."""
+    try:
+        document = exact.loads(stdin)
+    except ValueError as error:
+        return {}, str(error)
+    return (document, "") if isinstance(document, dict) else ({}, "it is not an object")

@@ -1,0 +1,64 @@
+"""What a plugin keeps on disk: one file per address, interface or port, so that a leak can be seen as a file.
+
+A file's name is what is kept; its lines are the container ID, the interface name and the network of its owner.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fakecni import system
+
+TYPE_CHECKING = False  # typing itself would be imported at every start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Owner = tuple  # (container ID, interface name, network)
+
+
+class Shelf:
+    """One directory of such files."""
+
+    def __init__(self, *parts: str) -> None:
+        self.path = os.path.join(*parts)
+
+    def names(self) -> list[str]:
+        """Return all names, in order."""
+        try:
+            return sorted(os.listdir(self.path))
+        except FileNotFoundError:
+            return []
+
+    def take(self, name: str, owner: Owner) -> bool:
+        """Take ``name`` for ``owner``; False if it is taken."""
+        os.makedirs(self.path, exist_ok=True)
+        try:
+            system.write_new(os.path.join(self.path, name), "\n".join(owner) + "\n")
+        except FileExistsError:
+            return False
+        return True
+
+    def owned(self, wanted: Callable[[Owner], bool]) -> list[str]:
+        """Return the names whose owner is ``wanted``."""
+        return [name for name in self.names() if wanted(self._owner(name))]
+
+    def release(self, wanted: Callable[[Owner], bool]) -> None:
+        """Give back the names whose owner is ``wanted``."""
+        for name in self.owned(wanted):
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Give back ``name``, if it is taken."""
+        try:
+            os.unlink(os.path.join(self.path, name))
+        except FileNotFoundError:
+            pass
+
+    def _owner(self, name: str) -> Owner:
+        """Return the owner; a file that was never finished has an empty one."""
+        try:
+            with open(os.path.join(self.path, name)) as file:
+                lines = [*file.read().split("\n"), "", "", ""]
+        except FileNotFoundError:
+            lines = ["", "", ""]
+        return lines[0], lines[1], lines[2]
