@@ -1,0 +1,144 @@
+"""A node in a directory of its own, and the installed command ``libcni`` run on it: in a pipe, or in a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libcni
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+FAKE_PLUGINS = REPOSITORY / "plugins-fake"
+WIDTH = 100
+DBNET: dict[str, Any] = {
+    "cniVersion": "1.1.0",
+    "name": "dbnet",
+    "plugins": [
+        {"type": "fake-bridge", "bridge": "cni0", "ipam": {"type": "fake-ipam", "subnet": "10.1.0.0/24"}},
+        {"type": "fake-tuning", "capabilities": {"mac": True}, "runtimeConfig": {"mac": "on disk"}},
+    ],
+}
+_DAYS_AGO = 2.5 * 86400
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it printed; in a terminal all of it is in ``out``."""
+
+    code: int
+    out: str
+    err: str = ""
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+class Node:
+    """Configurations, plugins and records below one directory, whose path always has the same length."""
+
+    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="cli-", dir="/tmp"))
+        self.net_d, self.bin, self.cache = (self.root / name for name in ("net.d", "bin", "cache"))
+        self.net_d.mkdir()
+        self.bin.mkdir()
+        for plugin in FAKE_PLUGINS.glob("fake*"):
+            if plugin.is_file():
+                (self.bin / plugin.name).symlink_to(plugin)
+        self.command = command
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "TERM": "xterm-256color",
+            "COLUMNS": str(WIDTH),
+            "NETCONFPATH": str(self.net_d),
+            "CNI_PATH": str(self.bin),
+            "LIBCNI_CACHE_DIR": str(self.cache),
+            "FAKE_CNI_STATE": str(self.root / "state"),
+            **{name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")},
+            **env,
+        }
+
+    def write(self, name: str, document: Any) -> Path:
+        """Write a network's configuration, or any file."""
+        path = self.net_d / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+        return path
+
+    def netns(self, name: str) -> str:
+        """Make something that can stand for a network namespace, and return its path."""
+        path = self.root / "ns" / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        return str(path)
+
+    def client(self) -> libcni.CNIConfig:
+        """Return a client with this node's settings."""
+        env = {name: text for name, text in self.env.items() if not name.startswith("CNI_")}
+        return libcni.CNIConfig([self.bin], self.cache, conf_dir=self.net_d, env=env, durable=False)
+
+    def add(self, container: str, **more: Any) -> None:
+        """Attach a container to dbnet two and a half days ago."""
+        rt = libcni.RuntimeConf(container, self.netns(container), "eth0", **more)
+        self.client().add_network_list("dbnet", rt)
+        self.change_record(container, created=time.time() - _DAYS_AGO)
+
+    def change_record(self, container: str, **own: Any) -> None:
+        """Change what stands under ``libcni`` in a container's record."""
+        path = self.cache / "results" / f"dbnet-{container}-eth0"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["libcni"] |= own
+        if own.get("state") == "pending":
+            del record["result"]
+        path.write_text(json.dumps(record), encoding="utf-8")
+
+    def run(self, *argv: str, stdin: str = "", **env: str) -> Ran:
+        """Run a command in a pipe."""
+        ran = subprocess.run(
+            [*self.command, *argv], input=stdin, env={**self.env, **env}, capture_output=True, text=True, check=False,
+            cwd=self.root, timeout=60,
+        )  # fmt: skip
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    def run_in_terminal(self, *argv: str) -> Ran:
+        """Run a command whose three streams are a terminal."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
+        process = subprocess.Popen(
+            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=self.env, cwd=self.root
+        )
+        os.close(theirs)
+        printed = _read_all(ours)
+        os.close(ours)
+        return Ran(process.wait(60), printed.decode().replace("\r\n", "\n"))
+
+    def normal(self, text: str) -> str:
+        """Return a text without what differs from run to run, each replaced by something of the same length."""
+        text = text.replace(str(self.root), "/tmp/cli-00000000")
+        text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
+        text = re.sub(r"\.\d{19}\b", ".0000000000000000000", text)
+        return re.sub(r"\d\.\d{3} s", "0.000 s", text)
+
+
+def _read_all(descriptor: int) -> bytes:
+    data = b""
+    while True:
+        try:
+            more = os.read(descriptor, 65536)
+        except OSError:  # the other end of a terminal is closed
+            return data
+        if not more:
+            return data
+        data += more

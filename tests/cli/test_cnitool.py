@@ -1,0 +1,102 @@
+"""A script that calls cnitool, run with Go's cnitool (built from Debian's source) and with libcni in its place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cli.node import DBNET, Node
+from libcni.testing import NetworkNamespace
+
+pytestmark = pytest.mark.slow
+
+SOURCE = "http://deb.debian.org/debian/pool/main/g/golang-github-appc-cni/golang-github-appc-cni_1.1.2.orig.tar.xz"
+SHA256 = "d16939874ef2e2ff2e34970e2ef62bac910a518b17f3bd2e72bfd05096a1dfec"
+GOCODE = "/usr/share/gocode"
+SCRIPT = """
+set -u
+export CNI_IFNAME=net1 CNI_ARGS='A=b;IgnoreUnknown=1' CAP_ARGS='{"mac": "c2:11:22:33:44:55"}'
+$TOOL add dbnet "$NS" || echo "add: $?"
+echo
+$TOOL check dbnet "$NS" || echo "check: $?"
+$TOOL del dbnet "$NS" || echo "del: $?"
+$TOOL del dbnet "$NS" || echo "del again: $?"
+unset CNI_IFNAME CAP_ARGS
+id=$($TOOL add dbnet ./relative/../ns 2>/dev/null | grep -c '"address"'); echo "addresses: $id"
+$TOOL del dbnet ./relative/../ns || echo "del: $?"
+$TOOL add nothere "$NS" 2>/dev/null; echo "no such network: $(($? != 0))"
+CNI_ARGS=nonsense $TOOL add dbnet "$NS" 2>/dev/null; echo "bad CNI_ARGS: $(($? != 0))"
+CAP_ARGS='{' $TOOL add dbnet "$NS" 2>/dev/null; echo "bad CAP_ARGS: $(($? != 0))"
+$TOOL add 2>/dev/null; echo "usage: $(($? != 0))"
+"""
+
+
+@pytest.fixture(scope="module")
+def cnitool(tmp_path_factory: pytest.TempPathFactory) -> str:
+    go = shutil.which("go")
+    if go is None or not Path(GOCODE, "src/github.com/containernetworking/cni").is_dir():
+        pytest.skip("needs golang-go and golang-github-appc-cni-dev")
+    directory = tmp_path_factory.mktemp("cnitool")
+    archive = directory / "source.tar.xz"
+    try:
+        with urllib.request.urlopen(SOURCE, timeout=30) as answer:
+            archive.write_bytes(answer.read())
+    except urllib.error.URLError as error:
+        pytest.skip(f"Debian's archive cannot be reached: {error}")
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == SHA256
+    with tarfile.open(archive) as source:
+        source.extractall(directory, filter="data")
+    (package,) = directory.glob("*/cnitool")
+    env = {**os.environ, "GO111MODULE": "off", "GOPATH": GOCODE, "GOCACHE": str(directory / "gocache")}
+    built = directory / "bin-cnitool"
+    subprocess.run([go, "build", "-o", str(built), "."], cwd=package, env=env, check=True)
+    return str(built)
+
+
+def run_script(node: Node, tool: str) -> str:
+    env = {**node.env, "TOOL": tool, "NS": node.netns("a")}
+    ran = subprocess.run(["bash", "-c", SCRIPT], env=env, cwd=node.root, capture_output=True, text=True, check=False)
+    return ran.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="cnitool writes below /var/lib/cni")
+def test_a_script_cannot_tell_libcni_from_cnitool(node: Node, cnitool: str) -> None:
+    node.write("10-dbnet.conflist", {**DBNET, "cniVersion": "1.0.0"})
+    go = run_script(node, cnitool)
+    ours = run_script(node, " ".join(node.command))
+    assert without_looks(ours) == without_looks(go)
+    assert "c2:11:22:33:44:55" in ours
+    assert "addresses: 1" in ours
+    assert list((node.root / "state").rglob("*-*")) == [], "all was given back"
+
+
+def without_looks(text: str) -> str:
+    """Sort a result's keys and leave out empty ones: Go prints them as its types have it, we as the plugin did."""
+    result, end, rest = text.partition("\n}\n")
+    document = {key: value for key, value in json.loads(result + end).items() if value}
+    return json.dumps(document, sort_keys=True) + rest
+
+
+@pytest.mark.real
+def test_what_a_go_plugin_prints_comes_out_byte_for_byte(node: Node, cnitool: str, cni_netns: NetworkNamespace) -> None:
+    node.write("10-lo.conflist", {"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]})
+    go, ours = (
+        subprocess.run(
+            ["bash", "-c", f"{tool} add lo {cni_netns.path} && {tool} del lo {cni_netns.path}"],
+            env={**node.env, "CNI_PATH": "/usr/lib/cni", "CNI_IFNAME": "lo"},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for tool in (cnitool, " ".join(node.command))
+    )
+    assert b"127.0.0.1/8" in ours
+    assert ours == go

@@ -1,0 +1,380 @@
+"""What each command does beyond its looks: cnitool's ways, data, exit codes, YAML, batches, raw calls."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.node import DBNET, Node
+from libcni.cli import main
+
+REFUSING = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
+    "ADD": {"error": {"code": 7, "msg": "no", "details": "not today"}, "stderr": "complaint\n"}}}]}  # fmt: skip
+HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake", "fake": {"ADD": {"sleep": 30}}}]}
+
+
+# as cnitool
+
+
+def test_the_container_id_is_derived_as_cnitool_does(node: Node) -> None:
+    netns = node.netns("a")
+    assert node.run("add", "dbnet", f"{node.root}/ns/../ns/a").code == 0
+    (one,) = node.client().get_cached_attachments()
+    assert one.container_id == "cnitool-" + hashlib.sha512(netns.encode()).hexdigest()[:20]
+    assert one.netns == netns
+    assert one.ifname == "eth0"
+
+
+def test_the_documented_id_of_cnitool(node: Node) -> None:
+    node.run("add", "dbnet", "/var/run/netns/testing")
+    assert [one.container_id for one in node.client().get_cached_attachments()] == ["cnitool-77383ca0a0715733ca6f"]
+
+
+def test_the_result_is_indented_by_four_without_a_new_line_at_the_end(node: Node) -> None:
+    ran = node.run("add", "dbnet", node.netns("a"))
+    assert ran.out == json.dumps(json.loads(ran.out), indent=4)
+    assert ran.err.splitlines()[1:] == []
+
+
+def test_cnitools_environment_is_read(node: Node) -> None:
+    log = str(node.root / "log")
+    caps = '{"mac": "c2:11:22:33:44:55"}'
+    ran = node.run(
+        "add", "dbnet", node.netns("a"), CAP_ARGS=caps, CNI_ARGS="A=b;C=d", CNI_IFNAME="net7", FAKE_CNI_LOG=log
+    )
+    assert ran.code == 0
+    call = json.loads(Path(log).read_text(encoding="utf-8").splitlines()[-1])
+    assert call["env"]["CNI_ARGS"] == "A=b;C=d"
+    assert call["env"]["CNI_IFNAME"] == "net7"
+    assert json.loads(call["stdin"])["runtimeConfig"] == json.loads(caps)
+
+
+def test_the_flag_is_stronger_than_the_variable(node: Node) -> None:
+    node.run("add", "dbnet", node.netns("a"), "-i", "net1", CNI_IFNAME="net7")
+    assert [one.ifname for one in node.client().get_cached_attachments()] == ["net1"]
+
+
+def test_check_del_and_status_print_nothing(node: Node) -> None:
+    node.write("10-dbnet.conflist", {**DBNET, "plugins": DBNET["plugins"][:1]})
+    netns = node.netns("a")
+    node.run("add", "dbnet", netns)
+    for verb in ("check", "status", "del"):
+        ran = node.run(verb, "dbnet", netns)
+        assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert node.client().get_cached_attachments() == []
+
+
+def test_gc_keeps_what_is_valid(node: Node) -> None:
+    for name in ("a", "b", "c"):
+        node.add(name)
+    (node.root / "valid").write_text("b:eth0\nx:eth0\n", encoding="utf-8")
+    assert node.run("gc", "dbnet", "--valid", "a", "--from-file", "valid").code == 0
+    assert [one.container_id for one in node.client().get_cached_attachments()] == ["a", "b"]
+    assert node.run("gc", "dbnet", "--none-valid", "--valid", "a").code == 2
+    (node.root / "list").write_text('["a"]', encoding="utf-8")
+    assert node.run("gc", "dbnet", "ignored", "--from-file", "list", "-o", "json").data["detached"] == [
+        {"container_id": "b", "ifname": "eth0", "network": "dbnet"}
+    ]
+    assert node.run("gc", "dbnet", "--none-valid").code == 0
+    assert node.client().get_cached_attachments() == []
+
+
+# exit codes and errors
+
+
+@pytest.mark.parametrize(
+    ("code", "argv"),
+    [
+        (0, ["networks"]),
+        (1, ["add", "refusing", "/ns/a"]),
+        (2, ["add"]),
+        (2, ["add", "dbnet", "/ns/a", "--ifname", "a/b"]),
+        (2, ["nosuchcommand"]),
+        (2, ["explain", "dbnet", "--verb", "nonsense"]),
+        (2, ["del"]),
+        (3, ["add", "broken.yaml", "/ns/a"]),
+        (3, ["add", "dbnet", "/ns/a", "--capabilities", "[1]"]),
+        (4, ["add", "nothere", "/ns/a"]),
+        (4, ["check", "dbnet", "/ns/a"]),
+        (4, ["exec", "nosuch", "ADD"]),
+        (4, ["del", "--container", "nobody"]),
+        (5, ["add", "hanging", "/ns/a", "--timeout", "0.3"]),
+    ],
+)
+def test_exit_codes(node: Node, code: int, argv: list[str]) -> None:
+    node.write("refusing.conflist", REFUSING)
+    node.write("hanging.conflist", HANGING)
+    (node.root / "broken.yaml").write_text("name: [", encoding="utf-8")
+    ran = node.run(*argv)
+    assert ran.code == code
+    assert "Traceback" not in ran.err
+    assert bool(ran.err) is (code != 0)
+
+
+def test_a_lock_that_is_held_is_exit_code_5(node: Node) -> None:
+    node.write("hanging.conflist", HANGING)
+    first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a"], env=node.env)
+    try:
+        deadline = time.monotonic() + 20
+        while not node.client().get_cached_attachments() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        ran = node.run("del", "hanging", "/ns/a", "--timeout", "0.2")
+        assert ran.code == 5
+        assert "held the lock" in ran.err
+        doctor = node.run("doctor").out
+        assert f"({first.pid})" in doctor
+    finally:
+        first.send_signal(signal.SIGINT)
+        assert first.wait(20) == 130
+
+
+def test_an_error_has_all_that_is_known(node: Node) -> None:
+    node.write("refusing.conflist", REFUSING)
+    ran = node.run("add", "refusing", "/ns/a", "-o", "json")
+    error = json.loads(ran.err)["error"]
+    assert error["kind"] == "PluginError"
+    assert (error["code"], error["msg"], error["details"], error["stderr"]) == (7, "no", "not today", "complaint\n")
+    assert (error["plugin"], error["verb"], error["exit_status"], error["exit"]) == ("fake", "ADD", 1, 1)
+    assert ran.out == ""
+    assert yaml.safe_load(node.run("add", "refusing", "/ns/a", "-o", "yaml").err)["error"]["code"] == 7
+
+
+def test_a_plugins_text_cannot_move_the_cursor(node: Node) -> None:
+    document: Any = {"error": {"code": 7, "msg": "\x1b[2Jgone"}}
+    node.write("refusing.conflist", {**REFUSING, "plugins": [{"type": "fake", "fake": {"ADD": document}}]})
+    assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
+
+
+def test_a_closed_pipe_is_no_trace(node: Node) -> None:
+    command = " ".join(node.command)
+    ran = subprocess.run(
+        ["bash", "-c", f"{command} explain dbnet | true"], env=node.env, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in ran.stderr
+    assert "BrokenPipe" not in ran.stderr
+
+
+def test_without_the_extra_one_line_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['typer'] = None; from libcni.cli import main; sys.exit(main([]))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        2,
+        "",
+        "libcni: the command line needs: pip install 'libcni[cli]'\n",
+    )
+
+
+def test_main_can_be_called_from_python(node: Node, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("NETCONFPATH", str(node.net_d))
+    assert main(["networks", "-o", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["default"] == "dbnet"
+
+
+# yaml and definitions
+
+
+def test_a_network_may_be_yaml_and_capabilities_too(node: Node) -> None:
+    (node.root / "net.yaml").write_text(yaml.safe_dump(DBNET), encoding="utf-8")
+    (node.root / "caps.yaml").write_text("mac: c2:11:22:33:44:55\n", encoding="utf-8")
+    ran = node.run("add", "./net.yaml", node.netns("a"), "--capabilities", "@caps.yaml")
+    assert ran.data["interfaces"][-1]["mac"] == "c2:11:22:33:44:55"
+    assert node.run("check", "net.yaml", node.netns("a")).code == 0
+    assert node.run("del", "-", node.netns("a"), stdin=yaml.safe_dump(DBNET)).code == 0
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_definition_is_accepted_and_names_its_network(node: Node, form: str) -> None:
+    config = json.dumps({key: value for key, value in DBNET.items() if key != "name"})
+    document = {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "fromnad"},
+        "spec": {"config": config},
+    }
+    text = yaml.safe_dump(document) if form == "yaml" else json.dumps(document)
+    (node.root / f"nad.{form}").write_text(text, encoding="utf-8")
+    ran = node.run("explain", f"./nad.{form}", "-o", "json")
+    assert ran.data["network"] == "fromnad"
+
+
+def test_a_definition_without_a_configuration_says_what_to_do(node: Node) -> None:
+    document = {"kind": "NetworkAttachmentDefinition", "metadata": {"name": "dbnet"}, "spec": {}}
+    ran = node.run("add", "-", "/ns/a", stdin=json.dumps(document))
+    assert ran.code == 3
+    assert "give the name of the network on this node: dbnet" in ran.err
+
+
+def test_json_on_the_command_line_keeps_its_numbers(node: Node) -> None:
+    text = json.dumps({**DBNET, "plugins": [{"type": "fake", "big": 0}]}).replace('"big": 0', '"big": 1e400')
+    ran = node.run("explain", "-", "-o", "json", stdin=text)
+    assert '"big":1e400' in ran.data["verbs"][0]["calls"][0]["stdin_text"]
+
+
+# from the records alone, batches, raw calls
+
+
+def test_del_of_a_container_needs_no_configuration(node: Node) -> None:
+    node.add("a")
+    node.write("30-front.conflist", {**DBNET, "name": "front", "plugins": [{"type": "fake"}]})
+    assert node.run("add", "front", node.netns("a"), "-c", "a", "-i", "eth1").code == 0
+    for path in node.net_d.iterdir():
+        path.unlink()
+    ran = node.run("del", "--container", "a", "--ifname", "eth0")
+    assert ran.out == "deleted a eth0 from dbnet\n"
+    assert node.run("del", "-c", "a").out == "deleted a eth1 from front\n"
+    assert node.client().get_cached_attachments() == []
+
+
+def batch_file(node: Node, **more: Any) -> str:
+    node.write("refusing.conflist", REFUSING)
+    entries = [{"network": "dbnet", "netns": node.netns(name), "container": name, **more} for name in ("a", "b")]
+    entries += [{"network": "refusing", "container": "c", "netns": "/ns/c"}, {"network": DBNET, "netns": "/ns/d"}]
+    (node.root / "batch.yaml").write_text(yaml.safe_dump(entries), encoding="utf-8")
+    return "batch.yaml"
+
+
+def test_a_batch_adds_and_deletes_with_a_table_and_a_report(node: Node) -> None:
+    ran = node.run("add", "--batch", batch_file(node), "--parallel", "2")
+    assert ran.code == 1
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["CONTAINER", "NETWORK", "INTERFACE", "ADDRESSES", "STATE"]
+    assert [(line[0], line[-1]) for line in lines[1:4]] == [("a", "added"), ("b", "added"), ("c", "failed")]
+    assert "not today" in ran.err
+    assert ran.err.endswith("3 added, 1 failed\n")
+    ran = node.run("del", "--batch", "batch.yaml", "-o", "json")
+    assert ran.code == 0
+    assert [one["container_id"] for one in ran.data][:3] == ["a", "b", "c"]
+    assert node.client().get_cached_attachments() == []
+
+
+def test_a_batch_shows_its_progress_in_a_terminal(node: Node) -> None:
+    ran = node.run_in_terminal("add", "--batch", batch_file(node))
+    assert "4/4" in ran.out
+    assert "1 failed" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"network": "dbnet"}, '"netns" or "container" is missing'),
+        ({"netns": "/ns/a"}, '"network" is missing'),
+        ({"network": "dbnet", "netns": "/ns/a", "ifnam": "x"}, "unknown: ifnam"),
+        ({"network": "dbnet", "netns": 7}, '"netns" must be text'),
+        ({"network": "dbnet", "netns": "/ns/a", "args": 7}, '"args" must be an object'),
+        ({"network": "dbnet", "netns": "/ns/a", "ifname": "a/b"}, "invalid interface name"),
+        ("dbnet", "an attachment is an object"),
+    ],
+)
+def test_a_wrong_batch_entry_is_named_before_anything_runs(node: Node, entry: Any, problem: str) -> None:
+    good = {"network": "dbnet", "netns": node.netns("a")}
+    (node.root / "batch").write_text(json.dumps([good, entry]), encoding="utf-8")
+    ran = node.run("add", "--batch", "batch")
+    assert ran.code == 3
+    assert "batch: [1]: " in ran.err
+    assert problem in ran.err
+    assert node.client().get_cached_attachments() == []
+
+
+def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: Node) -> None:
+    log = node.root / "log"
+    stdin = '{ "cniVersion":"1.1.0",  "name":"x", "type":"fake", "n": 1.0 }'
+    ran = node.run(
+        "exec", "fake", "add", "--config", "-", "-c", "c1", "--netns", "/ns", stdin=stdin, FAKE_CNI_LOG=str(log)
+    )
+    assert ran.data["cniVersion"] == "1.1.0"
+    call = json.loads(log.read_text(encoding="utf-8"))
+    assert call["stdin"] == stdin
+    assert call["env"]["CNI_COMMAND"] == "ADD"
+    assert not node.cache.exists()
+    failed = node.run("exec", str(node.bin / "fake"), "NOPE", "-o", "json")
+    assert failed.code == 1
+    assert failed.data["exit_status"] == 1
+    assert json.loads(failed.data["stdout"])["code"] == 4
+
+
+def test_verbose_tells_each_call_as_it_happens(node: Node) -> None:
+    ran = node.run("add", "dbnet", node.netns("a"), "-c", "a", "--verbose")
+    calls = [line for line in ran.err.splitlines() if line[:2] in {"> ", "< "}]
+    assert [line.split()[:3] for line in calls] == [
+        [">", "fake-bridge", "ADD"],
+        ["<", "fake-bridge", "ADD"],
+        [">", "fake-tuning", "ADD"],
+        ["<", "fake-tuning", "ADD"],
+    ]
+    assert calls[1].endswith(" s")
+
+
+def test_what_a_plugin_says_on_stderr_arrives(node: Node) -> None:
+    node.write("loud.conflist", {**DBNET, "name": "loud", "plugins": [{"type": "fake", "fake": {"stderr": "hello\n"}}]})
+    assert "hello\n" in node.run("add", "loud", "/ns/a").err
+
+
+# repair, doctor, completion
+
+
+def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: Node) -> None:
+    planned = broken_node.run("repair", "-o", "json").data
+    assert [one["action"] for one in planned] == ["set aside", "detach", "detach", "detach"]
+    assert len(broken_node.client().get_cached_attachments()) == 5
+    done = broken_node.run("repair", "--yes", "-o", "json")
+    assert (done.code, [one["action"] for one in done.data]) == (0, ["set aside", "detached", "detached", "detached"])
+    assert [one.container_id for one in broken_node.client().get_cached_attachments()] == ["good"]
+    assert broken_node.run("repair").out == "nothing to repair\n"
+
+
+def test_repair_leaves_an_add_that_may_still_run(node: Node) -> None:
+    node.add("young")
+    node.change_record("young", state="pending", created=time.time() - 30)
+    assert node.run("repair").out == "nothing to repair\n"
+    assert "libcni del --container young" in node.run("doctor").out
+    assert "its ADD has not ended" in node.run("repair", "--pending-after", "10").out
+
+
+def test_a_repair_that_fails_in_part_says_so(broken_node: Node) -> None:
+    (broken_node.bin / "fake-bridge").unlink()
+    ran = broken_node.run("repair", "--yes")
+    assert ran.code == 1
+    assert "failed" in ran.out
+    assert 'plugin "fake-bridge" not found' in ran.err
+    assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
+
+
+def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: Node) -> None:
+    node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
+    assert node.run("doctor").out.endswith("ok: no problems found\n")
+    ran = node.run("doctor", "--conf-dir", "/nowhere", "--path", "/nowhere", "-o", "json")
+    assert ran.code == 1
+    assert [(one["area"], one["subject"], one["problem"]) for one in ran.data] == [
+        ("configuration", "/nowhere", "there is no such directory"),
+        ("plugins", "/nowhere", "there is no such directory"),
+    ]
+
+
+def test_completion_knows_networks_and_containers(node: Node) -> None:
+    node.add("alpha")
+    script = textwrap.dedent("""
+        eval "$(libcni --show-completion bash)"
+        COMP_WORDS=(libcni {words}); COMP_CWORD={cword}; _libcni_completion libcni; echo "${{COMPREPLY[@]}}"
+    """)
+    env = {**node.env, "PATH": f"{os.path.dirname(node.command[0])}:{node.env['PATH']}"}
+
+    def complete(*words: str) -> list[str]:
+        text = script.format(words=" ".join(words), cword=len(words))
+        ran = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+        return ran.stdout.split()
+
+    assert "doctor" in complete("d")
+    assert complete("add", "db") == ["dbnet"]
+    assert complete("attachments", "--container", "al") == ["alpha"]

@@ -1,0 +1,87 @@
+"""What a person sees: every command in a terminal and in a pipe, against testdata/cli (UPDATE_GOLDEN=1 writes it)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from cli.node import REPOSITORY, Node
+
+GOLDEN = REPOSITORY / "testdata" / "cli"
+
+LOOKS: dict[str, Sequence[str]] = {
+    "networks": ["networks"],
+    "attachments": ["attachments"],
+    "show": ["show", "good"],
+    "explain": ["explain", "dbnet", "/run/netns/x", "--capabilities", "{mac: 'c2:11:22:33:44:55', foo: 1}"],
+    "versions": ["versions"],
+    "validate": ["validate"],
+    "doctor": ["doctor"],
+    "repair-dry-run": ["repair"],
+    "no-such-network": ["add", "nothere", "/run/netns/x"],
+    "no-such-container": ["show", "nobody"],
+    "no-plugin": ["add", "other", "/run/netns/x"],
+    "broken-configuration": ["add", "net.d/05-broken.conflist", "/run/netns/x"],
+    "attached-already": ["add", "dbnet", "/run/netns/x", "--container", "good"],
+    "gc-dry-run": ["gc", "dbnet", "--valid", "good", "--dry-run"],
+    "gc-without-a-set": ["gc", "dbnet", "x"],
+    "status": ["status", "dbnet", "--verbose"],
+    "exec": ["exec", "fake", "VERSION"],
+}
+
+
+def compare(name: str, seen: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(seen, encoding="utf-8")
+    assert seen == path.read_text(encoding="utf-8")
+
+
+def in_pipe(node: Node, argv: Sequence[str]) -> str:
+    ran = node.run(*argv)
+    return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- stderr\n{ran.err}--- exit {ran.code}\n")
+
+
+def in_terminal(node: Node, argv: Sequence[str]) -> str:
+    ran = node.run_in_terminal(*argv)
+    return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- exit {ran.code}\n")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_looking_in_a_pipe(shown_node: Node, name: str) -> None:
+    seen = in_pipe(shown_node, LOOKS[name])
+    assert "\x1b" not in seen
+    compare(f"{name}.pipe", seen)
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_looking_in_a_terminal(shown_node: Node, name: str) -> None:
+    compare(f"{name}.terminal", in_terminal(shown_node, LOOKS[name]))
+
+
+@pytest.mark.parametrize("name", ["attachments", "networks", "doctor", "explain", "validate", "show"])
+def test_looking_as_data(shown_node: Node, name: str) -> None:
+    compare(f"{name}.json", in_pipe(shown_node, [*LOOKS[name], "-o", "json"]))
+
+
+@pytest.mark.parametrize("form", ["pipe", "terminal"])
+def test_doing(broken_node: Node, form: str) -> None:
+    look = in_pipe if form == "pipe" else in_terminal
+    refusing = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
+        "ADD": {"error": {"code": 11, "msg": "the pool is busy", "details": "held by c9"}, "stderr": "one\ntwo\n"},
+    }}]}  # fmt: skip
+    broken_node.write("30-refusing.conflist", refusing)
+    netns = broken_node.netns("web")
+    steps: list[Sequence[str]] = [
+        ["repair", "--yes"],
+        ["doctor"],
+        ["add", "dbnet", netns, "-c", "web", "-v"],
+        ["check", "dbnet", netns, "-c", "web"],
+        ["add", "refusing", netns, "-c", "other"],
+        ["del", "--container", "web"],
+        ["del", "dbnet", netns, "-c", "good"],
+        ["attachments"],
+    ]
+    compare(f"doing.{form}", "\n".join(look(broken_node, step) for step in steps))

@@ -1,0 +1,58 @@
+"""Small parts of the command line, without a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from libcni import (
+    CNIError,
+    CNIErrorGroup,
+    ConfigError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    PluginError,
+    PluginTimeoutError,
+    RecordError,
+)
+from libcni.cli.failures import exit_code
+from libcni.cli.inputs import capability_args
+from libcni.cli.render import Fields, Table, plain, print_block
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PluginError("x"), 1),
+        (RecordError("x"), 1),
+        (ConfigError("x"), 3),
+        (NetworkNotFoundError("x"), 4),
+        (PluginTimeoutError("x"), 5),
+        (LockTimeoutError("x"), 5),
+        (CNIErrorGroup("x", [ConfigError("x"), ConfigError("y")]), 3),
+        (CNIErrorGroup("x", [ConfigError("x"), PluginError("y")]), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: CNIError, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_numbers_in_json_are_numbers_although_yaml_would_read_text() -> None:
+    assert capability_args('{"rate": 1e3}') == {"rate": 1000.0}
+    assert capability_args("{mac: c2:11:22:33:44:55}") == {"mac": "c2:11:22:33:44:55"}
+
+
+def test_bad_yaml_is_named_with_its_place() -> None:
+    with pytest.raises(ConfigError, match="line 1, column") as caught:
+        capability_args("{a: [}")
+    assert caught.value.file == "capability arguments"
+
+
+def test_control_characters_are_shown_as_such() -> None:
+    assert plain("a\x1b[2J\tb\nc") == "a\N{REPLACEMENT CHARACTER}[2J\tb\nc"
+
+
+def test_plain_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    print_block(Fields("title", [("a", "1\n2"), ("long", "3")]))
+    print_block(Table(("x", "y"), [["1", ""], ["22", "z"]]))
+    print_block(Table(("x",), [], empty="nothing"))
+    assert capsys.readouterr().out == "title\n  a     1\n        2\n  long  3\nX   Y\n1\n22  z\nnothing\n"

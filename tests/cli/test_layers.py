@@ -1,0 +1,48 @@
+"""The command line stands on the public API alone, and each command is a thin file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import libcni
+import libcni.cli
+import libcni.manager
+from cli.node import REPOSITORY
+from libcni.cli.app import _COMMANDS
+from libcni.cli.failures import _CODES
+
+ROOT = Path(libcni.cli.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+PUBLIC = {"libcni": libcni.__all__, "libcni.manager": libcni.manager.__all__}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_only_public_names_are_used(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("libcni"):
+            module = node.module or ""
+            if not module.startswith("libcni.cli"):
+                assert module in PUBLIC, f"{module} is internal"
+                assert {alias.name for alias in node.names} <= set(PUBLIC[module])
+        if isinstance(node, ast.Import):
+            used = [alias.name for alias in node.names if alias.name.startswith("libcni")]
+            assert used in ([], ["libcni"])
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "libcni":
+            assert node.attr in libcni.__all__
+
+
+def test_the_page_has_every_command_and_every_exit_code() -> None:
+    page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name, _, _ in _COMMANDS:
+        assert f"\n| `{name} " in page or f"\n| `{name}` " in page
+    for code in (0, *(code for _, code in _CODES), 1, 130):
+        assert f"\n| {code} |" in page
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "commands").glob("*.py")), ids=lambda path: path.stem)
+def test_a_command_is_a_thin_file(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 140

@@ -1,0 +1,1 @@
+"""The conformance suite: vectors in testdata/, and what executes them here and with Go's library."""

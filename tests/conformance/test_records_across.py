@@ -1,0 +1,146 @@
+"""Records as Go libcni writes them are read here, and those written here are read by Go."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import libcni
+from conformance.golang import call
+from conformance.vectors import TESTDATA
+
+RECORDS = TESTDATA / "records"
+CASES: list[dict[str, Any]] = json.loads((RECORDS / "cases.json").read_text(encoding="utf-8"))
+NAMES = [case["file"] for case in CASES]
+
+
+class Printer:
+    """An executor whose plugins print what the case says, and that keeps what they were given."""
+
+    def __init__(self, result: dict[str, Any] | None = None) -> None:
+        self.result = result
+        self.calls: list[libcni.Invocation] = []
+
+    def find(self, plugin: str, path: Any) -> str:
+        return f"{path[0]}/{plugin}"
+
+    def execute(self, invocation: libcni.Invocation, limits: libcni.Limits) -> libcni.Outcome:
+        self.calls.append(invocation)
+        return libcni.Outcome(stdout=json.dumps(self.result).encode() if invocation.verb == "ADD" else b"")
+
+
+def runtime_conf(case: dict[str, Any]) -> libcni.RuntimeConf:
+    rt = case["rt"]
+    args = [(key, value) for key, value in rt["args"]] if rt["args"] else None
+    return libcni.RuntimeConf(rt["container_id"], rt["netns"], rt["ifname"], args, rt["capability_args"])
+
+
+def network(case: dict[str, Any]) -> libcni.NetworkConfigList:
+    return libcni.NetworkConfigList.from_dict(case["document"])
+
+
+def client(cache: Path, executor: Printer | None = None) -> libcni.CNIConfig:
+    return libcni.CNIConfig(["/plugins"], cache, executor=executor or Printer(), durable=False)
+
+
+@pytest.fixture(params=CASES, ids=NAMES)
+def case(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.param
+    return found
+
+
+@pytest.fixture
+def cache(case: dict[str, Any], tmp_path: Path) -> Path:
+    """Return a cache directory that holds the case's file, as Go wrote it."""
+    (tmp_path / "results").mkdir()
+    shutil.copy(RECORDS / case["file"], tmp_path / "results")
+    return tmp_path
+
+
+def test_result_and_configuration_are_read(case: dict[str, Any], cache: Path) -> None:
+    cni, net = client(cache), network(case)
+    bare = libcni.RuntimeConf(case["rt"]["container_id"], None, case["rt"]["ifname"])
+    result = cni.get_network_list_cached_result(net, bare)
+    assert result is not None
+    assert result.to_dict() == case["recorded"]
+    found = cni.get_network_list_cached_config(net, bare)
+    assert found is not None
+    assert json.loads(found[0]) == case["document"]
+    assert (found[1].args or (), dict(found[1].capability_args or {})) == (
+        runtime_conf(case).args or (),
+        case["rt"]["capability_args"] or {},
+    )
+
+
+def test_the_attachment_is_listed(case: dict[str, Any], cache: Path) -> None:
+    (attachment,) = client(cache).get_cached_attachments(case["rt"]["container_id"])
+    assert (attachment.network, attachment.container_id, attachment.ifname, attachment.state) == (
+        case["document"]["name"],
+        case["rt"]["container_id"],
+        case["rt"]["ifname"],
+        "ready",
+    )
+
+
+def test_the_attachment_is_detached_from_the_record_alone(case: dict[str, Any], cache: Path) -> None:
+    executor = Printer()
+    cni = client(cache, executor)
+    (attachment,) = cni.get_cached_attachments()
+    cni.del_attachment(attachment)
+    assert [call.plugin for call in executor.calls] == [plugin["type"] for plugin in case["document"]["plugins"]][::-1]
+    sent = json.loads(executor.calls[0].stdin).get("prevResult")
+    assert sent == (None if case["document"]["cniVersion"] == "0.3.1" else case["recorded"])
+    assert list((cache / "results").iterdir()) == []
+
+
+def go_step(case: dict[str, Any], kind: str) -> dict[str, Any]:
+    document = base64.b64encode(json.dumps(case["document"]).encode()).decode()
+    return {"kind": kind, "document": document, "rt": case["rt"], "timeout": 30}
+
+
+@pytest.mark.slow
+def test_go_still_writes_these_files(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
+    write_with_go(go_program, case, tmp_path)
+    written = (tmp_path / "cache" / "results" / case["file"]).read_bytes()
+    assert written == (RECORDS / case["file"]).read_bytes()
+
+
+def write_with_go(program: Path, case: dict[str, Any], directory: Path) -> None:
+    """Let Go libcni attach, with plugins that print the case's result."""
+    (directory / "bin").mkdir()
+    for plugin in case["document"]["plugins"]:
+        path = directory / "bin" / plugin["type"]
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(case['result'])}\nEND\n", encoding="utf-8")
+        path.chmod(0o755)
+    job = {"path": [str(directory / "bin")], "cacheDir": str(directory / "cache"), "steps": [go_step(case, "add")]}
+    ((outcome,),) = call(program, [job])
+    assert "error" not in outcome
+
+
+@pytest.mark.slow
+def test_go_reads_what_is_written_here(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
+    client(tmp_path, Printer(case["result"])).add_network_list(network(case), runtime_conf(case))
+    bare = {**case, "rt": {**case["rt"], "args": None, "capability_args": None}}
+    steps = [go_step(bare, "cached_result"), go_step(bare, "cached_config")]
+    ((result, config),) = call(go_program, [{"path": [], "cacheDir": str(tmp_path), "steps": steps}])
+    assert plain(result["value"]["result"]) == case["recorded"]
+    value = plain(config["value"])
+    assert value["config"] == case["document"]
+    assert (value["args"] or None, value["capability_args"] or None) == (
+        case["rt"]["args"],
+        case["rt"]["capability_args"],
+    )
+
+
+def plain(document: Any) -> Any:
+    """Return a document whose numbers are text as an ordinary one."""
+    if isinstance(document, dict):
+        return {key: plain(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [plain(value) for value in document]
+    return json.loads(document.text) if hasattr(document, "text") else document

@@ -1,0 +1,92 @@
+"""What all tests share: the fake plugins, their log and state, and who may use the real plugins."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from libcni.testing import why_no_namespaces
+
+pytest_plugins = ["pytester", "libcni.testing.pytest_plugin"]
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+REAL_PLUGINS = Path("/usr/lib/cni")
+NEEDED = ("bridge", "host-local", "tuning", "portmap", "firewall", "bandwidth", "ptp", "macvlan", "loopback", "static")
+
+# the same examples in every run: a test that fails now and then helps nobody
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+
+def pytest_configure() -> None:
+    """Run scripts by the Python of the tests: another one on PATH may be a wrapper that takes 0.2 s to start."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="session")
+def fake_path() -> str:
+    """Return the directory of the fake plugins."""
+    return str(REPOSITORY / "plugins-fake")
+
+
+@pytest.fixture
+def fake_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """Make the fake plugins log; return a function that reads the calls logged so far, in the order of their ends."""
+    path = tmp_path / "fake-cni.log"
+    monkeypatch.setenv("FAKE_CNI_LOG", str(path))
+    return lambda: read_fake_log(path)
+
+
+def read_fake_log(path: Path) -> list[dict[str, Any]]:
+    """Read the log of the fake plugins; ``config`` is each call's stdin, parsed (None where it is no JSON)."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [_with_config(json.loads(line)) for line in lines]
+
+
+def _with_config(call: dict[str, Any]) -> dict[str, Any]:
+    call["config"] = None
+    with contextlib.suppress(ValueError):
+        call["config"] = json.loads(call["stdin"])
+    return call
+
+
+@pytest.fixture
+def fake_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the fake plugins a state directory; what is still in it at the end was leaked."""
+    path = tmp_path / "fake-cni-state"
+    monkeypatch.setenv("FAKE_CNI_STATE", str(path))
+    return path
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the tests marked ``real`` where they cannot run, and say why; in CI that is a failure."""
+    if item.get_closest_marker("real") is None:
+        return
+    reason = why_no_real_plugins()
+    if reason is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI=true, and the real plugins cannot be used: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@cache
+def why_no_real_plugins() -> str | None:
+    """Return why tests with the real plugins cannot run here, or None where they can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    missing = [name for name in NEEDED if not os.access(REAL_PLUGINS / name, os.X_OK)]
+    missing += [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)} (apt-get install containernetworking-plugins iproute2 iptables)"
+    return why_no_namespaces()

@@ -1,0 +1,192 @@
+"""The asyncio manager runs the same plans; here is what is its own, and that the two do not drift apart."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, PluginError, RetryPolicy
+from libcni.errors import LockTimeoutError
+from libcni.manager import AsyncNetworkManager, Container, NetworkManager
+from manager.fakes import Place, fails
+
+
+def test_both_managers_have_the_same_methods_with_the_same_parameters() -> None:
+    names = [name for name in vars(NetworkManager) if not name.startswith("_")]
+    assert names == [name for name in vars(AsyncNetworkManager) if not name.startswith("_")]
+    for name in names:
+        one, other = getattr(NetworkManager, name), getattr(AsyncNetworkManager, name)
+        assert str(inspect.signature(one)) == str(inspect.signature(other)), name
+        assert inspect.iscoroutinefunction(other)
+
+
+def test_the_life_of_a_container(place: Place) -> None:
+    place.network("a")
+    place.network("b", version="1.1.0")
+    manager = place.async_manager()
+
+    async def go() -> None:
+        assert (await manager.status()).ready
+        result = await manager.set_up(Container("c1", "/ns", ["a", "b"]))
+        assert list(result.interfaces) == ["eth0", "eth1"]
+        assert len((await manager.check("c1")).checks) == 2
+        assert (await manager.gc(["c1"])).detached == ()
+        assert [one.network for one in (await manager.tear_down("c1")).detached] == ["b", "a"]
+
+    asyncio.run(go())
+    assert place.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
+
+
+def test_all_or_nothing(place: Place) -> None:
+    place.network("a")
+    place.network("b")
+    place.plugin("b", fails("ADD", 11))
+    manager = place.async_manager(retry=RetryPolicy(2, 0.01))
+    with pytest.raises(PluginError):
+        asyncio.run(manager.set_up(Container("c1", "/ns", ["a", "b"])))
+    assert place.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
+    assert len(place.calls("ADD")) == 3
+
+
+def test_sweeps_raise_groups_with_reports(place: Place) -> None:
+    place.network("a")
+    manager = place.async_manager()
+
+    async def go() -> None:
+        await manager.set_up(Container("c1", "/ns"))
+        place.plugin("a", fails("DEL"))
+        with pytest.raises(CNIErrorGroup) as caught:
+            await manager.tear_down("c1")
+        assert caught.value.report.detached == ()
+
+    asyncio.run(go())
+
+
+def test_gc_may_ask_a_coroutine_function_or_a_plain_one(place: Place) -> None:
+    place.network("a")
+    manager = place.async_manager()
+
+    async def live() -> list[str]:
+        await asyncio.sleep(0)
+        return []
+
+    async def go() -> None:
+        for function in (live, list):
+            await manager.set_up(Container("c1", "/ns"))
+            assert len((await manager.gc(function)).detached) == 1
+
+    asyncio.run(go())
+
+
+def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(place: Place) -> None:
+    place.network("a")
+    place.plugin("a", "sleep 0.2")
+    one, two = place.async_manager(), place.async_manager()
+
+    async def go() -> int:
+        ticks = 0
+        tasks = {
+            asyncio.create_task(one.set_up(Container("c1", "/ns", ["a", "a"]))),
+            asyncio.create_task(two.tear_down("c1")),
+        }
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0.01)
+            ticks += 1
+        await asyncio.gather(*tasks)
+        return ticks
+
+    assert asyncio.run(go()) > 20
+    verbs = [call.split()[0] for call in place.calls()]
+    assert verbs in (["ADD", "ADD", "DEL", "DEL"], ["ADD", "ADD"])
+
+
+async def until_called(place: Place, call: str) -> None:
+    while call not in place.calls():  # noqa: ASYNC110 - another process does it
+        await asyncio.sleep(0.01)
+
+
+def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(place: Place) -> None:
+    place.network("a")
+    place.network("b")
+    place.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    manager = place.async_manager()
+
+    async def go() -> list[str]:
+        task = asyncio.create_task(manager.set_up(Container("c1", "/ns", ["a", "b"])))
+        await until_called(place, "ADD b c1 eth1")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return [one.network for one in (await manager.tear_down("c1", timeout=10)).detached]
+
+    started = time.monotonic()
+    assert asyncio.run(go()) == ["b", "a"]
+    assert time.monotonic() - started < 4
+
+
+def test_a_wait_for_the_container_has_an_end(place: Place) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")
+    manager = place.async_manager()
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1", "/ns")))
+        await until_called(place, "ADD a c1 eth0")
+        with pytest.raises(LockTimeoutError):
+            await manager.check("c1", timeout=0.1)
+        await task
+
+    asyncio.run(go())
+
+
+SECONDS = 1.0
+_SLOW = f"""#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] && sleep {SECONDS}
+echo '{{"cniVersion":"1.0.0"}}'
+"""
+
+
+@pytest.fixture
+def slow(place: Place) -> Place:
+    """Three networks that take their time, and nothing else: their plugins must not be what is measured."""
+    for name in ("a", "b", "c"):
+        place.network(name)
+        (place.bin / name).write_text(_SLOW)
+    return place
+
+
+@pytest.mark.slow
+def test_twenty_containers_take_at_most_1_3_times_one(slow: Place) -> None:
+    manager = AsyncNetworkManager(AsyncCNIConfig([str(slow.bin)], slow.cache, conf_dir=slow.conf))
+
+    async def take(*containers: str) -> float:
+        started = time.monotonic()
+        await asyncio.gather(*(manager.set_up(Container(one, "/ns", ["a", "b", "c"])) for one in containers))
+        return time.monotonic() - started
+
+    async def go() -> tuple[float, float]:
+        return await take("first"), await take(*(f"c{number}" for number in range(20)))
+
+    one, twenty = asyncio.run(go())
+    assert one >= 3 * SECONDS
+    assert twenty <= 1.3 * one, f"{twenty:.2f} s against {one:.2f} s"
+    assert len(manager.cni.get_cached_attachments()) == 63
+
+
+@pytest.mark.slow
+def test_twenty_containers_in_threads_take_at_most_1_3_times_one(slow: Place) -> None:
+    manager = NetworkManager(CNIConfig([str(slow.bin)], slow.cache, conf_dir=slow.conf))
+
+    def take(*containers: str) -> float:
+        started = time.monotonic()
+        with ThreadPoolExecutor(len(containers)) as pool:
+            list(pool.map(lambda one: manager.set_up(Container(one, "/ns", ["a", "b", "c"])), containers))
+        return time.monotonic() - started
+
+    one, twenty = take("first"), take(*(f"c{number}" for number in range(20)))
+    assert one >= 3 * SECONDS
+    assert twenty <= 1.3 * one, f"{twenty:.2f} s against {one:.2f} s"
+    assert len(manager.cni.get_cached_attachments()) == 63

@@ -1,0 +1,92 @@
+"""An executor with canned answers, and an observer that writes down what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from libcni import CNIConfig, CNIError, Invocation, Limits, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
+
+RESULT = b'{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/16"}]}'
+NET = NetworkConfigList.from_dict({
+    "cniVersion": "1.1.0",
+    "name": "dbnet",
+    "plugins": [
+        {"type": "bridge", "capabilities": {"mac": True}},
+        {"type": "tuning", "capabilities": {"portMappings": True}},
+    ],
+})  # fmt: skip
+RT = RuntimeConf("c1", "/run/netns/blue", "eth0", capability_args={"mac": "c2:11:22:33:44:55"})
+
+
+class Canned:
+    """Answer each (plugin, verb) as told, else with success."""
+
+    def __init__(self, answers: Mapping[tuple[str, str], Outcome | BaseException] | None = None) -> None:
+        self.answers = answers or {}
+        self.calls: list[tuple[Invocation, Limits]] = []
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        return f"{path[0]}/{plugin}"
+
+    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+        self.calls.append((invocation, limits))
+        answer = self.answers.get((invocation.plugin, invocation.verb), Outcome(0, RESULT))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def environments(self) -> list[dict[str, str]]:
+        return [dict(limits.env or {}) for _, limits in self.calls]
+
+
+class AsyncCanned(Canned):
+    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:  # type: ignore[override]
+        return super().execute(invocation, limits)
+
+
+class Notes(Observer):
+    """Write down what comes, in order."""
+
+    def __init__(self, env: Mapping[str, str | None] | None = None) -> None:
+        self.env = env
+        self.seen: list[tuple[Any, ...]] = []
+        self.operations: list[Operation] = []
+
+    def begin(self, operation: Operation) -> Mapping[str, str | None] | None:
+        self.operations.append(operation)
+        self.seen.append(("begin", operation.verb, operation.network, operation.container_id, operation.ifname))
+        return self.env
+
+    def before_call(self, operation: Operation, invocation: Invocation) -> None:
+        assert operation is self.operations[-1]
+        self.seen.append(("before", invocation.plugin, invocation.verb))
+
+    def after_call(
+        self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        assert operation is self.operations[-1]
+        said = outcome.exit_status if outcome is not None else None
+        self.seen.append(("after", invocation.plugin, invocation.verb, said, type(error).__name__ if error else None))
+
+    def end(self, operation: Operation, error: BaseException | None) -> None:
+        assert operation is self.operations[-1]
+        self.seen.append(("end", operation.verb, type(error).__name__ if error else None))
+
+
+def client(tmp_path: Path, executor: Canned, observer: Observer | None) -> CNIConfig:
+    return CNIConfig(["/opt/cni/bin"], tmp_path, executor=executor, observer=observer, durable=False)
+
+
+def refusal(code: int = 11, msg: str = "busy") -> Outcome:
+    return Outcome(1, json.dumps({"code": code, "msg": msg}).encode(), b"on stderr", seconds=0.25)
+
+
+def failure_of(cni: CNIConfig) -> CNIError:
+    try:
+        cni.add_network_list(NET, RT)
+    except CNIError as error:
+        return error
+    raise AssertionError("it was expected to fail")

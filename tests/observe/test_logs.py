@@ -1,0 +1,69 @@
+"""The logging adapter: one record per verb and call, with fields, and without secrets where that is asked."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni import LoggingObserver, PluginTimeoutError
+from observe.canned import NET, RT, Canned, client, failure_of, refusal
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name.removeprefix("cni_"): value for name, value in vars(record).items() if name.startswith("cni_")}
+
+
+def test_each_call_and_the_verb_are_logged_with_their_fields(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "libcni.calls")
+    client(tmp_path, Canned(), LoggingObserver()).add_network_list(NET, RT)
+    first, second, last = (fields(record) for record in caplog.records)
+    assert {**first, "seconds": 0} == {
+        "verb": "ADD", "network": "dbnet", "container_id": "c1", "ifname": "eth0", "plugin": "bridge",
+        "path": "/opt/cni/bin/bridge", "call": "ADD", "index": 0, "outcome": "ok", "exit_status": 0, "signal": None,
+        "seconds": 0,
+    }  # fmt: skip
+    assert second["plugin"] == "tuning"
+    assert {**last, "seconds": 0} == {
+        "verb": "ADD", "network": "dbnet", "container_id": "c1", "ifname": "eth0", "outcome": "ok", "seconds": 0,
+    }  # fmt: skip
+    assert last["seconds"] > 0
+    assert caplog.records[-1].getMessage().startswith("ADD dbnet c1 eth0: ok in ")
+
+
+def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failure_of(client(tmp_path, Canned({("tuning", "ADD"): refusal(11)}), LoggingObserver()))
+    call, verb = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert fields(call)["outcome"] == "failed"
+    assert fields(call)["exit_status"] == 1
+    assert fields(call)["seconds"] == 0.25
+    assert fields(verb)["outcome"] == "PluginError"
+    assert fields(verb)["code"] == 11
+    assert "busy" in fields(verb)["error"]
+
+
+def test_a_timeout_is_told_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    timeout = PluginTimeoutError("too slow", seconds=2.5)
+    failure_of(client(tmp_path, Canned({("bridge", "ADD"): timeout}), LoggingObserver()))
+    assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
+    assert fields(caplog.records[0])["seconds"] == 2.5
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_debug_shows_the_configuration_and_redacts_capability_values_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, redact: bool
+) -> None:
+    caplog.set_level(logging.DEBUG, "libcni.calls")
+    client(tmp_path, Canned(), LoggingObserver(redact=redact)).add_network_list(NET, RT)
+    text = fields(caplog.records[0])["config"]
+    shown = '"[redacted]"' if redact else '"c2:11:22:33:44:55"'
+    assert f'"runtimeConfig":{{"mac":{shown}}}' in text
+    assert ("c2:11:22:33:44:55" in caplog.text) is not redact
+
+
+def test_what_is_no_json_is_redacted_whole() -> None:
+    from libcni.observe.redact import redacted
+
+    assert redacted(b"secret") == '"[redacted]"'

@@ -1,0 +1,82 @@
+"""Plugins that the tests of this directory share."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import libcni
+from libcni.plugin import Plugin, Request
+from libcni.versions import ALL_VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIBRARY = Path(libcni.__file__).parent.parent  # the checkout, or where the wheel is installed
+VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS")
+
+
+def nothing(request: Request) -> None:
+    """Do nothing, which is a right answer to every verb."""
+
+
+class Recorder:
+    """A plugin that keeps the requests it got, and answers each verb with ``functions``."""
+
+    def __init__(self, versions: Sequence[str] = ALL_VERSIONS, **functions: Callable[[Request], Any]) -> None:
+        self.requests: list[Request] = []
+        self.plugin = Plugin("recorder", versions=versions, about="keep what it got")
+        for name in ("add", "delete", "check", "gc", "status"):
+            getattr(self.plugin, name)(self._keeping(functions.get(name, nothing)))
+
+    def _keeping(self, function: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        def keep(request: Request) -> Any:
+            self.requests.append(request)
+            return function(request)
+
+        return keep
+
+
+def config(version: str | None = "1.1.0", **more: Any) -> dict[str, Any]:
+    """Return a configuration as a runtime derives it."""
+    document: dict[str, Any] = {"name": "net", "type": "recorder", **more}
+    return document if version is None else {"cniVersion": version, **document}
+
+
+def write_plugin(directory: Path, name: str, body: str) -> Path:
+    """Write an executable plugin; ``body`` goes between ``plugin = Plugin(name)`` and ``plugin.run()``."""
+    path = directory / name
+    path.write_text(
+        f"#!{sys.executable} -I\n"
+        f"import os, subprocess, sys\nsys.path.insert(0, {str(LIBRARY)!r})\n"
+        "from libcni.plugin import ErrorCode, Plugin, VerbError\n"
+        f"plugin = Plugin({name!r})\n{body}\nplugin.run()\n",
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def example(module: str) -> Plugin:
+    """Return the plugin of ``examples/<module>.py``, to be called in this process."""
+    directory = str(ROOT / "examples")
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    plugin = import_module(module).plugin
+    assert isinstance(plugin, Plugin)
+    return plugin
+
+
+def write_example(directory: Path, name: str, module: str) -> Path:
+    """Write an executable that is the plugin of ``examples/<module>.py``."""
+    path = directory / name
+    places = [str(LIBRARY), str(ROOT / "examples")]
+    path.write_text(
+        f"#!{sys.executable} -I\nimport sys\nsys.path[:0] = {places!r}\nfrom {module} import plugin\nplugin.run()\n",
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path

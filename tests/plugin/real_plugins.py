@@ -1,0 +1,252 @@
+"""The real plugins of Debian, each with surroundings in which its ADD succeeds, and what is known to be wrong with it.
+
+``python tests/plugin/real_plugins.py > docs/plugin-conformance.md`` writes the table.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
+from libcni.versions import ALL_VERSIONS
+
+DIRECTORY = Path("/usr/lib/cni")
+HOST_LINK, MASTER, BRIDGE, IFNAME = "cnitesthost0", "cnitestdev0", "cnitestbr0", "cnitest0"
+
+EVERY_GO_PLUGIN = {
+    "VERSION echoes cniVersion": "it prints the library's own version (spec: the value on input)",
+    "an error says the cniVersion": "Go's error type has no cniVersion (spec, section 5, Error)",
+}
+DELETED_ONCE = ("DEL again", "DEL without namespace", "DEL without prevResult", "DEL of what was never added")
+WITHOUT_IPAM = {"DEL without CNI_PATH": "Go's skel requires CNI_PATH (spec: optional)"}
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def _nothing(namespace: NetworkNamespace) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _lo(namespace: NetworkNamespace) -> Iterator[None]:
+    # The kernel gives lo its address when it first goes up, and leaves it there.
+    for state in ("up", "down"):
+        _ip("-netns", namespace.name, "link", "set", "lo", state)
+    yield
+
+
+@contextmanager
+def _bridge(namespace: NetworkNamespace) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+
+
+@contextmanager
+def _master(namespace: NetworkNamespace) -> Iterator[None]:
+    _ip("link", "add", MASTER, "type", "veth", "peer", "name", f"{MASTER}p")
+    try:
+        _ip("link", "set", MASTER, "up")
+        yield
+    finally:
+        _ip("link", "delete", MASTER)
+
+
+@contextmanager
+def _veth(namespace: NetworkNamespace) -> Iterator[None]:
+    _ip("link", "add", HOST_LINK, "type", "veth", "peer", "name", IFNAME, "netns", namespace.name)
+    try:
+        _ip("link", "set", HOST_LINK, "up")
+        # Otherwise the kernel adds its link-local address at some time during the test.
+        _ip("-netns", namespace.name, "link", "set", IFNAME, "addrgenmode", "none")
+        _ip("-netns", namespace.name, "address", "add", "10.88.7.2/24", "dev", IFNAME)
+        _ip("-netns", namespace.name, "link", "set", IFNAME, "up")
+        _ip("-netns", namespace.name, "link", "set", "lo", "up")
+        yield
+    finally:
+        _ip("link", "delete", HOST_LINK)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One plugin and what it needs."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    ipam: bool = False
+    chained: bool = False
+    around: Callable[[NetworkNamespace], Any] = _nothing
+    faults: Mapping[str, str] = field(default_factory=dict)
+    kernel: str = ""
+    needs: str = ""
+
+
+IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.88.7.0/24", "dataDir": "DATA"}}
+ROUTED: Mapping[str, Any] = {"ipam": {**IPAM["ipam"], "routes": [{"dst": "10.99.0.0/16"}]}}
+
+SUBJECTS: Mapping[str, Subject] = {
+    "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM),
+    "static": Subject(
+        {"ipam": {"type": "static", "addresses": [{"address": "10.88.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
+    ),
+    "bridge": Subject({"bridge": BRIDGE, **IPAM}, around=_bridge),
+    "ptp": Subject(IPAM),
+    "macvlan": Subject({"master": MASTER, **IPAM}, around=_master, kernel="macvlan"),
+    "ipvlan": Subject({"master": MASTER, **IPAM}, around=_master, kernel="ipvlan"),
+    "vlan": Subject({"master": MASTER, "vlanId": 7, **IPAM}, around=_master, kernel="vlan id 7"),
+    "host-device": Subject(
+        {"device": MASTER, **IPAM},
+        around=_master,
+        faults=dict.fromkeys(
+            DELETED_ONCE, "its DEL needs the interface and the namespace (spec: DEL succeeds without)"
+        ),
+    ),
+    "loopback": Subject(
+        around=_lo,
+        faults={
+            **WITHOUT_IPAM,
+            "ADD": "below 1.0.0 it prints the 1.0.0 form (no ips[].version, no ip4) under the older version",
+        },
+    ),
+    "tuning": Subject({"sysctl": {"net.core.somaxconn": "500"}}, chained=True, around=_veth, faults=WITHOUT_IPAM),
+    "portmap": Subject(
+        {"runtimeConfig": {"portMappings": [{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}]}},
+        chained=True,
+        around=_veth,
+        faults={**WITHOUT_IPAM, "CHECK": "it looks for IPv6 rules that its ADD of an IPv4 container does not make"},
+    ),
+    "firewall": Subject({"backend": "iptables"}, chained=True, around=_veth, faults=WITHOUT_IPAM),
+    "bandwidth": Subject(
+        {"runtimeConfig": {"bandwidth": {"ingressRate": 8000, "ingressBurst": 80000}}},
+        chained=True,
+        around=_veth,
+        faults=WITHOUT_IPAM,
+    ),
+    "sbr": Subject(
+        chained=True,
+        around=_veth,
+        faults={
+            **WITHOUT_IPAM,
+            "DEL without CNI_NETNS": "its DEL needs the namespace (spec: optional)",
+            "DEL without namespace": "its DEL needs the namespace (spec: DEL succeeds without)",
+            "DEL makes no namespace": "it locks the file of CNI_NETNS, and makes one where there is none",
+        },
+    ),
+    "vrf": Subject({"vrfname": "cnivrf0"}, chained=True, around=_veth, kernel="vrf table 7", faults=WITHOUT_IPAM),
+    "dhcp": Subject(needs="its daemon and a DHCP server"),
+}
+
+
+def _previous(namespace: NetworkNamespace) -> dict[str, Any]:
+    return {
+        "interfaces": [{"name": HOST_LINK}, {"name": IFNAME, "sandbox": namespace.path}],
+        "ips": [{"address": "10.88.7.2/24", "gateway": "10.88.7.1", "interface": 1}],
+    }
+
+
+def why_not(name: str) -> str:
+    """Return why a plugin cannot be examined here, or ""."""
+    subject = SUBJECTS[name]
+    if subject.kernel:
+        with network_namespace() as namespace, _master(namespace):
+            kind = [*subject.kernel.split()]
+            link = ["link", "add", "link", MASTER, "name", "cnitestkind", "netns", namespace.name, "type", *kind]
+            if subprocess.run(["ip", *link], check=False, capture_output=True).returncode:
+                return f"this kernel has no {kind[0]}"
+    return subject.needs
+
+
+def examine(name: str) -> ConformanceReport:
+    """Run one plugin through the conformance helper, with new surroundings for each version."""
+    reports = [report for version in ALL_VERSIONS if (report := _examine_in(name, version)).versions]
+    merged = ConformanceReport(name, tuple(version for report in reports for version in report.versions))
+    merged.findings += [finding for finding in reports[-1].findings if not finding.version]
+    merged.findings += [finding for report in reports for finding in report.findings if finding.version]
+    return merged
+
+
+def _examine_in(name: str, version: str) -> ConformanceReport:
+    subject = SUBJECTS[name]
+    with tempfile.TemporaryDirectory() as data, network_namespace() as namespace, subject.around(namespace):
+        config = {"type": name, **subject.config}
+        if "ipam" in config:
+            config["ipam"] = {key: data if value == "DATA" else value for key, value in config["ipam"].items()}
+        return check_plugin(
+            DIRECTORY / name,
+            config,
+            namespace=namespace,
+            path=str(DIRECTORY),
+            ipam=subject.ipam,
+            prev_result=_previous(namespace) if subject.chained else None,
+            versions=(version,),
+        )
+
+
+def table() -> str:
+    """Return docs/plugin-conformance.md."""
+    package = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", PACKAGE], check=False, capture_output=True, text=True
+    )
+    rows, notes = [], []
+    for name, subject in SUBJECTS.items():
+        reason = why_not(name)
+        if reason:
+            rows.append(f"| {name} | not examined: {reason} | | |")
+            continue
+        report = examine(name)
+        passed = f"{len(report.findings) - len(report.failures)} of {len(report.findings)}"
+        rows.append(f"| {name} | {report.versions[0]} to {report.versions[-1]} | {passed} | {_failed(report)} |")
+        notes += [f"| {name} | {check} | {why} |" for check, why in subject.faults.items() if check not in WITHOUT_IPAM]
+    notes = [f"| all | {check} | {why} |" for check, why in {**EVERY_GO_PLUGIN, **WITHOUT_IPAM}.items()] + notes
+    return _PAGE.format(version=package.stdout or "unknown", rows="\n".join(rows), notes="\n".join(notes))
+
+
+def _failed(report: ConformanceReport) -> str:
+    versions: dict[str, list[str]] = {}
+    for finding in report.failures:
+        versions.setdefault(finding.check, []).append(finding.version)
+    own = {check: found for check, found in versions.items() if check not in {*EVERY_GO_PLUGIN, *WITHOUT_IPAM}}
+    shown = [
+        f"{check} ({', '.join(found)})" if len(found) < len(report.versions) else check for check, found in own.items()
+    ]
+    return "; ".join(shown)
+
+
+PACKAGE = "containernetworking-plugins"
+_PAGE = """# What the real plugins pass
+
+`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin through every verb in every
+spec version that it supports, and through the calls that it must refuse. Made by
+`python tests/plugin/real_plugins.py > docs/plugin-conformance.md`; `tests/plugin/test_real_plugins.py` keeps it true.
+
+The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
+(`tests/plugin/test_conformance.py`).
+
+| plugin | versions | checks passed | what it fails, beside what all fail |
+|---|---|---|---|
+{rows}
+
+These plugins know no spec 1.1.0, so GC and STATUS are only asked for to see them refused.
+
+## Why
+
+| plugin | check | what it does |
+|---|---|---|
+{notes}
+
+`DEL without CNI_PATH` is not asked of plugins that delegate, which need the path.
+"""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+
+from libcni.errors import VersionError
+from libcni.plugin import ErrorCode, Plugin, PluginResult, Request, VerbError
+from libcni.testing import call_plugin
+from libcni.versions import ALL_VERSIONS
+from plugin.plugins import VERBS, Recorder, config, nothing
+
+FIRST_WITH = {"ADD": "0.1.0", "DEL": "0.1.0", "CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_reaches_its_function(verb: str) -> None:
+    called: list[str] = []
+    recorder = Recorder(
+        add=lambda request: called.append("ADD"),
+        delete=lambda request: called.append("DEL"),
+        check=lambda request: called.append("CHECK"),
+        gc=lambda request: called.append("GC"),
+        status=lambda request: called.append("STATUS"),
+    )
+    assert call_plugin(recorder.plugin, verb, config(), path="/opt/cni/bin").status == 0
+    assert called == [verb]
+
+
+@pytest.mark.parametrize("verb", ["DEL", "CHECK", "GC", "STATUS"])
+def test_only_add_prints_on_success(verb: str) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin")
+    assert (answer.status, answer.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["CHECK", "GC", "STATUS"])
+def test_an_optional_verb_without_a_function_succeeds(verb: str) -> None:
+    plugin = Plugin("p")
+    plugin.add(nothing)
+    plugin.delete(nothing)
+    answer = call_plugin(plugin, verb, config(), path="/opt/cni/bin")
+    assert (answer.status, answer.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("missing", ["ADD", "DEL"])
+def test_add_and_del_need_a_function_and_any_call_says_so(missing: str) -> None:
+    plugin = Plugin("p")
+    if missing == "ADD":
+        plugin.delete(nothing)
+    else:
+        plugin.add(nothing)
+    answer = call_plugin(plugin, "VERSION", b'{"cniVersion": "1.1.0"}')
+    assert answer.status == 1
+    assert answer.document["msg"] == f"plugin p has no function for {missing}"
+
+
+def test_no_command_prints_the_about_text_on_stderr() -> None:
+    for command in (None, ""):
+        answer = call_plugin(Plugin("p", about="does p", versions=["0.4.0", "1.0.0"]), "", env={"CNI_COMMAND": command})
+        assert answer.status == 0
+        assert answer.stdout == ""
+        assert answer.stderr == "does p\nCNI protocol versions supported: 0.4.0, 1.0.0\n"
+
+
+def test_the_about_text_has_a_default() -> None:
+    assert call_plugin(Plugin("p"), "").stderr.startswith("CNI plugin p\n")
+
+
+def test_a_version_that_does_not_exist_is_refused_at_once() -> None:
+    with pytest.raises(VersionError):
+        Plugin("p", versions=["1.0"])
+
+
+@pytest.mark.parametrize("asked", ["0.1.0", "1.0.0", "9.9.9"])
+def test_version_says_the_version_it_was_asked_in(asked: str) -> None:
+    answer = call_plugin(Recorder(["0.4.0", "1.0.0"]).plugin, "VERSION", {"cniVersion": asked})
+    assert answer.document == {"cniVersion": asked, "supportedVersions": ["0.4.0", "1.0.0"]}
+
+
+@pytest.mark.parametrize("stdin", [b"", b"  \n", b"{}", b'{"cniVersion": ""}'])
+def test_version_needs_no_stdin(stdin: bytes) -> None:
+    answer = call_plugin(Recorder(["0.4.0", "1.0.0"]).plugin, "VERSION", stdin)
+    assert answer.document == {"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}
+
+
+def test_version_refuses_garbage() -> None:
+    assert call_plugin(Recorder().plugin, "VERSION", b"garbage").code == ErrorCode.DECODING_FAILURE
+
+
+def test_version_needs_no_other_variable() -> None:
+    env = dict.fromkeys(["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "CNI_ARGS"])
+    assert call_plugin(Recorder().plugin, "VERSION", env=env).status == 0
+
+
+def test_version_does_not_wait_for_a_person_at_a_terminal() -> None:
+    class Terminal(BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+        def read(self, size: int | None = -1) -> bytes:
+            raise AssertionError("it would hang")
+
+    stdout = StringIO()
+    assert Recorder().plugin.main({"CNI_COMMAND": "VERSION"}, Terminal(), stdout, StringIO()) == 0
+    assert json.loads(stdout.getvalue())["cniVersion"] == "1.1.0"
+
+
+@pytest.mark.parametrize(("verb", "version"), [(v, x) for v in VERBS for x in ALL_VERSIONS])
+def test_a_verb_is_refused_in_versions_that_do_not_have_it(verb: str, version: str) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config(version), path="/opt/cni/bin")
+    if ALL_VERSIONS.index(version) >= ALL_VERSIONS.index(FIRST_WITH[verb]):
+        assert answer.status == 0
+    else:
+        assert answer.document == {"cniVersion": version, "code": 1, "msg": f"config version does not allow {verb}"}
+
+
+@pytest.mark.parametrize(("verb", "newest"), [("CHECK", "0.3.1"), ("GC", "1.0.0"), ("STATUS", "1.0.0")])
+def test_a_plugin_too_old_for_a_verb_says_so(verb: str, newest: str) -> None:
+    answer = call_plugin(Recorder([newest]).plugin, verb, config("1.1.0"), path="/opt/cni/bin")
+    assert answer.code == ErrorCode.INCOMPATIBLE_CNI_VERSION
+    assert answer.document["msg"] == f"plugin version does not allow {verb}"
+
+
+@pytest.mark.parametrize("verb", ["ADD", "DEL"])
+@pytest.mark.parametrize("version", ["9.0.0", "0.3.1", "1.0", "bogus"])
+def test_a_version_that_the_plugin_does_not_have_is_incompatible(verb: str, version: str) -> None:
+    answer = call_plugin(Recorder(["0.4.0", "1.0.0"]).plugin, verb, config(version))
+    assert answer.document == {
+        "cniVersion": version,
+        "code": 1,
+        "msg": "incompatible CNI versions",
+        "details": f'config is "{version}", plugin supports ["0.4.0" "1.0.0"]',
+    }
+
+
+@pytest.mark.parametrize("verb", ["CHECK", "GC", "STATUS"])
+def test_a_version_that_is_none_cannot_be_decoded(verb: str) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config("bogus"), path="/opt/cni/bin")
+    assert answer.code == ErrorCode.DECODING_FAILURE
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_no_version_means_0_1_0(version: str | None) -> None:
+    recorder = Recorder()
+    answer = call_plugin(recorder.plugin, "ADD", config(version))
+    assert answer.document["cniVersion"] == "0.1.0"
+    assert recorder.requests[0].version == "0.1.0"
+    assert call_plugin(Recorder(["1.0.0"]).plugin, "ADD", config(version)).document["cniVersion"] == "0.1.0"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_a_function_raises_on_purpose_is_the_answer(verb: str) -> None:
+    def fail(request: Request) -> None:
+        raise VerbError("no free address", code=ErrorCode.TRY_AGAIN_LATER, details="10.1.0.0/16 is full")
+
+    recorder = Recorder(add=fail, delete=fail, check=fail, gc=fail, status=fail)
+    answer = call_plugin(recorder.plugin, verb, config(), path="/opt/cni/bin")
+    assert answer.status == 1
+    assert answer.document == {
+        "cniVersion": "1.1.0",
+        "code": 11,
+        "msg": "no free address",
+        "details": "10.1.0.0/16 is full",
+    }
+    assert answer.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "msg"),
+    [
+        (ZeroDivisionError("division by zero"), "division by zero"),
+        (KeyError(), "KeyError"),
+        (SystemExit(0), "the plugin's function called sys.exit(0)"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
+def test_anything_else_that_is_raised_has_code_999_and_its_traceback_on_stderr(error: BaseException, msg: str) -> None:
+    def fail(request: Request) -> None:
+        raise error
+
+    answer = call_plugin(Recorder(add=fail).plugin, "ADD", config("0.4.0"))
+    assert answer.status == 1
+    assert answer.document == {"cniVersion": "0.4.0", "code": 999, "msg": msg}
+    assert "Traceback" in answer.stderr
+    assert type(error).__name__ in answer.stderr
+
+
+def test_prints_of_a_function_go_to_stderr_and_leave_one_document() -> None:
+    def talk(request: Request) -> None:
+        sys.stdout.write("hello\n")
+
+    before = sys.stdout
+    answer = call_plugin(Recorder(add=talk).plugin, "ADD", config())
+    assert answer.document == {"cniVersion": "1.1.0"}
+    assert answer.stderr == "hello\n"
+    assert sys.stdout is before
+
+
+def test_a_result_that_is_no_json_is_an_error_and_not_half_a_document() -> None:
+    def add(request: Request) -> dict[str, object]:
+        return {"vendor": {1, 2}}
+
+    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
+    assert answer.code == ErrorCode.INTERNAL
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_infinity_is_not_json_and_not_printed(value: float) -> None:
+    def add(request: Request) -> dict[str, object]:
+        return {"vendor": value}
+
+    assert call_plugin(Recorder(add=add).plugin, "ADD", config()).code == ErrorCode.INTERNAL
+
+
+def test_a_function_may_return_a_document_or_a_result_or_fill_the_requests() -> None:
+    def document(request: Request) -> dict[str, object]:
+        return {"ips": [{"address": "10.0.0.2/24"}]}
+
+    def result(request: Request) -> PluginResult:
+        made = PluginResult()
+        made.add_ip("10.0.0.2/24")
+        return made
+
+    def fill(request: Request) -> None:
+        request.result.add_ip("10.0.0.2/24")
+
+    for add in (document, result, fill):
+        answer = call_plugin(Recorder(add=add).plugin, "ADD", config("0.3.1"))
+        assert answer.document == {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.2/24"}]}
+
+
+def test_what_other_verbs_return_is_not_printed() -> None:
+    answer = call_plugin(Recorder(delete=lambda request: {"ips": []}).plugin, "DEL", config())
+    assert (answer.status, answer.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("stderr", ["open", "closed"])
+def test_run_answers_for_this_process_and_exits(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], stderr: str
+) -> None:
+    def add(request: Request) -> None:
+        os.write(1, b"from the descriptor")
+        raise VerbError("no")
+
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(json.dumps(config()).encode())))
+    for name, value in {"COMMAND": "ADD", "CONTAINERID": "c1", "NETNS": "/x", "IFNAME": "eth0"}.items():
+        monkeypatch.setenv(f"CNI_{name}", value)
+    kept = os.dup(1), os.dup(2)
+    if stderr == "closed":
+        os.close(2)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            Recorder(add=add).plugin.run()
+    finally:
+        for number, descriptor in enumerate(kept, 1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+    assert caught.value.code == 1
+    captured = capfd.readouterr()
+    assert json.loads(captured.out) == {"cniVersion": "1.1.0", "code": 999, "msg": "no"}
+    assert captured.err == ("from the descriptor" if stderr == "open" else "")
+
+
+def test_a_verb_error_reads_well() -> None:
+    assert str(VerbError("full")) == "full"
+    assert str(VerbError("full", code=11, details="all of it")) == "full; all of it"
+    assert VerbError("full").code == ErrorCode.INTERNAL
+    restored = pickle.loads(pickle.dumps(VerbError("full", code=11, details="all of it")))
+    assert (restored.code, restored.msg, restored.details) == (11, "full", "all of it")
+
+
+def test_the_name_of_a_decorated_function_is_still_the_function() -> None:
+    assert Plugin("p").add(nothing) is nothing

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import os
+from io import BytesIO, StringIO
+from pathlib import Path
+
+import pytest
+
+from libcni.plugin import ErrorCode
+from libcni.testing import call_plugin
+from plugin.plugins import VERBS, Recorder, config
+
+NEEDED = {
+    "ADD": ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"],
+    "DEL": ["CNI_CONTAINERID", "CNI_IFNAME"],
+    "CHECK": ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"],
+    "GC": ["CNI_PATH"],
+    "STATUS": [],
+}
+VARIABLES = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "CNI_ARGS", "CNI_NETNS_OVERRIDE"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("empty", [None, ""])
+def test_missing_variables_are_reported_together(verb: str, empty: str | None) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config(), env=dict.fromkeys(VARIABLES, empty))
+    if NEEDED[verb]:
+        assert answer.document == {
+            "cniVersion": "1.1.0",
+            "code": 4,
+            "msg": f"required env variables [{','.join(NEEDED[verb])}] missing",
+        }
+    else:
+        assert answer.status == 0
+
+
+@pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb in VERBS for name in VARIABLES])
+def test_each_variable_is_needed_by_the_verbs_of_the_table_only(verb: str, name: str) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin", env={name: None})
+    if name in NEEDED[verb]:
+        assert answer.document["msg"] == f"required env variables [{name}] missing"
+    else:
+        assert answer.status == 0
+
+
+@pytest.mark.parametrize("verb", ["ADD", "DEL", "CHECK"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CNI_CONTAINERID", "../x"), ("CNI_CONTAINERID", "-x"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "x" * 16)],
+)
+def test_an_invalid_value_is_named(verb: str, name: str, value: str) -> None:
+    recorder = Recorder()
+    answer = call_plugin(recorder.plugin, verb, config(), env={name: value})
+    assert answer.code == ErrorCode.INVALID_ENVIRONMENT_VARIABLES
+    assert answer.document["msg"].startswith(f"{name}: ")
+    assert recorder.requests == []
+
+
+def test_all_invalid_values_and_all_missing_ones_are_named_together() -> None:
+    env = {"CNI_CONTAINERID": "../x", "CNI_IFNAME": "a/b"}
+    answer = call_plugin(Recorder().plugin, "ADD", config(), env=env)
+    assert "CNI_CONTAINERID: " in answer.document["msg"]
+    assert "CNI_IFNAME: " in answer.document["msg"]
+    answer = call_plugin(Recorder().plugin, "ADD", config(), env={**env, "CNI_NETNS": None})
+    assert answer.document["msg"] == "required env variables [CNI_NETNS] missing"
+    assert "CNI_CONTAINERID: " in answer.document["details"]
+
+
+@pytest.mark.parametrize("verb", ["GC", "STATUS"])
+def test_gc_and_status_do_not_look_at_an_attachment(verb: str) -> None:
+    env = {"CNI_CONTAINERID": "../x", "CNI_IFNAME": "a/b", "CNI_PATH": "/opt/cni/bin"}
+    assert call_plugin(Recorder().plugin, verb, config(), env=env).status == 0
+
+
+@pytest.mark.parametrize("verb", ["NOPE", "add", "ADD "])
+def test_an_unknown_command_is_refused_in_the_version_of_the_configuration(verb: str) -> None:
+    answer = call_plugin(Recorder().plugin, verb, config("0.4.0"))
+    assert answer.document == {"cniVersion": "0.4.0", "code": 4, "msg": f"unknown CNI_COMMAND: {verb}"}
+
+
+def test_what_is_wrong_with_the_environment_comes_before_what_is_wrong_with_stdin() -> None:
+    answer = call_plugin(Recorder().plugin, "ADD", b"garbage", env={"CNI_NETNS": None})
+    assert answer.code == ErrorCode.INVALID_ENVIRONMENT_VARIABLES
+    assert answer.document["cniVersion"] == "1.1.0"
+
+
+OWN = "/proc/self/ns/net"
+
+
+@pytest.mark.parametrize("verb", ["ADD", "DEL"])
+@pytest.mark.parametrize("override", [None, "0", "yes", ""])
+def test_the_plugins_own_namespace_is_refused_before_the_function_runs(verb: str, override: str | None) -> None:
+    recorder = Recorder()
+    env = {"CNI_NETNS_OVERRIDE": override}
+    answer = call_plugin(recorder.plugin, verb, config(), netns=OWN, env=env)
+    assert answer.document == {
+        "cniVersion": "1.1.0",
+        "code": ErrorCode.INVALID_NETNS,
+        "msg": "plugin's netns and netns from CNI_NETNS should not be the same",
+        "details": f"CNI_NETNS is {OWN}",
+    }
+    assert recorder.requests == []
+
+
+@pytest.mark.parametrize("override", ["1", "true", "TRUE", "True"])
+def test_the_override_allows_the_plugins_own_namespace(override: str) -> None:
+    answer = call_plugin(Recorder().plugin, "ADD", config(), netns=OWN, env={"CNI_NETNS_OVERRIDE": override})
+    assert answer.status == 0
+
+
+def test_a_link_to_the_own_namespace_is_seen_through(tmp_path: Path) -> None:
+    link = tmp_path / "netns"
+    link.symlink_to(f"/proc/{os.getpid()}/ns/net")
+    answer = call_plugin(Recorder().plugin, "ADD", config(), netns=str(link), env={"CNI_NETNS_OVERRIDE": None})
+    assert answer.code == ErrorCode.INVALID_NETNS
+
+
+@pytest.mark.parametrize("netns", ["/run/netns/gone", "a\0b", "/etc/passwd"])
+def test_a_namespace_that_cannot_be_opened_or_is_another_passes(netns: str) -> None:
+    assert call_plugin(Recorder().plugin, "DEL", config(), netns=netns, env={"CNI_NETNS_OVERRIDE": None}).status == 0
+
+
+def test_check_does_not_compare_namespaces() -> None:
+    assert call_plugin(Recorder().plugin, "CHECK", config(), netns=OWN, env={"CNI_NETNS_OVERRIDE": None}).status == 0
+
+
+def test_another_platform_has_no_namespaces_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libcni.plugin.environment.sys.platform", "freebsd14")
+    assert call_plugin(Recorder().plugin, "ADD", config(), netns=OWN, env={"CNI_NETNS_OVERRIDE": None}).status == 0
+
+
+@pytest.mark.parametrize(
+    "stdin", [b"", b"garbage", b"[]", b"null", b'"x"', b"{}{}", b"\xff", b'{"a": NaN}', b"[" * 99_999]
+)
+def test_stdin_that_is_no_json_object_cannot_be_decoded(stdin: bytes) -> None:
+    recorder = Recorder()
+    answer = call_plugin(recorder.plugin, "ADD", stdin)
+    assert answer.code == ErrorCode.DECODING_FAILURE
+    assert answer.document["cniVersion"] == "1.1.0"
+    assert recorder.requests == []
+
+
+def test_a_version_of_another_type_cannot_be_decoded() -> None:
+    answer = call_plugin(Recorder().plugin, "ADD", json.dumps({"cniVersion": 1, "name": "net"}).encode())
+    assert answer.code == ErrorCode.DECODING_FAILURE
+
+
+@pytest.mark.parametrize(
+    ("stdin", "details"),
+    [
+        (b"[]", "it must be an object, not list"),
+        (b'{"cniVersion": 1}', "cniVersion must be a string"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+    ],
+)
+def test_what_is_wrong_with_stdin_is_said(stdin: bytes, details: str) -> None:
+    document = call_plugin(Recorder().plugin, "ADD", stdin).document
+    assert document["msg"] == "the network configuration on stdin cannot be read"
+    assert document["details"] == details
+
+
+def test_a_network_without_a_name_is_told_so() -> None:
+    assert call_plugin(Recorder().plugin, "ADD", {"cniVersion": "1.0.0"}).document == {
+        "cniVersion": "1.0.0",
+        "code": 7,
+        "msg": "missing network name",
+    }
+
+
+@pytest.mark.parametrize("name", [None, "", "../x", "-x", ["x"], 7])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_network_needs_a_valid_name(verb: str, name: object) -> None:
+    answer = call_plugin(Recorder().plugin, verb, {**config(), "name": name}, path="/opt/cni/bin")
+    assert answer.code == ErrorCode.INVALID_NETWORK_CONFIG
+
+
+def test_stdin_that_cannot_be_read_is_an_io_failure() -> None:
+    class Broken(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    stdout = StringIO()
+    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/x", "CNI_IFNAME": "eth0"}
+    assert Recorder().plugin.main(env, Broken(), stdout, StringIO()) == 1
+    document = json.loads(stdout.getvalue())
+    assert document["code"] == ErrorCode.IO_FAILURE
+    assert document["msg"] == "error reading from stdin: [Errno 5] Input/output error"

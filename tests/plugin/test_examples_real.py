@@ -1,0 +1,132 @@
+"""The examples beside the real plugins, driven by this library's own runtime side."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni import CNIConfig, NetworkConfigList, PluginError, RuntimeConf
+from libcni.testing import NetworkNamespace, assert_plugin_conforms
+from plugin.plugins import write_example, write_plugin
+from plugin.real_plugins import DIRECTORY, IFNAME
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("cni_namespaces")]
+
+Namespaces = Callable[[], AbstractContextManager[NetworkNamespace]]
+
+
+@pytest.fixture
+def cni(tmp_path: Path) -> CNIConfig:
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    write_example(plugins, "pool-ipam", "pool_ipam")
+    write_example(plugins, "hosts", "hosts")
+    return CNIConfig([str(plugins), str(DIRECTORY)], tmp_path / "cache")
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    link = f"cnit{secrets.token_hex(4)}"
+    ipam = {"type": "pool-ipam", "subnet": "10.88.9.0/29", "dataDir": str(tmp_path / "pool")}
+    yield {"type": "bridge", "bridge": link, "ipam": ipam}
+    subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True)
+
+
+def network(*plugins: dict[str, Any]) -> NetworkConfigList:
+    return NetworkConfigList.from_bytes(
+        json.dumps({"cniVersion": "1.0.0", "name": "examples", "plugins": plugins}).encode()
+    )
+
+
+def addresses_in(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "pool" / "examples").iterdir()} - {"lock"}
+
+
+def test_the_bridge_plugin_gets_its_addresses_from_the_python_ipam(
+    cni: CNIConfig, bridge: dict[str, Any], cni_namespaces: Namespaces, tmp_path: Path
+) -> None:
+    net = network(bridge)
+    with cni_namespaces() as blue, cni_namespaces() as green:
+        for namespace, address in ((blue, "10.88.9.2"), (green, "10.88.9.3")):
+            rt = RuntimeConf(namespace.name, namespace.path, IFNAME)
+            result = cni.add_network_list(net, rt)
+            assert [ip.address for ip in result.ips] == [f"{address}/29"]
+            assert f"{address}/29" in namespace.interfaces()[IFNAME]
+            cni.check_network_list(net, rt)
+        assert addresses_in(tmp_path) == {"10.88.9.2", "10.88.9.3"}
+        cni.del_network_list(net, RuntimeConf(blue.name, blue.path, IFNAME))
+        assert addresses_in(tmp_path) == {"10.88.9.3"}
+        assert IFNAME not in blue.interfaces()
+        cni.gc_network_list(net, [])
+        assert addresses_in(tmp_path) == set()
+        assert IFNAME not in green.interfaces()
+
+
+def test_a_full_pool_reaches_the_runtime_through_the_bridge_plugin(
+    cni: CNIConfig, bridge: dict[str, Any], cni_netns: NetworkNamespace, tmp_path: Path
+) -> None:
+    bridge["ipam"] |= {"subnet": "10.88.9.0/32", "gateway": "10.88.9.0"}  # one address, and none to hand out
+    with pytest.raises(PluginError) as caught:
+        cni.add_network_list(network(bridge), RuntimeConf("c1", cni_netns.path, IFNAME))
+    assert (caught.value.code, caught.value.msg, caught.value.retryable) == (11, "no free address", True)
+    assert caught.value.details == "10.88.9.0/32 is full"
+    assert caught.value.rollback_errors == ()
+    assert IFNAME not in cni_netns.interfaces()
+    assert addresses_in(tmp_path) == set()
+
+
+TUNING = {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["in front of tuning", "behind tuning"])
+def test_the_chained_example_works_among_real_plugins(
+    cni: CNIConfig, bridge: dict[str, Any], cni_netns: NetworkNamespace, tmp_path: Path, *, behind: bool
+) -> None:
+    file = tmp_path / "hosts"
+    hosts = {"type": "hosts", "file": str(file), "capabilities": {"aliases": True}}
+    net = network(bridge, *([TUNING, hosts] if behind else [hosts, TUNING]))
+    rt = RuntimeConf("c1", cni_netns.path, IFNAME, capability_args={"aliases": ["db"]})
+    result = cni.add_network_list(net, rt)
+    assert [interface.name for interface in result.interfaces][-1] == IFNAME
+    assert file.read_text(encoding="utf-8") == f"10.88.9.2 db # c1 {IFNAME}\n"
+    cni.check_network_list(net, rt)
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(PluginError) as caught:
+        cni.check_network_list(net, rt)
+    assert (caught.value.plugin, caught.value.code) == ("hosts", 100)
+    cni.del_network_list(net, rt)
+    assert IFNAME not in cni_netns.interfaces()
+
+
+DELEGATING = """
+def ipam(request):
+    return request.config["ipam"]["type"]
+
+@plugin.add
+def add(request):
+    return request.delegate_add(ipam(request))
+
+@plugin.check
+def check(request):
+    request.delegate_check(ipam(request))
+
+@plugin.delete
+def delete(request):
+    request.delegate_del(ipam(request))
+"""
+
+
+def test_a_python_plugin_that_delegates_to_host_local_conforms(tmp_path: Path) -> None:
+    path = write_plugin(tmp_path, "delegating", DELEGATING)
+    config = {"ipam": {"type": "host-local", "subnet": "10.88.9.0/24", "dataDir": str(tmp_path / "data")}}
+    versions = ["0.2.0", "0.4.0", "1.0.0"]  # host-local of Debian 12 has no 1.1.0
+    report = assert_plugin_conforms(path, config, path=str(DIRECTORY), versions=versions)
+    assert report.versions == tuple(versions)
+    assert [path.name for path in (tmp_path / "data" / "conformance").iterdir() if path.name[0].isdigit()] == []

@@ -1,0 +1,44 @@
+"""The conformance helper on the real plugins: they fail where they are known to be wrong, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from real.namespaces import inside
+
+from libcni.testing import NetworkNamespace
+from plugin.real_plugins import EVERY_GO_PLUGIN, SUBJECTS, examine, why_not
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "docs/plugin-conformance.md"
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.usefixtures("machine"),
+]
+
+
+@pytest.fixture
+def machine(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]) -> Iterator[None]:
+    """Play the machine in a namespace of its own: the links have the same names in each test."""
+    with cni_namespaces() as namespace, inside(namespace.path):
+        namespace.run("ip", "link", "set", "lo", "up")
+        yield
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_real_plugin_fails_its_known_faults_only(name: str) -> None:
+    if reason := why_not(name):  # a gap must be a published one
+        assert f"| {name} | not examined: {reason} |" in PUBLISHED.read_text(encoding="utf-8")
+        return
+    report = examine(name)
+    assert report.versions
+    assert {finding.check for finding in report.failures} == {*EVERY_GO_PLUGIN, *SUBJECTS[name].faults}, str(report)
+
+
+def test_a_namespace_is_made_and_can_be_looked_into(cni_netns: NetworkNamespace) -> None:
+    assert cni_netns.interfaces() == {"lo": []}
+    cni_netns.run("ip", "link", "set", "lo", "up")
+    assert "127.0.0.1/8" in cni_netns.interfaces()["lo"]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import libcni.testing
+from libcni import CNIConfig, Invocation, NetworkConfigList, Outcome, PluginError, PluginNotFoundError, RuntimeConf
+from libcni.aio import AsyncCNIConfig
+from libcni.errors import PluginTimeoutError
+from libcni.executor import AsyncExecutor, Executor
+from libcni.testing import AsyncRecordingExecutor, RecordingExecutor, error_outcome
+
+RT = RuntimeConf("c1", "/run/netns/blue", "eth0", args={"A": "1"})
+IPS = {"ips": [{"address": "10.0.0.2/24"}]}
+
+
+@pytest.fixture
+def net() -> NetworkConfigList:
+    plugins = [{"type": "bridge", "keyA": 1}, {"type": "tuning"}]
+    return NetworkConfigList.from_bytes(json.dumps({"cniVersion": "1.1.0", "name": "db", "plugins": plugins}))
+
+
+def client(executor: Executor, directory: Path) -> CNIConfig:
+    return CNIConfig(["/opt/cni/bin"], directory, executor=executor)
+
+
+def test_both_fit_the_seam() -> None:
+    assert isinstance(RecordingExecutor(), Executor)
+    assert isinstance(AsyncRecordingExecutor(), AsyncExecutor)
+
+
+def test_calls_are_written_down_and_answered(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor({("bridge", "ADD"): IPS})
+    result = client(executor, tmp_path).add_network_list(net, RT)
+    assert [ip.address for ip in result.ips] == ["10.0.0.2/24"]
+    assert executor.verbs == [("ADD", "bridge"), ("ADD", "tuning")]
+    first, second = executor.calls
+    assert first.config == {"type": "bridge", "keyA": 1, "cniVersion": "1.1.0", "name": "db"}
+    assert second.config["prevResult"] == {"cniVersion": "1.1.0", **IPS}
+    assert (first.invocation.path, first.invocation.env["CNI_ARGS"]) == ("/opt/cni/bin/bridge", "A=1")
+    assert first.limits.timeout is not None
+
+
+def test_an_error_is_a_plugins_error(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor({("tuning", "ADD"): error_outcome(11, "later", "much later", stderr="log")})
+    with pytest.raises(PluginError) as caught:
+        client(executor, tmp_path).add_network_list(net, RT)
+    error = caught.value
+    assert (error.code, error.msg, error.details, error.stderr) == (11, "later", "much later", "log")
+    assert executor.verbs[2:] == [("DEL", "tuning"), ("DEL", "bridge")]
+
+
+def test_answers_may_be_outcomes_exceptions_functions_and_lists(net: NetworkConfigList, tmp_path: Path) -> None:
+    def by_function(invocation: Invocation) -> dict[str, Any]:
+        return {"vendor": invocation.container_id}
+
+    answers: list[Any] = [Outcome(exit_status=3), PluginTimeoutError("too long"), by_function, None]
+    executor = RecordingExecutor({("*", "ADD"): Outcome(exit_status=4), ("bridge", "ADD"): answers})
+    cni = client(executor, tmp_path)
+    with pytest.raises(PluginError, match="exit status 3"):
+        cni.add_network_list(net, RT)
+    with pytest.raises(PluginTimeoutError):
+        cni.add_network_list(net, RT)
+    executor.answers[("*", "ADD")] = None
+    cni.add_network_list(net, RT)
+    assert executor.calls[-1].config["prevResult"] == {"cniVersion": "1.1.0", "vendor": "c1"}
+    for _ in range(2):
+        cni.del_network_list(net, RT)
+        cni.add_network_list(net, RT)
+        assert executor.calls[-1].config["prevResult"] == {"cniVersion": "1.1.0"}
+
+
+def test_a_star_answers_for_all_plugins(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor({("*", "ADD"): Outcome(exit_status=4), ("bridge", "ADD"): IPS})
+    with pytest.raises(PluginError, match="exit status 4") as caught:
+        client(executor, tmp_path).add_network_list(net, RT)
+    assert caught.value.plugin == "tuning"
+
+
+def test_a_plugin_may_be_missing(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor(plugins=["bridge"])
+    with pytest.raises(PluginNotFoundError, match="tuning"):
+        client(executor, tmp_path).add_network_list(net, RT)
+    assert executor.calls == []
+
+
+def test_without_answers_all_succeeds(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = RecordingExecutor()
+    cni = client(executor, tmp_path)
+    cni.add_network_list(net, RT)
+    cni.check_network_list(net, RT)
+    cni.del_network_list(net, RT)
+    cni.gc_network_list(net, [])
+    assert "1.1.0" in cni.get_version_info("bridge").supported_versions
+    assert [verb for verb, _ in executor.verbs] == ["ADD", "ADD", "CHECK", "CHECK", "DEL", "DEL", "GC", "GC", "VERSION"]
+
+
+def test_the_same_for_asyncio(net: NetworkConfigList, tmp_path: Path) -> None:
+    executor = AsyncRecordingExecutor({("bridge", "ADD"): IPS, ("bridge", "DEL"): [error_outcome(1, "no"), None]})
+
+    async def live() -> None:
+        cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=executor)
+        await cni.add_network_list(net, RT)
+        with pytest.raises(PluginError):
+            await cni.del_network_list(net, RT)
+        await cni.del_network_list(net, RT)
+
+    asyncio.run(live())
+    assert executor.verbs[:2] == [("ADD", "bridge"), ("ADD", "tuning")]
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    names = libcni.testing.__all__
+    assert sorted(names) == names
+    assert dir(libcni.testing) == names
+    for name in names:
+        assert getattr(libcni.testing, name).__name__ == name
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        _ = libcni.testing.nothing_like_it

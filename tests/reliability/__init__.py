@@ -1,0 +1,1 @@
+"""What goes wrong on real nodes: crashes, hangs, hostile input, many processes at once."""

@@ -1,0 +1,410 @@
+"""In programs of all kinds: signals, threads, forks, many descriptors, the end of the interpreter."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni import CNIError, Invocation, Limits, PluginError, ProcessExecutor, RuntimeConf
+from libcni.executor import child as child_module
+from libcni.locks import Hold, LockRequest
+from reliability.forked import fork, wait
+from reliability.shell import RT, Shell
+from reliability.support import Place
+
+CONTAINER = RuntimeConf("c1", None, "eth0")
+
+
+def descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.fixture
+def handler() -> Iterator[Callable[[int, Any], None]]:
+    kept: dict[int, Any] = {}
+
+    def install(number: int, action: Any) -> None:
+        kept[number] = signal.signal(number, action)
+
+    yield install
+    for number, action in kept.items():
+        signal.signal(number, action)
+
+
+def assert_unknown(place: Place) -> None:
+    """Assert that an exit status which cannot be known is an error, and that the record stays."""
+    net, cni = place.network(), place.client()
+    with pytest.raises(PluginError, match="exit status cannot be known"):
+        cni.add_network_list(net, CONTAINER)
+    assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
+    with pytest.raises(PluginError, match="exit status cannot be known"):
+        cni.del_network_list(net, CONTAINER)
+    assert len(cni.get_cached_attachments()) == 1
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_with_sigchld_ignored(place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
+    monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
+    handler(signal.SIGCHLD, signal.SIG_IGN)
+    assert_unknown(place)
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_with_a_sigchld_handler_that_reaps_everything(
+    place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
+
+    def reap(*_: object) -> None:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+
+    handler(signal.SIGCHLD, reap)
+    net, cni = place.network(slow=2), place.client()
+    outcomes = set()
+    for _ in range(20):  # who reaps first is a race: success and "cannot be known" are both true, nothing else is
+        try:
+            cni.add_network_list(net, CONTAINER)
+            cni.del_network_list(net, CONTAINER)
+            outcomes.add("known")
+            assert place.owners() == []
+        except PluginError as error:
+            outcomes.add(error.problem)
+            assert [one.state for one in cni.get_cached_attachments()] != []
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            cni.del_network_list(net, CONTAINER)
+            signal.signal(signal.SIGCHLD, reap)
+    assert outcomes <= {"known", "its exit status cannot be known"}
+    assert "its exit status cannot be known" in outcomes
+
+
+def test_without_pidfd(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel before 5.3."""
+    monkeypatch.setattr(child_module, "_HAS_PIDFD", False)
+    net, cni = place.network(slow=2), place.client()
+    cni.add_network_list(net, CONTAINER)
+    cni.del_network_list(net, CONTAINER)
+    assert place.owners() == []
+    assert children() == []
+
+
+def test_with_thousands_of_open_descriptors(place: Place) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 6000:
+        pytest.skip("too few descriptors are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (6000, hard))
+    null = os.open("/dev/null", os.O_RDONLY)
+    many = [os.dup(null) for _ in range(3000)]
+    try:
+        assert max(many) > 1024
+        net, cni = place.network(), place.client()
+        cni.add_network_list(net, CONTAINER)
+        cni.del_network_list(net, CONTAINER)
+    finally:
+        for descriptor in [null, *many]:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert place.owners() == []
+
+
+@pytest.mark.parametrize("spare", range(12))
+def test_with_no_descriptor_left(place: Place, spare: int) -> None:
+    """Wherever they run out, it is an error of the library, and no plugin goes on unwatched."""
+    net = place.network("net", "alloc-a", slow=20)
+    place.client().add_network_list(net, RuntimeConf("c0", None, "eth0"))  # so that all modules are loaded
+
+    def work() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(descriptors()) + 1
+        for descriptor in set(range(highest)) - descriptors():
+            os.dup2(0, descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, hard))
+        try:
+            place.client().add_network_list(net, CONTAINER)
+            status = "attached"
+        except PluginError as error:
+            status = f"{error.problem}, {error.rollback_errors}"
+        except CNIError as error:
+            status = repr(error)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        (place.root / "status").write_text(status)
+        assert children() == []
+
+    assert wait(fork(work)) == 0
+    status = (place.root / "status").read_text()
+    # "Bad file descriptor": so few are allowed that a plugin cannot have the number that says that it lives
+    problems = ("attached", "RecordError", "PluginNotFoundError", "Too many open files", "Bad file descriptor")
+    assert any(problem in status for problem in problems), status
+    place.client().del_network_list(net, CONTAINER)
+    place.wait_for_plugins()
+    assert {owner[1] for owner in place.owners()} == {"c0"}
+
+
+def test_in_threads(place: Place) -> None:
+    net, cni = place.network(slow=1), place.client()
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(5):
+                rt = RuntimeConf(f"c{number}", None, "eth0")
+                cni.add_network_list(net, rt)
+                cni.del_network_list(net, rt)
+        except BaseException as error:  # noqa: BLE001 - it is told in the main thread
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert place.owners() == []
+
+
+def test_after_a_fork(place: Place) -> None:
+    net, cni = place.network(), place.client()
+    cni.add_network_list(net, CONTAINER)
+
+    def work() -> None:
+        cni.del_network_list(net, CONTAINER)
+        cni.add_network_list(net, CONTAINER)
+
+    assert wait(fork(work)) == 0
+    cni.del_network_list(net, CONTAINER)
+    assert place.owners() == []
+
+
+def test_plugins_get_the_default_of_signals_that_the_host_ignores(shell: Shell, handler: Any) -> None:
+    for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        handler(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    shell.plugin("show", f"grep ^Sig /proc/self/status > {shell.root}/signals")
+    try:
+        shell.client().add_network_list(shell.network("show"), RT)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
+    lines = (shell.root / "signals").read_text().split("\n")
+    masks = {key: int(text, 16) for key, text in (line.split(":") for line in lines if ":" in line and "Q" not in line)}
+    asked = sum(
+        1 << number - 1 for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    )
+    assert masks["SigIgn"] & asked == 0
+    assert masks["SigBlk"] == 0
+
+
+def test_with_stdin_stdout_and_stderr_closed(shell: Shell) -> None:
+    """As some daemons do. Then the library's own descriptors have these numbers, and must not reach the plugin."""
+    shell.plugin("show", f"ls -l /proc/$$/fd > {shell.root}/fds; echo warning >&2")
+
+    def work() -> None:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        said: list[str] = []
+        cni = shell.client(stderr=lambda _, text: said.append(text))
+        assert cni.add_network_list(shell.network("show"), RT).ips[0].address == "10.1.0.5/16"
+        assert said == ["warning\n"]
+
+    assert wait(fork(work)) == 0
+    shown = (shell.root / "fds").read_text()
+    assert f"19 -> {shell.cache}/locks" in shown
+
+
+def test_a_plugin_inherits_nothing_but_its_stdio_and_the_sign_of_its_life(shell: Shell) -> None:
+    shell.plugin("show", f"ls /proc/self/fd > {shell.root}/fds")
+    meant_to_be_inherited = {str(number) for number in descriptors() - {0, 1, 2} if os.get_inheritable(number)}
+    secret = os.open("/etc/passwd", os.O_RDONLY)
+    try:
+        shell.client().add_network_list(shell.network("show"), RT)
+    finally:
+        os.close(secret)
+    shown = set((shell.root / "fds").read_text().split())
+    assert str(secret) not in shown
+    assert shown - meant_to_be_inherited == {"0", "1", "2", "19", "3"}  # 3 is what ls opens
+
+
+SHUTDOWN = """
+import atexit, sys, threading, time
+sys.path[:0] = {path!r}
+import libcni
+net = libcni.NetworkConfigList.from_bytes({net!r})
+cni = libcni.CNIConfig([{plugins!r}], {cache!r})
+def add(name, add=cni.add_network_list, net=net, conf=libcni.RuntimeConf):
+    add(net, conf(name, None, "eth0"))
+class Late:
+    def __del__(self, add=add):
+        add("late")
+late = Late()
+atexit.register(add, "atexit")
+threading.Thread(target=add, args=["thread"]).start()
+if {daemon}:
+    threading.Thread(target=lambda: [add(f"d{{number}}") for number in range(99)], daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_while_the_interpreter_shuts_down(place: Place, daemon: bool) -> None:
+    """In atexit, in a thread, in a daemon thread that dies in the middle, and in the very last finalizers."""
+    net = place.network("net", "alloc-a", slow=30)
+    script = SHUTDOWN.format(
+        path=sys.path, net=net.raw, plugins=place.plugins, cache=str(place.cache), daemon=daemon
+    )  # fmt: skip
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    place.calm()
+    place.wait_for_plugins()
+    cni = place.client()
+    states = {one.container_id: one.state for one in cni.get_cached_attachments()}
+    # a daemon thread's frames keep everything alive, so that no finalizer runs
+    assert {states[name] for name in ("atexit", "thread", "thread" if daemon else "late")} == {"ready"}
+    assert {owner[1] for owner in place.owners()} <= set(states)
+    cni.gc_network_list(net, [])
+    assert (place.owners(), cni.get_cached_attachments()) == ([], [])
+
+
+class InterruptedVerbError(Exception):
+    """Be what a signal handler raises."""
+
+
+def interrupt_after(handler: Any, seconds: float, error: type[BaseException]) -> None:
+    def raise_error(*_: object) -> None:
+        raise error
+
+    handler(signal.SIGALRM, raise_error)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InterruptedVerbError, TimeoutError])
+def test_an_exception_out_of_a_signal_handler_kills_the_group_and_leaves_the_record(
+    shell: Shell, handler: Any, error: type[BaseException]
+) -> None:
+    shell.plugin("slow", f"[ $CNI_COMMAND = ADD ] || exit 0; sleep 30 & echo $! > {shell.root}/pid; wait")
+    net, cni = shell.network("slow"), shell.client()
+    interrupt_after(handler, 0.3, error)
+    started = time.monotonic()
+    with pytest.raises(error):
+        cni.add_network_list(net, RT)
+    assert time.monotonic() - started < 1.3
+    assert children() == []
+    wait_until(lambda: _state(int((shell.root / "pid").read_text())) == "Z")
+    assert shell.calls() == ["ADD slow"], "no roll-back"
+    assert shell.states() == ["pending"]
+    cni.del_network_list(net, RT, timeout=2)
+    assert shell.states() == []
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 1.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0]
+    except OSError:
+        return "Z"
+
+
+# Python itself loses what is raised inside a __del__, and says so; all else must hold even then
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("unmeasured")
+def test_interrupted_at_any_moment(place: Place, handler: Any) -> None:
+    """Whatever the moment: no process goes on unwatched, no lock stays, the record tells what is held."""
+    net, cni = place.network("net", "alloc-a", "plain", slow=1), place.client(timeout=5)
+    cni.add_network_list(net, CONTAINER)
+    cni.del_network_list(net, CONTAINER)
+    before = descriptors()
+    interrupted = 0
+    for number in range(300):
+        interrupt_after(handler, 0.0003 + number * 0.00003, InterruptedVerbError)
+        try:
+            cni.add_network_list(net, CONTAINER, on_existing="replace")
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except InterruptedVerbError:
+            interrupted += 1
+        assert children() == [], f"interrupt {number}"
+        hold = Hold(str(place.cache), LockRequest(("net",), "c1"))
+        assert hold.advance(), f"interrupt {number}"
+        hold.close()
+        listed = {one.container_id for one in cni.get_cached_attachments()}
+        assert {owner[1] for owner in place.owners()} <= listed
+    assert interrupted > 50
+    cni.gc_network_list(net, [])
+    assert place.owners() == []
+    gc.collect()
+    for number in descriptors() - before:  # what is opened in the moment of the interrupt may be lost, and harms nobody
+        os.close(number)
+
+
+def test_a_process_that_cannot_be_watched_does_not_run_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_pidfd(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", no_pidfd)
+    net = place.network("net", "alloc-a", slow=50)
+    invocation = Invocation("ADD", "alloc-a", f"{place.plugins}/alloc-a", net.raw, {"CNI_COMMAND": "ADD"})
+    before = descriptors()
+    with pytest.raises(PluginError, match="Too many open files"):
+        ProcessExecutor().execute(invocation, Limits(env={}))
+    assert children() == []
+    assert descriptors() == before
+
+
+@pytest.mark.slow
+def test_ten_thousand_calls_leave_nothing_behind(place: Place, say: Callable[[str], None]) -> None:
+    before = descriptors()
+    executor = ProcessExecutor()
+    path = f"{place.plugins}/plain"
+    stdin = place.network("net", "plain").raw
+    started = time.monotonic()
+    for number in range(10_000):
+        executor.execute(Invocation("CHECK", "plain", path, stdin, {"CNI_COMMAND": "CHECK"}), Limits(env={}))
+        if number % 1000 == 0:
+            assert children() == []
+    seconds = time.monotonic() - started
+    assert descriptors() == before
+    assert children() == []
+    assert place.calls()
+    say(f"10,000 plugin calls in {seconds:.0f} s: no descriptor, no process left")
+
+
+def test_some_calls_of_every_kind_leave_nothing_behind(shell: Shell) -> None:
+    shell.plugin("ok")
+    shell.plugin("fails", "exit 1")
+    shell.plugin("hangs", "sleep 5")
+    shell.plugin("floods", "yes")
+    (shell.bin / "nothing").write_text("")
+    (shell.bin / "nothing").chmod(0o755)
+    cni = shell.client(executor=ProcessExecutor(output_limit=1000, grace=0.1), cleanup_timeout=0.1)
+    cni.add_network_list(shell.network("ok"), RT)
+    cni.del_network_list(shell.network("ok"), RT)
+    before = descriptors()
+    for kind in ("fails", "hangs", "floods", "nothing", "missing"):
+        for _ in range(3):
+            with pytest.raises(CNIError, match=kind):
+                cni.add_network_list(shell.network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
+            with pytest.raises(CNIError, match=kind):
+                cni.del_network_list(shell.network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
+    assert descriptors() == before
+    assert children() == []

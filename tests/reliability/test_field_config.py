@@ -1,0 +1,162 @@
+"""Rows of field.md about configurations, versions and STATUS. The number is the row's."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni import (
+    ConfigError,
+    NetworkConfigList,
+    NetworkNotFoundError,
+    PluginNotFoundError,
+    Result,
+    VersionError,
+    load_network_conf,
+    read_config_directory,
+)
+from reliability.shell import RT, Shell
+
+VERSIONS = """[ $CNI_COMMAND = VERSION ] && {{ echo '{{"cniVersion": "1.0.0", "supportedVersions": {0}}}'; exit 0; }}"""
+
+
+def write(directory: Path, name: str, document: Any) -> Path:
+    path = directory / name
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def a_list(name: str, *types: str, **more: Any) -> dict[str, Any]:
+    plugins = [{"type": kind} for kind in types or ("a",)]
+    return {"cniVersion": "1.0.0", "name": name, "plugins": plugins, **more}
+
+
+@pytest.mark.parametrize("bad", ["", "{", "[]", '{"cniVersion": "1.0.0"}', "\udc80"])
+def test_field_10_a_broken_file_hides_no_other_and_is_named(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "00-broken.conflist"
+    path.write_bytes(bad.encode(errors="surrogateescape"))
+    write(tmp_path, "10-good.conflist", a_list("good"))
+    assert load_network_conf(tmp_path, "good").name == "good"
+    found = read_config_directory(tmp_path)
+    assert [net.name for net in found.networks] == ["good"]
+    assert [problem.file for problem in found.problems] == [str(path)]
+    with pytest.raises(NetworkNotFoundError, match=r"00-broken\.conflist"):
+        load_network_conf(tmp_path, "missing")
+
+
+def test_field_11_every_look_at_the_directory_sees_what_is_there_now(shell: Shell, tmp_path: Path) -> None:
+    cni = shell.client(conf_dir=tmp_path / "net.d")
+    assert cni.networks() == ()
+    (tmp_path / "net.d").mkdir()
+    write(tmp_path / "net.d", "10.conflist", a_list("first"))
+    assert [net.name for net in cni.networks()] == ["first"]
+    (tmp_path / "net.d").rename(tmp_path / "old.d")
+    (tmp_path / "net.d").mkdir()
+    write(tmp_path / "net.d", "10.conflist", a_list("second")).rename(tmp_path / "net.d" / "20.conflist")
+    assert [net.name for net in cni.networks()] == ["second"]
+
+
+def test_field_28_an_unknown_version_is_refused_when_it_is_loaded(tmp_path: Path) -> None:
+    for more in ({"cniVersion": "9.9.9"}, {"cniVersion": "bogus"}, {"cniVersions": ["7.0.0"], "cniVersion": "8.0.0"}):
+        with pytest.raises(ConfigError, match="cniVersion"):
+            NetworkConfigList.from_dict({**a_list("net"), **more})
+    assert NetworkConfigList.from_dict({**a_list("net"), "cniVersion": ""}).cni_version == "0.1.0"
+
+
+def test_field_28_what_was_attached_without_a_version_can_be_detached(shell: Shell) -> None:
+    shell.plugin("a", result='{"ip4": {"ip": "10.1.0.5/16"}}')
+    net = NetworkConfigList.from_dict({"name": "net", "plugins": [{"type": "a"}]})
+    cni = shell.client()
+    assert cni.add_network_list(net, RT).cni_version == "0.1.0"
+    cni.del_network_list(net, RT)
+    assert json.loads(shell.stdin("a"))["cniVersion"] == "0.1.0"
+
+
+def test_field_29_the_version_is_agreed_on_with_the_plugins(shell: Shell) -> None:
+    shell.plugin("new", VERSIONS.format('["0.4.0", "1.0.0", "1.1.0"]'))
+    shell.plugin("old", VERSIONS.format('["0.3.1", "0.4.0"]'), result='{"cniVersion": "0.4.0"}')
+    net = shell.network("new", "old", cniVersions=["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
+    cni = shell.client()
+    assert cni.negotiate_version(net).cni_version == "0.4.0"
+    with pytest.raises(VersionError, match="old"):
+        cni.negotiate_version(shell.network("new", "old", version="1.0.0"))
+
+
+def test_field_30_validation_reports_on_every_plugin(shell: Shell) -> None:
+    shell.plugin("good", VERSIONS.format('["1.0.0"]'))
+    shell.plugin("old", VERSIONS.format('["0.4.0"]'))
+    report = shell.client().validate_network_list(shell.network("missing", "old", "good"))
+    assert [type(one.problem).__name__ for one in report.plugins] == ["PluginNotFoundError", "VersionError", "NoneType"]
+    assert len(report.problems) == 2
+
+
+def test_field_37_content_decides_and_a_wrong_ending_is_explained(tmp_path: Path) -> None:
+    in_conf = write(tmp_path, "10.conf", a_list("net"))
+    with pytest.raises(ConfigError, match=r"this is a list of plugins.*conflist"):
+        NetworkConfigList.from_file(in_conf)
+    in_list = write(tmp_path, "10.conflist", {"cniVersion": "1.0.0", "name": "net", "type": "a"})
+    with pytest.raises(ConfigError, match="single plugin configuration"):
+        NetworkConfigList.from_file(in_list)
+    assert NetworkConfigList.from_bytes(in_conf.read_bytes()).plugins[0].type == "a"
+    assert NetworkConfigList.from_bytes(in_list.read_bytes()).plugins[0].type == "a"
+
+
+def test_field_38_the_order_is_fixed_and_duplicates_are_told(tmp_path: Path) -> None:
+    write(tmp_path, "00-single.conf", {"cniVersion": "1.0.0", "name": "single", "type": "a"})
+    write(tmp_path, "20.conflist", a_list("net", "second"))
+    write(tmp_path, "10.conflist", a_list("net", "first"))
+    found = read_config_directory(tmp_path)
+    assert [(net.name, net.plugins[0].type) for net in found.networks] == [("net", "first"), ("single", "a")]
+    (duplicate,) = found.problems
+    assert duplicate.file == str(tmp_path / "20.conflist")
+    assert "10.conflist" in str(duplicate)
+
+
+def test_field_39_drop_ins_say_where_they_come_from(tmp_path: Path) -> None:
+    write(tmp_path, "10.conflist", a_list("net"))
+    (tmp_path / "net").mkdir()
+    dropped = write(tmp_path / "net", "50.conf", {"type": "extra"})
+    net = load_network_conf(tmp_path, "net")
+    assert [(plugin.type, plugin.source) for plugin in net.plugins] == [("a", None), ("extra", str(dropped))]
+    write(tmp_path, "10.conflist", a_list("net", loadOnlyInlinedPlugins=True))
+    assert [plugin.type for plugin in load_network_conf(tmp_path, "net").plugins] == ["a"]
+
+
+def test_field_39_a_network_cannot_name_another_directory(tmp_path: Path) -> None:
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "etc").mkdir()
+    write(tmp_path / "etc", "10.conf", {"type": "evil"})
+    write(tmp_path / "net.d", "10.conflist", a_list("../etc"))
+    found = read_config_directory(tmp_path / "net.d")
+    assert found.networks == ()
+    assert "invalid network name '../etc'" in str(found.problems[0])
+
+
+def test_field_41_status_is_told_plugin_by_plugin(shell: Shell) -> None:
+    shell.plugin("ready")
+    not_ready = '{"cniVersion": "1.1.0", "code": 50, "msg": "starting"}'
+    shell.plugin("starts", f"[ $CNI_COMMAND = STATUS ] && {{ echo '{not_ready}'; exit 1; }}")
+    status = shell.client().network_status(shell.network("ready", "starts", "missing", version="1.1.0"))
+    assert [one.state for one in status.plugins] == ["ready", "not-ready", "missing"]
+    assert not status.ready
+    old = shell.client().network_status(shell.network("ready", "missing", version="1.0.0"))
+    assert [one.state for one in old.plugins] == ["unsupported", "missing"], "a missing binary is no success"
+    assert isinstance(old.errors[0], PluginNotFoundError)
+
+
+def test_a_pipe_in_the_configuration_directory_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "00.conflist")
+    (tmp_path / "01.conflist").symlink_to("/dev/zero")
+    write(tmp_path, "10.conflist", a_list("net"))
+    found = read_config_directory(tmp_path)
+    assert [net.name for net in found.networks] == ["net"]
+    assert len(found.problems) == 2
+    assert all("not a regular file" in str(problem) for problem in found.problems)
+
+
+def test_the_result_type_is_public() -> None:
+    assert Result.from_bytes(b"{}").cni_version == "0.1.0"

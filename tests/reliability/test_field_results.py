@@ -1,0 +1,127 @@
+"""Rows of field.md about what plugins receive and answer. The number is the row's."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+
+from libcni import InvalidOutputError, NetworkConfigList, PluginError, RuntimeConf
+from libcni.errors import ConfigError
+from reliability.shell import RT, Shell
+
+
+@pytest.mark.parametrize("result", ['{"ips": null}', '{"dns": null}', '{"routes": null, "interfaces": null}', "null"])
+def test_field_27_null_for_a_part_is_none(shell: Shell, result: str) -> None:
+    shell.plugin("a", result=result)
+    net, cni = shell.network("a"), shell.client()
+    cni.add_network_list(net, RT)
+    cni.check_network_list(net, RT)
+    cni.del_network_list(net, RT)
+
+
+NULLS = ['{"ips": [null]}', '{"ips": [{"address": null}]}', '{"routes": [null]}', '{"ips": {}}']
+
+
+@pytest.mark.parametrize("result", NULLS)
+@pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
+def test_field_27_null_in_a_list_is_an_error_with_its_place(shell: Shell, result: str, version: str) -> None:
+    shell.plugin("a", result=result)
+    cni = shell.client()
+    with pytest.raises(InvalidOutputError, match=r"ips|routes"):
+        cni.add_network_list(shell.network("a", version=version), RT)
+    assert shell.calls() == ["ADD a", "DEL a"]
+    assert shell.states() == []
+
+
+@pytest.mark.parametrize("result", [*NULLS, '{"ip4": null}', '{"ip4": {"ip": null}}', '{"ip4": [], "ip6": 1}'])
+def test_field_27_the_oldest_versions(shell: Shell, result: str) -> None:
+    shell.plugin("a", result=result)
+    cni = shell.client()
+    with suppress(InvalidOutputError):
+        cni.add_network_list(shell.network("a", version="0.2.0"), RT)
+    cni.del_network_list(shell.network("a", version="0.2.0"), RT)
+    assert shell.states() == []
+
+
+@pytest.mark.parametrize("result", ['{"ips": [null]}', "[]", '"x"', '{"cniVersion": "9"}', '{"cniVersion": []}'])
+def test_field_27_a_broken_result_in_a_record_never_stops_a_del(shell: Shell, result: str) -> None:
+    shell.plugin("a")
+    net, cni = shell.network("a"), shell.client()
+    cni.add_network_list(net, RT)
+    path = shell.results / "net-c1-eth0"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "result": json.loads(result)}))
+    cni.del_network_list(net, RT)
+    assert shell.states() == []
+
+
+def test_field_32_capabilities_are_not_passed_on(shell: Shell) -> None:
+    shell.plugin("a")
+    document = {"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a", "capabilities": {"mac": True}}]}
+    net, cni = NetworkConfigList.from_dict(document), shell.client()
+    rt = RuntimeConf("c1", None, "eth0", capability_args={"mac": "00:11:22:33:44:55"})
+    for work in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
+        work(net, rt)
+        given = json.loads(shell.stdin("a"))
+        assert "capabilities" not in given
+        assert given["runtimeConfig"] == {"mac": "00:11:22:33:44:55"}
+    cni.gc_network_list(net, [])
+    assert {"capabilities", "runtimeConfig"} & json.loads(shell.stdin("a")).keys() == set()
+
+
+def test_field_33_capability_arguments_that_nobody_takes_are_told(
+    shell: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
+    shell.plugin("a")
+    net, cni = shell.network("a"), shell.client()
+    rt = RuntimeConf("c1", None, "eth0", capability_args={"portMappings": []})
+    assert cni.add_network_list(net, rt).unused_capabilities == ("portMappings",)
+    assert "portMappings" in caplog.text
+    with pytest.raises(ConfigError, match="portMappings"):
+        cni.add_network_list(net, RuntimeConf("c2", None, "eth0", capability_args={"portMappings": []}), strict=True)
+
+
+@pytest.mark.parametrize("number", ["9007199254740993", "1.0", "1e21", "1e400", "0.10000000000000000001", "1" * 5000])
+def test_field_34_numbers_are_passed_as_they_are_written(shell: Shell, number: str) -> None:
+    result = f'{{"cniVersion": "1.0.0", "vendor": {number}}}'
+    shell.plugin("a", result=result)
+    shell.plugin("b", result=result)
+    net = NetworkConfigList.from_bytes(
+        f'{{"cniVersion": "1.0.0", "name": "net", "plugins": [{{"type": "a", "n": {number}}}, {{"type": "b"}}]}}'
+    )
+    cni = shell.client()
+    cni.add_network_list(net, RT)
+    assert f'"n":{number}' in shell.stdin("a").replace(" ", "")
+    assert f'"vendor":{number}' in shell.stdin("b").replace(" ", "")
+    shell.plugin("a")
+    cni.del_network_list("net", RT)
+    assert f'"n":{number}' in shell.stdin("a").replace(" ", "")
+    assert f'"vendor":{number}' in shell.stdin("a").replace(" ", "")
+
+
+def test_field_35_fields_that_nobody_knows_are_kept(shell: Shell) -> None:
+    result = '{"cniVersion": "1.0.0", "vendor": {"x": [1]}, "ips": [{"address": "10.1.0.5/16", "label": "a"}]}'
+    shell.plugin("a", result=result)
+    shell.plugin("b", f"grep -q label {shell.root}/b.stdin || exit 1", result=result)
+    net, cni = shell.network("a", "b"), shell.client()
+    answer = cni.add_network_list(net, RT)
+    assert answer.to_dict()["vendor"] == {"x": [1]}
+    assert (answer.ips[0].model_extra or {})["label"] == "a"
+    cached = cni.get_network_list_cached_result(net, RT)
+    assert cached is not None
+    assert cached.to_dict() == json.loads(result)
+    cni.del_network_list(net, RT)
+    assert json.loads(shell.stdin("a"))["prevResult"] == json.loads(result)
+
+
+def test_field_36_a_result_of_another_version_is_converted_before_it_is_passed_on(shell: Shell) -> None:
+    shell.plugin("new", result='{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')
+    shell.plugin("next", result='{"cniVersion": "0.4.0"}')
+    cni = shell.client()
+    assert cni.add_network_list(shell.network("new", "next", version="0.4.0"), RT).cni_version == "0.4.0"
+    given = json.loads(shell.stdin("next"))["prevResult"]
+    assert given == {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.5/16"}]}
+    with pytest.raises(PluginError, match=r"answered in version 1.1.0, and was asked for 0.4.0"):
+        cni.add_network_list(shell.network("new", version="0.4.0"), RuntimeConf("c2", None, "eth0"), strict=True)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reliability.hostile import SEEDS, TARGETS, mutations
+
+SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))
+CASES = int(os.environ.get("LIBCNI_FUZZ_CASES", "2000"))
+MEGABYTES = 10 << 20
+
+
+def corners() -> Iterator[tuple[str, bytes]]:
+    """Yield JSON's dark corners: as the whole document, and as the value of a key that nobody knows."""
+    values = {
+        "lone surrogate": b'"\\ud800"',
+        "lone surrogate in a key": b'{"\\udc00": 1}',
+        "surrogate encoded": b'"\xed\xa0\x80"',
+        "NUL": b'"\\u0000"',
+        "NaN": b"NaN",
+        "Infinity": b"[-Infinity]",
+        "1e400": b"1e400",
+        "minus zero": b"-0",
+        "5,000 digits": b"1" * 5000,
+        "100,000 digits": b"9" * 100_000,
+        "5,000 digits and a point": b"1" * 5000 + b".5",
+        "duplicate keys": b'{"a": 1, "a": 2}',
+        "100,000 arrays deep": b"[" * 100_000,
+        "100,000 arrays deep, closed": b"[" * 100_000 + b"]" * 100_000,
+        "100,000 objects deep": b'{"a":' * 100_000,
+        "10 MB string": b'"' + b"x" * MEGABYTES + b'"',
+        "10 MB of escapes": b'"' + b"\\n" * (MEGABYTES // 2) + b'"',
+        "10 MB of spaces": b" " * MEGABYTES + b"1",
+        "300,000 elements": b"[" + b"1," * 300_000 + b"1]",
+        "50,000 members": b"{" + b",".join(b'"k%d":1' % number for number in range(50_000)) + b"}",
+        "50,000 times one member": b"{" + b",".join([b'"k":1'] * 50_000) + b"}",
+        "control character": b'"\x01"',
+        "empty": b"",
+    }
+    yield from values.items()
+    yield "BOM", b"\xef\xbb\xbf{}"
+    for encoding in ("utf-16", "utf-32"):
+        yield encoding, "{}".encode(encoding)
+    yield "latin-1", '{"ä": 1}'.encode("latin-1")
+    yield "two documents", b"{}{}"
+    yield "NULs", b"\0" * 100
+
+
+CORNERS = dict(corners())
+
+
+def within(seconds: float, megabytes: float, target: Callable[[bytes], bool], data: bytes) -> None:
+    """Run a target, and assert that it is done in bounded time and memory."""
+    started = time.monotonic()
+    target(data)
+    taken = time.monotonic() - started
+    assert taken < seconds
+    if taken > 0.3:
+        tracemalloc.start()
+        target(data)
+        peak = tracemalloc.get_traced_memory()[1] / (1 << 20)
+        tracemalloc.stop()
+        assert peak < megabytes
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+@pytest.mark.parametrize("name", TARGETS)
+def test_dark_corners(name: str, corner: str) -> None:
+    value = CORNERS[corner]
+    target = TARGETS[name]
+    within(10, 600, target, value)
+    for seed in SEEDS[name][:2]:
+        if seed.startswith(b"{"):
+            within(10, 600, target, b'{"unknown":' + value + b"," + seed[1:])
+            head, _, tail = seed.partition(b":")
+            within(10, 600, target, head + b":" + value + b"," + tail.partition(b",")[2])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_depth_of_nesting(name: str) -> None:
+    """Near the limit of recursion: what one function can still read the next may not."""
+    target = TARGETS[name]
+    for depth in [*range(1, 10), 60, *range(100, 800, 100), *range(800, 1100, 20), 3000]:
+        for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+            value = opening * depth + b"1" + closing * depth
+            target(value)
+            for seed in SEEDS[name][:1]:
+                target(b'{"unknown":' + value + b"," + seed[1:])
+                for key in ("name", "args", "dns", "ips", "msg", "code", "netns", "result", "libcni"):
+                    target(seed[:-1] + f',"{key}":'.encode() + value + b"}")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_seeds_are_good(name: str) -> None:
+    """Otherwise all that follows would test the first line of a parser only."""
+    assert all(TARGETS[name](seed) for seed in SEEDS[name] if seed != b"text")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_inputs_near_to_good_ones(name: str) -> None:
+    good = 0
+    for data in mutations(name, SEED, CASES):
+        try:
+            good += TARGETS[name](data)
+        except BaseException as error:
+            raise AssertionError(f"LIBCNI_SEED={SEED}: {data!r}") from error
+    assert good > CASES / 200, "the mutations are too wild to find anything"
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_bytes(name: str) -> None:
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+    def check(data: bytes) -> None:
+        TARGETS[name](data)
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed")
+def test_guided_by_coverage(say: Callable[[str], None]) -> None:
+    directory = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "reliability.fuzz", "--cases", "5000", "--seed", str(SEED + 1)]
+    paths = os.pathsep.join([str(directory), str(directory.parent)])
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=300
+    )
+    say("\n".join(line for line in done.stdout.splitlines() if line.startswith("fuzz:")))
+    assert done.returncode == 0, done.stdout + done.stderr

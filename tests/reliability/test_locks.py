@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, locks, repair_records
+from libcni.locks import Hold, LockRequest
+from reliability.forked import fork, wait
+from reliability.shell import RT, Shell
+from reliability.support import Place
+from reliability.test_concurrency import run
+
+META = f"""#!{sys.executable}
+import json, os, sys
+sys.path[:0] = {sys.path!r}
+import libcni
+document = json.load(sys.stdin)
+inner = libcni.NetworkConfigList.from_dict({{"cniVersion": "1.0.0", "name": "inner", "plugins": [{{"type": "quick"}}]}})
+rt = libcni.RuntimeConf(os.environ["CNI_CONTAINERID"], None, "eth9")
+cni = libcni.CNIConfig(os.environ["CNI_PATH"], document["cache"], timeout=3, durable=False)
+if os.environ["CNI_COMMAND"] == "ADD":
+    print(cni.add_network_list(inner, rt).text)
+elif os.environ["CNI_COMMAND"] == "DEL":
+    cni.del_network_list(inner, rt)
+"""
+
+
+@pytest.fixture(params=["range locks", "filelock"])
+def either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with both kinds of locks: the second is for systems without open-file-description locks."""
+    if request.param == "filelock":
+        monkeypatch.setattr(locks, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
+        monkeypatch.setattr(locks, "_GETLK", 4095)
+    return str(request.param)
+
+
+def take(cache: Path, request: LockRequest) -> Hold:
+    cache.mkdir(exist_ok=True)
+    hold = Hold(str(cache), request)
+    assert hold.advance()
+    return hold
+
+
+def is_free(cache: Path, request: LockRequest, token: str = "") -> bool:
+    hold = Hold(str(cache), request, token)
+    try:
+        return hold.advance()
+    finally:
+        hold.close()
+
+
+@pytest.mark.usefixtures("either_kind")
+def test_field_12_one_verb_at_a_time_per_container(tmp_path: Path) -> None:
+    hold = take(tmp_path, LockRequest(("net",), "c1"))
+    assert not is_free(tmp_path, LockRequest(("other",), "c1"))
+    hold.close()
+    assert is_free(tmp_path, LockRequest(("other",), "c1"))
+
+
+def test_containers_go_on_in_parallel(tmp_path: Path) -> None:
+    hold = take(tmp_path, LockRequest(("net",), "c1"))
+    assert is_free(tmp_path, LockRequest(("net",), "c2"))
+    hold.close()
+
+
+def test_field_12_gc_excludes_add_and_del_of_its_network_only(tmp_path: Path) -> None:
+    hold = take(tmp_path, LockRequest(("net",), exclusive=True))
+    assert not is_free(tmp_path, LockRequest(("net",), "c1"))
+    assert is_free(tmp_path, LockRequest(("other",), "c1"))
+    hold.close()
+    hold = take(tmp_path, LockRequest(("net",), "c1"))
+    assert not is_free(tmp_path, LockRequest(("net",), exclusive=True))
+    hold.close()
+
+
+def test_gc_is_not_starved_by_verbs_that_keep_coming(tmp_path: Path) -> None:
+    first = take(tmp_path, LockRequest(("net",), "c1"))
+    sweep = Hold(str(tmp_path), LockRequest(("net",), exclusive=True))
+    assert not sweep.advance()
+    assert not is_free(tmp_path, LockRequest(("net",), "c2")), "the door is closed behind a GC that waits"
+    first.close()
+    assert sweep.advance()
+    sweep.close()
+    assert is_free(tmp_path, LockRequest(("net",), "c2"))
+
+
+@pytest.mark.usefixtures("either_kind")
+def test_waiting_has_a_timeout_with_a_named_error(shell: Shell) -> None:
+    shell.plugin("quick")
+    hold = take(shell.root, LockRequest())
+    hold.close()
+    shell.cache.mkdir()
+    hold = take(shell.cache, LockRequest(("net",), "c1"))
+    started = time.monotonic()
+    with pytest.raises(LockTimeoutError, match="network net, container c1") as raised:
+        shell.client().add_network_list(shell.network("quick"), RT, timeout=0.3)
+    assert 0.3 <= time.monotonic() - started < 0.6
+    assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{shell.cache}/locks")
+    assert shell.calls() == []
+    hold.close()
+
+
+@pytest.mark.usefixtures("either_kind")
+def test_threads_of_one_program_wait_for_each_other(place: Place) -> None:
+    net = place.network(slow=2)
+    cni = place.client(timeout=30)
+
+    def work() -> None:
+        for _ in range(5):
+            cni.add_network_list(net, RuntimeConf("c1", None, "eth0"), on_existing="replace")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [line for line in place.lines() if line[-1] == "already-there"] == []
+    tokens = [line[7] for line in place.lines()]
+    assert len(list(itertools.groupby(tokens))) == 20
+
+
+def test_processes_without_range_locks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_SETLK", 4095)
+    monkeypatch.setattr(locks, "_GETLK", 4095)
+    run(place, 3, 20)
+    assert (place.cache / "locks.whole").exists()
+
+
+@pytest.mark.usefixtures("either_kind")
+def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(shell: Shell) -> None:
+    shell.plugin("quick")
+    meta = shell.bin / "meta"
+    meta.write_text(META.replace("import libcni\n", _same_locks()))
+    meta.chmod(0o755)
+    net = NetworkConfigList.from_dict(
+        {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "meta", "cache": str(shell.cache)}]}
+    )
+    cni = shell.client()
+    cni.add_network_list(net, RT)
+    assert sorted(one.ifname for one in cni.get_cached_attachments("c1")) == ["eth0", "eth9"]
+    cni.del_network_list(net, RT)
+    assert cni.get_cached_attachments() == []
+
+
+def _same_locks() -> str:
+    return f"import libcni\nfrom libcni import locks\nlocks._SETLK, locks._GETLK = {locks._SETLK}, {locks._GETLK}\n"
+
+
+def test_a_token_is_worth_nothing_after_its_verb(tmp_path: Path) -> None:
+    ended = take(tmp_path, LockRequest(("net",), "c1"))
+    token = ended.token
+    assert is_free(tmp_path, LockRequest(("net",), "c1"), token), "while the verb runs its plugins may go on"
+    ended.close()
+    other = take(tmp_path, LockRequest(("net",), "c1"))
+    assert not is_free(tmp_path, LockRequest(("net",), "c1"), token)
+    other.close()
+
+
+@pytest.mark.parametrize("token", ["", ":", "a:b:c", "1:2:3:4", "0:0:0:0", "9" * 5000, f"1:1:{1 << 80}:1", "\udcff"])
+def test_a_token_that_makes_no_sense_is_none(tmp_path: Path, token: str) -> None:
+    hold = take(tmp_path, LockRequest((), "c1"))
+    identity = hold.token.rsplit(":", 2)[0]
+    for text in (token, f"{identity}:{token}"):
+        assert not is_free(tmp_path, LockRequest((), "c1"), text)
+    hold.close()
+
+
+@pytest.mark.usefixtures("either_kind")
+def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
+    def die() -> None:
+        take(tmp_path, LockRequest(("net",), "c1"))
+        os.kill(os.getpid(), 9)
+
+    assert wait(fork(die)) == -9
+    assert is_free(tmp_path, LockRequest(("net",), "c1"))
+
+
+def test_lock_files_do_not_pile_up(shell: Shell) -> None:
+    shell.plugin("quick")
+    cni = shell.client()
+    for number in range(20):
+        rt = RuntimeConf(f"c{number}", None, "eth0")
+        net = shell.network("quick", name=f"net{number}")
+        cni.add_network_list(net, rt)
+        cni.del_network_list(net, rt)
+    assert sorted(os.listdir(shell.cache)) == ["locks", "results", "tmp"]
+    assert (shell.cache / "locks").stat().st_size == 0
+    assert os.listdir(shell.results) + os.listdir(shell.cache / "tmp") == []
+
+
+def test_a_lock_file_that_is_removed_while_somebody_waits(shell: Shell) -> None:
+    """Who waited for the removed file must not believe that it excludes those who lock the new one."""
+    shell.plugin("slow", "sleep 0.3")
+    net = shell.network("slow")
+    holder = threading.Thread(target=lambda: shell.client().add_network_list(net, RT))
+    holder.start()
+    while shell.calls() == []:
+        time.sleep(0.005)
+    waiter = threading.Thread(target=lambda: shell.client().del_network_list(net, RT))
+    waiter.start()
+    time.sleep(0.1)
+    (shell.cache / "locks").unlink()
+    assert is_free(shell.cache, LockRequest((), "c9")), "which makes a new file"
+    holder.join()
+    while len(shell.calls()) == 1:
+        time.sleep(0.005)
+    assert not is_free(shell.cache, LockRequest((), "c1")), "the DEL runs, and holds the lock of the new file"
+    waiter.join()
+    assert shell.calls() == ["ADD slow", "DEL slow"]
+
+
+def test_field_12_no_lock_is_held_on_the_configuration_directory(shell: Shell, tmp_path: Path) -> None:
+    shell.plugin("slow", "sleep 1")
+    conf = tmp_path / "net.d"
+    conf.mkdir()
+    (conf / "10-net.conflist").write_bytes(shell.network("slow").raw)
+    cni = CNIConfig([str(shell.bin)], shell.cache, conf_dir=conf, durable=False)
+    verb = threading.Thread(target=lambda: cni.add_network_list("net", RT))
+    verb.start()
+    while shell.calls() == []:
+        time.sleep(0.005)
+    started = time.monotonic()
+    assert [net.name for net in cni.networks()] == ["net"]
+    assert cni.get_cached_attachments()[0].state == "pending"
+    assert time.monotonic() - started < 0.3
+    verb.join()
+
+
+def test_repair_waits_until_no_verb_runs(tmp_path: Path) -> None:
+    hold = take(tmp_path, LockRequest(("net",), "c1"))
+    with pytest.raises(LockTimeoutError, match="all containers"):
+        repair_records(tmp_path, timeout=0.1)
+    hold.close()
+    repair_records(tmp_path, timeout=0.1)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def test_a_lock_file_that_is_none_stops_an_add(shell: Shell, make: object) -> None:
+    assert callable(make)
+    shell.plugin("quick")
+    shell.cache.mkdir(parents=True)
+    make(shell.cache / "locks")
+    before = Path("/etc/passwd").read_bytes()
+    with pytest.raises(RecordError, match="locks: cannot be opened"):
+        shell.client().add_network_list(shell.network("quick"), RT)
+    assert shell.calls() == []
+    shell.client().del_network_list(shell.network("quick"), RT)
+    assert shell.calls() == ["DEL quick"]
+    assert Path("/etc/passwd").read_bytes() == before
+    shutil.rmtree(shell.cache)

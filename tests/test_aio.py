@@ -1,0 +1,303 @@
+"""AsyncCNIConfig: the same verbs, cancellation, order, bounds and batches, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import libcni
+from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni.executor.aio import AsyncProcessExecutor
+
+PluginMaker = Callable[..., NetworkConfigList]
+LOGGED = 'echo "$CNI_COMMAND $CNI_CONTAINERID" >> "$(dirname "$0")/log"\n'
+ADDS = LOGGED + """test "$CNI_COMMAND" = ADD && echo '{"cniVersion":"1.0.0"}'; exit 0"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> PluginMaker:
+    """Make a shell plugin and the network that consists of it."""
+
+    def make(script: str = ADDS, name: str = "p") -> NetworkConfigList:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return NetworkConfigList.from_dict({"name": f"net-{name}", "cniVersion": "1.0.0", "plugins": [{"type": name}]})
+
+    return make
+
+
+@pytest.fixture
+def cni(tmp_path: Path) -> AsyncCNIConfig:
+    return AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", conf_dir=tmp_path)
+
+
+def rt(container: str = "c1") -> RuntimeConf:
+    return RuntimeConf(container, "/run/netns/none", "eth0")
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def log(tmp_path: Path) -> list[str]:
+    return (tmp_path / "log").read_text().splitlines()
+
+
+def is_running(tmp_path: Path) -> bool:
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except FileNotFoundError:
+        return False
+
+
+def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path) -> None:
+    net = plugin()
+
+    async def main() -> None:
+        result = await cni.add_network_list(net, rt())
+        assert result.cni_version == "1.0.0"
+        assert [one.state for one in cni.get_cached_attachments("c1")] == ["ready"]
+        await cni.check_network_list(net, rt())
+        with pytest.raises(libcni.AttachmentExistsError):
+            await cni.add_network_list(net, rt())
+        await cni.del_network_list(net, rt())
+        with pytest.raises(libcni.NotAttachedError):
+            await cni.check_network_list(net, rt())
+
+    run(main())
+    assert log(tmp_path) == ["ADD c1", "CHECK c1", "DEL c1"]
+
+
+def test_every_verb_of_the_blocking_client_is_there() -> None:
+    blocking = {name for name in vars(libcni.CNIConfig) if not name.startswith("_")}
+    missing = blocking - {name for name in vars(AsyncCNIConfig) if not name.startswith("_")}
+    assert missing == set()
+    assert all(asyncio.iscoroutinefunction(getattr(AsyncCNIConfig, name)) for name in blocking)
+
+
+def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    script = 'test "$CNI_COMMAND" = VERSION && echo \'{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}\'\n' + ADDS
+    net = plugin(script)
+
+    async def main() -> None:
+        assert (await cni.get_version_info("p")).supported_versions == ("1.0.0",)
+        assert (await cni.validate_network_list(net)).problems == ()
+        assert (await cni.negotiate_version(net)).cni_version == "1.0.0"
+        assert (await cni.network_status(net)).ready
+        assert [one.state for one in (await cni.status_network_list(net)).plugins] == ["unsupported"]
+        await cni.add_network_list(net, rt())
+        report = await cni.gc_network_list(net, [], dry_run=True)
+        assert [one.container_id for one in report.stale] == ["c1"]
+        (attachment,) = cni.get_cached_attachments()
+        assert (await cni.del_attachment(attachment)).record == "found"
+        single = libcni.PluginConfig.from_dict({"type": "p", "name": "single", "cniVersion": "1.0.0"})
+        assert (await cni.validate_network(single)).problems == ()
+        await cni.add_network(single, rt())
+        await cni.check_network(single, rt())
+        await cni.del_network(single, rt())
+
+    run(main())
+
+
+def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(
+    cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path
+) -> None:
+    net = plugin('echo $$ > "$(dirname "$0")/pid"; ' + LOGGED + "trap '' TERM; sleep 30; sleep 30")
+
+    async def main() -> None:
+        task = asyncio.create_task(cni.add_network_list(net, rt()))
+        while not (tmp_path / "log").exists():  # noqa: ASYNC110 - a process makes it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    started = time.monotonic()
+    run(main())
+    assert time.monotonic() - started < 5
+    assert not is_running(tmp_path)
+    assert log(tmp_path) == ["ADD c1"]
+    assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
+    plugin()
+    run(cni.del_network_list(net, rt()))
+    assert cni.get_cached_attachments() == []
+
+
+def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    slow = plugin("sleep 30")
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cni.add_network_list(slow, rt()))
+            group.create_task(fail_soon())
+
+    async def fail_soon() -> None:
+        await asyncio.sleep(0.1)
+        raise ValueError
+
+    started = time.monotonic()
+    with pytest.raises(ExceptionGroup):
+        run(main())
+    assert time.monotonic() - started < 5
+
+
+def test_a_timeout_is_its_own_error_and_rolled_back(cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path) -> None:
+    net = plugin(LOGGED + 'test "$CNI_COMMAND" = ADD && sleep 30; exit 0')
+    with pytest.raises(libcni.PluginTimeoutError):
+        run(cni.add_network_list(net, rt(), timeout=0.3))
+    assert log(tmp_path) == ["ADD c1", "DEL c1"]
+    assert cni.get_cached_attachments() == []
+
+
+def test_a_plugin_that_prints_more_than_a_pipe_holds_is_read_as_it_goes(
+    cni: AsyncCNIConfig, plugin: PluginMaker
+) -> None:
+    net = plugin('test "$CNI_COMMAND" = DEL || printf \'{"cniVersion":"1.0.0","x":"%0300000d"}\' 0')
+    result = run(cni.add_network_list(net, rt()))
+    assert len(result.to_dict()["x"]) == 300000
+
+
+def test_a_plugin_that_prints_without_end_is_stopped(tmp_path: Path, plugin: PluginMaker) -> None:
+    executor = AsyncProcessExecutor(output_limit=100_000)
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=executor)
+    with pytest.raises(libcni.InvalidOutputError, match="more than 100000 bytes"):
+        run(cni.add_network_list(plugin('test "$CNI_COMMAND" = ADD && yes; exit 0'), rt()))
+
+
+def test_a_grandchild_that_holds_stdout_delays_nothing(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    net = plugin("sleep 5 & " + ADDS)
+    started = time.monotonic()
+    run(cni.add_network_list(net, rt()))
+    assert time.monotonic() - started < 2
+
+
+def test_verbs_of_one_container_run_in_the_order_of_their_calls(
+    cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path
+) -> None:
+    net = plugin(LOGGED + 'sleep 0.05; test "$CNI_COMMAND" = ADD && echo "{}"; exit 0')
+
+    async def main() -> None:
+        verbs: list[Any] = [cni.add_network_list, cni.check_network_list, cni.del_network_list] * 2
+        await asyncio.gather(*(verb(net, rt()) for verb in verbs))
+
+    run(main())
+    assert [line.split()[0] for line in log(tmp_path)] == ["ADD", "CHECK", "DEL"] * 2
+
+
+def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    net = plugin('sleep 1; echo "{}"')
+
+    async def main() -> None:
+        first = asyncio.create_task(cni.add_network_list(net, rt()))
+        await asyncio.sleep(0.05)
+        with pytest.raises(libcni.LockTimeoutError, match="container c1"):
+            await cni.add_network_list(net, rt(), timeout=0.1)
+        await first
+
+    run(main())
+
+
+def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: PluginMaker) -> None:
+    net = plugin('sleep 0.2; echo "{}"')
+    requests = [(net, rt(f"c{index}")) for index in range(4)]
+
+    def seconds(bound: int) -> float:
+        executor = AsyncProcessExecutor(max_processes=bound)
+        cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / f"cache{bound}", executor=executor)
+        started = time.monotonic()
+        assert run(cni.add_many(requests)).errors == ()
+        return time.monotonic() - started
+
+    assert seconds(1) > 0.8
+    assert seconds(4) < 0.7
+
+
+def test_a_place_that_does_not_come_free_in_time_is_a_timeout(tmp_path: Path, plugin: PluginMaker) -> None:
+    executor = AsyncProcessExecutor(max_processes=1)
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=executor)
+    net = plugin('sleep 1; echo "{}"')
+
+    async def main() -> None:
+        first = asyncio.create_task(cni.add_network_list(net, rt()))
+        await asyncio.sleep(0.1)
+        with pytest.raises(libcni.PluginTimeoutError, match="was not run"):
+            await cni.add_network_list(net, rt("c2"), timeout=0.1, rollback=False)
+        await first
+
+    run(main())
+
+
+def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    good = plugin(ADDS, "good")
+    bad = plugin('test "$CNI_COMMAND" = DEL || { echo \'{"code":7,"msg":"no"}\'; exit 1; }', "bad")
+    requests = [(bad if index % 3 == 0 else good, rt(f"c{index}")) for index in range(9)]
+    seen: list[int] = []
+    batch = run(cni.add_many(requests, parallel=4, on_item=lambda item: seen.append(item.index)))
+    assert [item.index for item in batch.items] == list(range(9))
+    assert sorted(seen) == list(range(9))
+    assert [answer is None for answer in batch.answers] == [True, False, False] * 3
+    with pytest.raises(libcni.CNIErrorGroup, match="3 of 9 failed") as caught:
+        batch.raise_errors()
+    assert {error.code for error in caught.value.exceptions if isinstance(error, libcni.PluginError)} == {7}
+    done = run(cni.del_many([request for request in requests if request[0] is good]))
+    done.raise_errors()
+    assert cni.get_cached_attachments() == []
+
+
+def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    net = plugin('test "$CNI_CONTAINERID" = c0 || sleep 30; echo "{}"')
+
+    async def main() -> None:
+        items = cni.add_each([(net, rt(f"c{index}")) for index in range(3)])
+        async for item in items:
+            assert item.index == 0
+            break
+        await items.aclose()
+
+    started = time.monotonic()
+    run(main())
+    assert time.monotonic() - started < 5
+
+
+def test_one_client_serves_several_loops(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    net = plugin(ADDS)
+    for _ in range(2):
+        requests = [(net, rt(f"c{index}")) for index in range(3)]
+        run(cni.add_many(requests)).raise_errors()
+        run(cni.del_many(requests)).raise_errors()
+
+
+def test_nothing_is_left_open(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
+    net = plugin(ADDS)
+    run(cni.add_many([(net, rt("warm"))]))
+    before = len(os.listdir("/proc/self/fd"))
+    requests = [(net, rt(f"c{index}")) for index in range(20)]
+    run(cni.add_many(requests)).raise_errors()
+    run(cni.del_many(requests)).raise_errors()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_durable_record_is_not_written_on_the_loop(
+    tmp_path: Path, plugin: PluginMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+    import threading
+
+    def fsync(_descriptor: int) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache")
+    run(cni.add_network_list(plugin(), rt()))
+    assert threads == [False, False]
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache2", durable=False)
+    run(cni.add_network_list(plugin(), rt()))
+    assert len(threads) == 2

@@ -1,0 +1,95 @@
+"""The typed conventions: what each row of the conventions' table becomes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import libcni
+from libcni import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
+
+ROWS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"port_mappings": [PortMapping(host_port=8080, container_port=80, protocol="TCP", host_ip="127.0.0.1")]},
+        {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}]},
+    ),
+    (
+        {
+            "ip_ranges": [
+                [IPRange(subnet="10.1.2.0/24", range_start="10.1.2.3", range_end="10.1.2.99", gateway="10.1.2.254")]
+            ]
+        },
+        {
+            "ipRanges": [
+                [
+                    {
+                        "subnet": "10.1.2.0/24",
+                        "rangeStart": "10.1.2.3",
+                        "rangeEnd": "10.1.2.99",
+                        "gateway": "10.1.2.254",
+                    }
+                ]
+            ]
+        },
+    ),
+    (
+        {"bandwidth": Bandwidth(ingress_rate=2048, ingress_burst=1600, egress_rate=4096, egress_burst=1600)},
+        {"bandwidth": {"ingressRate": 2048, "ingressBurst": 1600, "egressRate": 4096, "egressBurst": 1600}},
+    ),
+    (
+        {"dns": DNSServers(servers=["8.8.8.8"], searches=["corp.tyrell.net"], options=["ndots:2"])},
+        {"dns": {"servers": ["8.8.8.8"], "searches": ["corp.tyrell.net"], "options": ["ndots:2"]}},
+    ),
+    ({"ips": ["10.10.0.1/24", "3ffe:ffff:0:01ff::1/64"]}, {"ips": ["10.10.0.1/24", "3ffe:ffff:0:01ff::1/64"]}),
+    ({"mac": "c2:11:22:33:44:55"}, {"mac": "c2:11:22:33:44:55"}),
+    ({"infiniband_guid": "c2:11:22:33:44:55:66:77"}, {"infinibandGUID": "c2:11:22:33:44:55:66:77"}),
+    ({"device_id": "0000:04:00.5"}, {"deviceID": "0000:04:00.5"}),
+    ({"aliases": ["my-container", "primary-db"]}, {"aliases": ["my-container", "primary-db"]}),
+    ({"cgroup_path": "/kubelet.slice/x"}, {"cgroupPath": "/kubelet.slice/x"}),
+    ({"vendorThing": {"a": 1}}, {"vendorThing": {"a": 1}}),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), ROWS, ids=[next(iter(expected)) for _, expected in ROWS])
+def test_every_convention_has_its_own_key(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert CapabilityArgs(**given).to_args() == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: PortMapping(host_port=70000, container_port=80), "PortMapping.host_port"),
+        (lambda: PortMapping(host_port=80, container_port=80, protocol="icmp"), "PortMapping.protocol"),
+        (lambda: PortMapping(host_port=80, container_port=80, host_ip="here"), "PortMapping.host_ip"),
+        (lambda: Bandwidth(ingress_rate=-1), "Bandwidth.ingress_rate"),
+        (lambda: IPRange(subnet="10.1.2.0/99"), "IPRange.subnet"),
+        (lambda: CapabilityArgs(mac="c2:11:22:33:44"), "CapabilityArgs.mac"),
+        (lambda: CapabilityArgs(infiniband_guid="c2:11:22:33:44:55"), "CapabilityArgs.infiniband_guid"),
+        (lambda: CapabilityArgs(ips=["10.0.0.1", "x"]), "CapabilityArgs.ips[1]"),
+    ],
+)
+def test_what_the_convention_does_not_allow_is_refused_with_its_place(make: Any, place: str) -> None:
+    with pytest.raises(libcni.ConfigError) as caught:
+        make()
+    assert caught.value.place == place
+
+
+def test_a_runtime_configuration_takes_them_as_they_are() -> None:
+    args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)])
+    plain = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
+    assert libcni.RuntimeConf("c1", None, "eth0", capability_args=args).capability_args == plain
+    mixed = {"portMappings": [PortMapping(host_port=8080, container_port=80)]}
+    assert libcni.RuntimeConf("c1", None, "eth0", capability_args=mixed).capability_args == plain
+
+
+def test_network_args_are_what_the_conventions_put_under_args() -> None:
+    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"], vendor=1) == {
+        "cni": {"vendor": 1, "labels": [{"key": "app", "value": "myapp"}], "ips": ["10.2.2.42/24"]}
+    }
+    assert libcni.network_args() == {"cni": {}}
+
+
+def test_network_args_refuse_what_is_no_address() -> None:
+    with pytest.raises(libcni.ConfigError):
+        libcni.network_args(ips=["nowhere"])

@@ -1,0 +1,601 @@
+"""CNIConfig with real processes, real records and real locks."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import RESULT, ShellPlugins, document, network
+
+import libcni
+from libcni import CNIConfig, Invocation, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
+from libcni.errors import (
+    AttachmentExistsError,
+    CNIError,
+    CNIErrorGroup,
+    ConfigError,
+    InvalidIdentifierError,
+    InvalidOutputError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+    RecordError,
+)
+from libcni.locks import Hold, LockRequest
+
+CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> ShellPlugins:
+    made = ShellPlugins(tmp_path)
+    for name in ("a", "b"):
+        made.write(name)
+    return made
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cni(plugins: ShellPlugins, cache: Path, tmp_path: Path) -> CNIConfig:
+    return CNIConfig(plugins.path, cache, conf_dir=tmp_path / "net.d", durable=False)
+
+
+@pytest.fixture
+def rt(tmp_path: Path) -> RuntimeConf:
+    (tmp_path / "netns").write_text("")
+    return RuntimeConf("c1", str(tmp_path / "netns"), "eth0")
+
+
+def save(tmp_path: Path, made: Mapping[str, Any]) -> Path:
+    (tmp_path / "net.d").mkdir(exist_ok=True)
+    path = tmp_path / "net.d" / "10-net.conflist"
+    path.write_text(json.dumps(made))
+    return path
+
+
+def test_the_main_job(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    net = network(CAPABLE, "b")
+    result = cni.add_network_list(net, rt)
+    assert result.to_dict() == RESULT
+    (attachment,) = cni.get_cached_attachments()
+    assert (attachment.network, attachment.container_id, attachment.ifname) == ("net", "c1", "eth0")
+    assert (attachment.state, attachment.netns, attachment.path) == ("ready", rt.netns, f"{cache}/results/net-c1-eth0")
+    assert attachment.created is not None
+    assert abs(attachment.created.timestamp() - time.time()) < 60
+    cni.check_network_list(net, rt)
+    report = cni.del_network_list(net, rt)
+    assert [one.plugin for one in report.plugins] == ["b", "a"]
+    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    assert cni.get_cached_attachments() == []
+    assert (cni.path, cni.cache_dir) == ((plugins.path,), str(cache))
+    assert sorted(os.listdir(cache)) == ["locks", "results", "tmp"]
+    assert os.listdir(cache / "results") == os.listdir(cache / "tmp") == []
+
+
+def test_capabilities_never_reach_a_plugin(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    rt = RuntimeConf("c1", None, "eth0", capability_args={"mac": "m", "ips": ["i"]}, args={"K": "V"})
+    net = network(CAPABLE, cniVersion="1.1.0")
+    cni.add_network_list(net, rt)
+    cni.check_network_list(net, rt)
+    cni.status_network_list(net)
+    cni.del_network_list(net, rt)
+    cni.gc_network_list(net, [])
+    for verb in ("ADD", "CHECK", "DEL", "STATUS", "GC"):
+        got = json.loads(plugins.stdin("a", verb))
+        assert "capabilities" not in got
+        assert got["x"] == 1
+        assert got.get("runtimeConfig") == ({"mac": "m"} if verb in {"ADD", "CHECK", "DEL"} else None)
+    assert set(plugins.calls) == {"ADD a", "CHECK a", "DEL a", "STATUS a", "GC a"}
+
+
+def test_the_environment(plugins: ShellPlugins, cache: Path, rt: RuntimeConf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CNI_NETNS_OVERRIDE", "1")
+    monkeypatch.setenv("CNI_ARGS", "stale")
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setenv("LIBCNI_LOCK", "stale")
+    net = network("a")
+
+    def env_with(**options: Any) -> dict[str, str]:
+        cni = CNIConfig([plugins.path, "/more", ""], cache, durable=False, **options)
+        cni.add_network_list(net, rt, on_existing="allow")
+        return plugins.env("a")
+
+    got = env_with()
+    assert {name: text for name, text in got.items() if name.startswith("CNI_")} == {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "c1",
+        "CNI_NETNS": rt.netns,
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": "",
+        "CNI_PATH": f"{plugins.path}:/more",
+    }
+    assert (got["KEPT"], got["PATH"]) == ("1", os.environ["PATH"])
+    assert got["LIBCNI_LOCK"].count(":") > 1
+    narrowed = env_with(env=["PATH", "NOT_SET", "CNI_NETNS_OVERRIDE"])
+    assert "PATH" in narrowed
+    assert not narrowed.keys() & {"KEPT", "NOT_SET", "CNI_NETNS_OVERRIDE"}
+    replaced = env_with(env={"PATH": "/bin", "MINE": "2", "CNI_ARGS": "x"})
+    assert (replaced["PATH"], replaced["MINE"], replaced["CNI_ARGS"]) == ("/bin", "2", "")
+    assert "KEPT" not in replaced
+
+
+def test_a_string_is_split_like_cni_path(cache: Path) -> None:
+    assert CNIConfig("/a::/b", cache).path == CNIConfig([Path("/a"), "/b"], cache).path == ("/a", "/b")
+
+
+# names instead of configurations
+
+
+def test_networks_by_name(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf, tmp_path: Path) -> None:
+    save(tmp_path, document("a", "b"))
+    assert cni.network("net").plugins == cni.networks()[0].plugins
+    cni.add_network_list("net", rt)
+    cni.check_network_list("net", rt)
+    cni.del_network_list("net", rt)
+    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    for call in (cni.add_network_list, cni.del_network_list):
+        with pytest.raises(NetworkNotFoundError):
+            call("other", rt)
+    with pytest.raises(NotAttachedError):
+        cni.check_network_list("other", rt)
+
+
+@pytest.mark.parametrize("now", [document("b"), {"broken": True}, None], ids=["changed", "broken", "gone"])
+def test_a_configuration_that_changed_between_add_and_del(
+    cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf, tmp_path: Path, now: dict[str, Any] | None
+) -> None:
+    path = save(tmp_path, document("a"))
+    (tmp_path / "net.d" / "net").mkdir()
+    drop_in = tmp_path / "net.d" / "net" / "x.conf"
+    drop_in.write_text('{"type":"b","dropped":1}')
+    cni.add_network_list("net", rt)
+    drop_in.unlink()
+    path.unlink()
+    if now is not None:
+        save(tmp_path, now)
+    cni.check_network_list("net", rt)
+    cni.del_network_list("net", rt)
+    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    assert json.loads(plugins.stdin("b", "DEL"))["dropped"] == 1
+    assert cni.get_cached_attachments() == []
+
+
+def test_a_configuration_directory_that_cannot_be_read_stops_no_del(
+    plugins: ShellPlugins, cache: Path, rt: RuntimeConf, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    cni = CNIConfig(plugins.path, cache, conf_dir=tmp_path / "file")
+    cni.add_network_list(network("a"), rt)
+    cni.check_network_list("net", rt)
+    cni.del_network_list("net", rt)
+    assert plugins.calls == ["ADD a", "CHECK a", "DEL a"]
+    assert "Not a directory" in caplog.text
+    with pytest.raises(ConfigError, match="Not a directory"):
+        cni.add_network_list("net", rt)
+
+
+def test_a_recorded_attachment_is_all_that_del_needs(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+    cni.add_network_list(network("a"), rt)
+    (attachment,) = cni.get_cached_attachments("c1")
+    assert cni.get_cached_attachments("c2") == []
+    cni.del_attachment(attachment)
+    assert plugins.calls == ["ADD a", "DEL a"]
+    with pytest.raises(NetworkNotFoundError):
+        cni.del_attachment(attachment)
+
+
+def test_single_plugins(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+    plugin = libcni.PluginConfig.from_dict({"type": "a", "name": "single", "cniVersion": "1.0.0"})
+    assert cni.add_network(plugin, rt).to_dict() == RESULT
+    cni.check_network(plugin, rt)
+    assert len(cni.del_network(plugin, rt).plugins) == 1
+    assert plugins.calls == ["ADD a", "CHECK a", "DEL a"]
+
+
+# what is cached
+
+
+def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf, tmp_path: Path) -> None:
+    net = network("a")
+    assert cni.get_network_list_cached_result(net, rt) is None
+    assert cni.get_network_list_cached_config(net, rt) is None
+    given = RuntimeConf("c1", rt.netns, "eth0", args={"K": "V"}, capability_args={"mac": 1})
+    cni.add_network_list(net, given)
+    cached = cni.get_network_list_cached_result("net", rt)
+    assert cached is not None
+    assert cached.to_dict() == RESULT
+    down = cni.get_network_list_cached_result(net.with_version("0.4.0"), rt)
+    assert down is not None
+    assert down.cni_version == "0.4.0"
+    config = cni.get_network_list_cached_config(net, RuntimeConf("c1", None, "eth0"))
+    assert config == (net.raw, RuntimeConf("c1", rt.netns, "eth0", {"K": "V"}, {"mac": 1}, {}))
+    with pytest.raises(InvalidIdentifierError):
+        cni.get_network_list_cached_result(net, RuntimeConf("../x", None, "eth0"))
+    with pytest.raises(InvalidIdentifierError):
+        cni.get_cached_attachments("../x")
+
+
+def test_gos_records_are_used(cni: CNIConfig, plugins: ShellPlugins, cache: Path) -> None:
+    net = network("a")
+    (cache / "results").mkdir(parents=True)
+    record = {
+        "kind": "cniCacheV1",
+        "containerId": "c1",
+        "config": base64.b64encode(net.raw).decode(),
+        "ifName": "eth0",
+        "networkName": "net",
+        "netns": "/from/go",
+        "cniArgs": [["K", "V"]],
+        "capabilityArgs": {"mac": "x"},
+        "result": RESULT,
+    }
+    (cache / "results" / "net-c1-eth0").write_text(json.dumps(record, separators=(",", ":")))
+    rt = RuntimeConf("c1", None, "eth0")
+    with pytest.raises(AttachmentExistsError):
+        cni.add_network_list(net, rt)
+    cni.check_network_list(net, rt)
+    cni.del_network_list("net", rt)
+    assert plugins.calls == ["CHECK a", "DEL a"]
+    assert json.loads(plugins.stdin("a", "DEL"))["prevResult"] == RESULT
+    assert (plugins.env("a")["CNI_NETNS"], plugins.env("a")["CNI_ARGS"]) == ("/from/go", "K=V")
+    assert os.listdir(cache / "results") == []
+
+
+def test_corrupt_records(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    net = network("a")
+    path = cache / "results" / "net-c1-eth0"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    (attachment,) = cni.get_cached_attachments()
+    assert (attachment.state, attachment.path, attachment.container_id) == ("corrupt", str(path), "")
+    for call in (cni.check_network_list, cni.get_network_list_cached_result, cni.get_network_list_cached_config):
+        with pytest.raises(RecordError, match="it is empty"):
+            call(net, rt)
+    with pytest.raises(RecordError, match="it is empty"):
+        cni.del_attachment(attachment)
+    assert path.exists()
+    assert cni.del_network_list(net, rt).record == "unreadable"
+    assert not path.exists()
+    assert len(os.listdir(cache / "corrupt")) == 1
+    path.write_bytes(b"half")
+    cni.add_network_list(net, rt)
+    assert plugins.calls == ["DEL a", "ADD a"]
+    assert len(os.listdir(cache / "corrupt")) == 2
+
+
+# what bad input gets: nothing run, nothing written
+
+
+def nothing_was_done(plugins: ShellPlugins, cache: Path) -> bool:
+    return plugins.calls == [] and not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("network_name", "container_id", "ifname", "kind"),
+    [
+        ("../net", "c1", "eth0", "network name"),
+        ("net", "../c1", "eth0", "container ID"),
+        ("net", "", "eth0", "container ID"),
+        ("net", "c1\n", "eth0", "container ID"),
+        ("net", "c1", "../eth0", "interface name"),
+        ("net", "c1", "a" * 16, "interface name"),
+    ],
+)
+def test_bad_names_on_every_verb(
+    cni: CNIConfig, plugins: ShellPlugins, cache: Path, network_name: str, container_id: str, ifname: str, kind: str
+) -> None:
+    net = replace(network("a", cniVersion="1.1.0"), name=network_name)
+    rt = RuntimeConf(container_id, None, ifname)
+    calls: list[Any] = [
+        lambda: cni.add_network_list(net, rt),
+        lambda: cni.check_network_list(net, rt),
+        lambda: cni.del_network_list(net, rt),
+        lambda: cni.gc_network_list(net, [(container_id, ifname)]),
+    ]
+    if kind == "network name":
+        calls += [lambda: cni.status_network_list(net), lambda: cni.validate_network_list(net)]
+    for call in calls:
+        with pytest.raises(InvalidIdentifierError) as caught:
+            call()
+        assert caught.value.kind == kind
+        assert caught.value.value in {network_name, container_id, ifname}
+    assert nothing_was_done(plugins, cache)
+
+
+@pytest.mark.parametrize("mode", [None, 0o644])
+def test_a_plugin_that_is_missing_or_not_executable(
+    cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf, mode: int | None
+) -> None:
+    if mode is not None:
+        plugins.write("z")
+        (plugins.directory / "z").chmod(mode)
+    with pytest.raises(PluginNotFoundError) as caught:
+        cni.add_network_list(network("a", "b", "z"), rt)
+    assert caught.value.plugin == "z"
+    assert caught.value.searched == (plugins.path,)
+    assert bool(caught.value.rejected) == (mode is not None)
+    assert nothing_was_done(plugins, cache)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"name":"net","plugins":[{"type":"../a"}]}', '{"name":"net","plugins":[]}', '// x\n{"name":1}']
+)
+def test_a_bad_document(
+    cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf, tmp_path: Path, text: str
+) -> None:
+    path = save(tmp_path, {})
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        NetworkConfigList.from_file(path)
+    assert caught.value.file == str(path)
+    with pytest.raises(NetworkNotFoundError) as missing:
+        cni.add_network_list("net", rt)
+    assert str(path) in str(missing.value)
+    assert nothing_was_done(plugins, cache)
+
+
+def test_a_cache_directory_that_cannot_be_written(plugins: ShellPlugins, tmp_path: Path, rt: RuntimeConf) -> None:
+    (tmp_path / "file").write_text("")
+    cni = CNIConfig(plugins.path, tmp_path / "file" / "cache")
+    net = network("a")
+    with pytest.raises(RecordError) as caught:
+        cni.add_network_list(net, rt)
+    assert caught.value.path.startswith(str(tmp_path / "file"))
+    assert plugins.calls == []
+    assert cni.del_network_list(net, rt).record == "unreadable"
+    assert plugins.calls == ["DEL a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "shown"),
+    [
+        ("[ $CNI_COMMAND != ADD ] || echo bad >&2", InvalidOutputError, ["printed nothing", "bad"]),
+        ("echo hello; echo bad >&2", InvalidOutputError, ["hello", "bad"]),
+        ("echo '{}'; echo '{}'; echo bad >&2", InvalidOutputError, ["after the result", "bad"]),
+        ('echo \'{"cniVersion":"9.9.9"}\'; echo bad >&2', InvalidOutputError, ["9.9.9", "bad"]),
+        ("echo bad >&2; kill -9 $$", PluginError, ["signal 9 (SIGKILL)", "bad"]),
+        ("echo bad >&2; exit 1", PluginError, ["exit status 1", "bad"]),
+        ("echo panic; echo bad >&2; exit 1", PluginError, ["panic", "bad"]),
+    ],
+)
+def test_a_plugin_that_misbehaves(
+    cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf, body: str, kind: type[PluginError], shown: list[str]
+) -> None:
+    plugins.write("b", f"[ $CNI_COMMAND = ADD ] || exit 0\nhead -c 100000 /dev/zero | tr '\\0' x >&2\n{body}")
+    with pytest.raises(PluginError) as caught:
+        cni.add_network_list(network("a", "b"), rt)
+    error = caught.value
+    assert type(error) is kind
+    assert (error.plugin, error.verb, error.network) == ("b", "ADD", "net")
+    assert (error.container_id, error.ifname, error.path) == ("c1", "eth0", f"{plugins.path}/b")
+    assert all(text in str(error) for text in shown)
+    assert len(str(error)) < 1500
+    assert plugins.calls == ["ADD a", "ADD b", "DEL b", "DEL a"]
+    assert cni.get_cached_attachments() == []
+
+
+# time and locks
+
+
+def test_a_slow_plugin_is_stopped_and_rolled_back(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+    plugins.write("b", "[ $CNI_COMMAND != ADD ] || sleep 30")
+    with pytest.raises(PluginTimeoutError) as caught:
+        cni.add_network_list(network("a", "b"), rt, timeout=0.3)
+    assert caught.value.plugin == "b"
+    assert plugins.calls == ["ADD a", "ADD b", "DEL b", "DEL a"]
+    assert cni.get_cached_attachments() == []
+
+
+def test_the_plugins_own_limit(plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    plugins.write("a", "sleep 30")
+    cni = CNIConfig(plugins.path, cache, timeout=None, plugin_timeout=0.2, cleanup_timeout=0.2)
+    with pytest.raises(PluginTimeoutError) as caught:
+        cni.add_network_list(network("a"), rt)
+    assert [type(error) for error in caught.value.rollback_errors] == [PluginTimeoutError]
+    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["pending"]
+    with pytest.raises(NotAttachedError):
+        cni.check_network_list(network("a"), rt)
+
+
+def test_when_the_time_is_used_up_nothing_is_run(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+    with pytest.raises(PluginTimeoutError, match="the time for the whole verb is used up"):
+        cni.del_network_list(network("a"), rt, timeout=0.0)
+    assert plugins.calls == []
+
+
+def test_one_verb_at_a_time_per_container(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    held = Hold(str(cache), LockRequest((), "c1"))
+    assert held.advance()
+    started = time.monotonic()
+    with pytest.raises(LockTimeoutError) as caught:
+        cni.add_network_list(network("a"), rt, timeout=0.2)
+    assert caught.value.what == "network net, container c1"
+    assert time.monotonic() - started >= 0.2
+    cni.add_network_list(network("a"), RuntimeConf("c2", None, "eth0"))
+    assert plugins.calls == ["ADD a"]
+    threading.Timer(0.1, held.close).start()
+    cni.add_network_list(network("a"), rt)
+    assert plugins.calls == ["ADD a", "ADD a"]
+
+
+def test_the_locks_of_a_removed_file_are_worth_nothing(cni: CNIConfig, cache: Path, rt: RuntimeConf) -> None:
+    held = Hold(str(cache), LockRequest((), "c1"))
+    assert held.advance()
+
+    others: list[Hold] = []
+
+    def swap() -> None:
+        (cache / "locks").unlink()
+        others.append(Hold(str(cache), LockRequest((), "c1")))
+        others[0].advance()
+        held.close()
+        time.sleep(0.2)
+        others[0].close()
+
+    started = time.monotonic()
+    threading.Timer(0.1, swap).start()
+    cni.add_network_list(network("a"), rt)
+    assert time.monotonic() - started >= 0.3
+
+
+# other seams
+
+
+class Watching(Observer):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def before_call(self, _operation: Operation, invocation: Invocation) -> None:
+        self.seen.append(f"before {invocation.verb} {invocation.plugin}")
+
+    def after_call(
+        self, _operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        self.seen.append((invocation.verb, outcome.exit_status if outcome else type(error).__name__))
+
+
+def test_an_observer_is_told_of_every_call(plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    watching = Watching()
+    plugins.write("b", "[ $CNI_COMMAND = ADD ] && exit 5; sleep 30")
+    cni = CNIConfig(plugins.path, cache, observer=watching, plugin_timeout=0.2)
+    with pytest.raises(PluginError):
+        cni.add_network_list(network("a", "b"), rt)
+    assert watching.seen == [
+        *["before ADD a", ("ADD", 0), "before ADD b", ("ADD", 5)],
+        *["before DEL b", ("DEL", "PluginTimeoutError"), "before DEL a", ("DEL", 0)],
+    ]
+
+
+def test_stderr_of_a_success_goes_where_it_is_wanted(
+    plugins: ShellPlugins, cache: Path, rt: RuntimeConf, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
+    net = network("a")
+    with caplog.at_level(logging.WARNING, "libcni.plugin"):
+        CNIConfig(plugins.path, cache).add_network_list(net, rt)
+    assert [record.message for record in caplog.records] == ["a ADD: said"]
+    file = io.StringIO()
+    CNIConfig(plugins.path, cache, stderr=file).check_network_list(net, rt)
+    assert file.getvalue() == "said\n"
+    told: list[tuple[str, str]] = []
+    CNIConfig(plugins.path, cache, stderr=lambda call, text: told.append((call.verb, text))).del_network_list(net, rt)
+    assert told == [("DEL", "said\n")]
+    assert len(caplog.records) == 1
+
+
+class Canned:
+    """An executor without processes."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.verbs: list[str] = []
+
+    def find(self, plugin: str, path: Any) -> str:
+        return f"{path[0]}/{plugin}"
+
+    def execute(self, invocation: Invocation, limits: libcni.Limits) -> Outcome:
+        assert limits.timeout is not None
+        self.verbs.append(f"{invocation.verb} {invocation.path}")
+        if self.error is not None and invocation.verb == "ADD":
+            raise self.error
+        return Outcome(stdout=json.dumps(RESULT).encode())
+
+
+def test_an_executor_of_ones_own(cache: Path, rt: RuntimeConf) -> None:
+    canned = Canned()
+    cni = CNIConfig(["/p"], cache, executor=canned)
+    assert cni.add_network_list(network("a"), rt).to_dict() == RESULT
+    assert canned.verbs == ["ADD /p/a"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("bug")])
+def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
+    cache: Path, rt: RuntimeConf, error: BaseException
+) -> None:
+    canned = Canned(error)
+    cni = CNIConfig(["/p"], cache, executor=canned)
+    with pytest.raises(type(error)):
+        cni.add_network_list(network("a"), rt)
+    assert canned.verbs == ["ADD /p/a"]
+    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["pending"]
+    canned.error = None
+    cni.add_network_list(network("a"), rt)
+    assert canned.verbs == ["ADD /p/a", "DEL /p/a", "ADD /p/a"]
+    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
+
+
+def test_another_namespace_under_the_same_path(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+    net = network("a")
+    cni.add_network_list(net, rt)
+    with pytest.raises(AttachmentExistsError):
+        cni.add_network_list(net, rt)
+    assert rt.netns is not None
+    Path(rt.netns).rename(f"{rt.netns}.old")
+    Path(rt.netns).write_text("")
+    cni.add_network_list(net, rt)
+    assert plugins.calls == ["ADD a", "DEL a", "ADD a"]
+
+
+def test_gc(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    net = network("a", cniVersion="1.1.0")
+    for container_id in ("c1", "c2"):
+        cni.add_network_list(net, RuntimeConf(container_id, None, "eth0"))
+    assert [one.container_id for one in cni.gc_network_list(net, [("c2", "eth0")], dry_run=True).stale] == ["c1"]
+    report = cni.gc_network_list(net, [("c2", "eth0")])
+    assert [one.container_id for one in report.detached] == ["c1"]
+    assert plugins.calls[2:] == ["DEL a", "GC a"]
+    plugins.write("a", "exit 1")
+    with pytest.raises(CNIErrorGroup):
+        cni.gc_network_list(net, [])
+    assert [one.container_id for one in cni.get_cached_attachments()] == ["c2"]
+
+
+def test_one_client_in_many_threads(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    net = network("a")
+    errors: list[CNIError] = []
+
+    def work(number: int) -> None:
+        try:
+            rt = RuntimeConf(f"c{number}", None, "eth0")
+            cni.add_network_list(net, rt)
+            cni.del_network_list(net, rt)
+        except CNIError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(plugins.calls) == ["ADD a"] * 8 + ["DEL a"] * 8
+    assert cni.get_cached_attachments() == []
+
+
+def test_allow_replaces_the_record_where_it_is(plugins: ShellPlugins, cache: Path) -> None:
+    cni = CNIConfig([plugins.path], cache, durable=False)
+    first, second = RuntimeConf("c", "", "eth0"), RuntimeConf("b-c", "", "eth0")
+    cni.add_network_list(network("a", name="a-b"), first)
+    cni.add_network_list(network("a", name="a"), second)
+    cni.del_network_list(network("a", name="a-b"), first)
+    cni.add_network_list(network("a", name="a"), second, on_existing="allow")
+    assert len(cni.get_cached_attachments()) == 1
+    cni.del_network_list(network("a", name="a"), second)
+    assert cni.get_cached_attachments() == []

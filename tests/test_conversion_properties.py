@@ -1,0 +1,221 @@
+"""Results between all pairs of versions: round trips where the versions can say the same, a stated loss where not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import libcni
+from libcni import ALL_VERSIONS, Result
+
+FLAT = ("0.1.0", "0.2.0")
+LISTED = ("0.3.0", "0.3.1", "0.4.0")
+PLAIN = ("1.0.0", "1.1.0")
+ADDRESSES = {
+    "4": ["10.0.0.1", "10.255.1.2", "192.168.0.9", "0.0.0.0"],
+    "6": ["fd00::1", "2001:db8::5", "::", "fe80::1:2"],
+}
+PREFIXES = {"4": 32, "6": 128}
+
+Document = dict[str, Any]
+Documents = st.SearchStrategy[Document]
+
+
+def optional(mapping: dict[str, Any], **more: Any) -> Documents:
+    return st.fixed_dictionaries(mapping, optional=more)
+
+
+names = st.sampled_from(["eth0", "cni0", "veth1a2b"])
+unknown = st.sampled_from([None, 1, "x", {"k": [1.5]}, 9007199254740993])
+vendor = {"example.com/x": unknown}
+dns = optional(
+    {},
+    nameservers=st.lists(st.sampled_from(ADDRESSES["4"] + ADDRESSES["6"]), max_size=2),
+    domain=st.sampled_from(["d", "a.b"]),
+    search=st.lists(names, max_size=2),
+    options=st.lists(names, max_size=2),
+)
+
+
+def cidr(family: str) -> st.SearchStrategy[str]:
+    return st.builds("{}/{}".format, st.sampled_from(ADDRESSES[family]), st.integers(0, PREFIXES[family]))
+
+
+def route(family: str) -> Documents:
+    return optional({"dst": cidr(family)}, gw=st.sampled_from(ADDRESSES[family]))
+
+
+def newest_route(family: str) -> Documents:
+    numbers = {key: st.integers(0, 9000) for key in ("mtu", "advmss", "priority", "table", "scope")}
+    return optional({"dst": cidr(family)}, gw=st.sampled_from(ADDRESSES[family]), **numbers)
+
+
+def flat_ip(family: str) -> Documents:
+    routes = st.lists(route(family), min_size=1, max_size=3)
+    return optional({"ip": cidr(family)}, gateway=st.sampled_from(ADDRESSES[family]), routes=routes)
+
+
+def listed_ip(family: str) -> Documents:
+    gateway = st.sampled_from(ADDRESSES[family])
+    return optional(
+        {"version": st.just(family), "address": cidr(family)}, gateway=gateway, interface=st.integers(-1, 3), **vendor
+    )
+
+
+def plain_ip(family: str) -> Documents:
+    gateway = st.sampled_from(ADDRESSES[family])
+    return optional({"address": cidr(family)}, gateway=gateway, interface=st.integers(-1, 3), **vendor)
+
+
+families = st.sampled_from(["4", "6"])
+interface = optional({"name": names}, mac=names, sandbox=names, **vendor)
+newest_interface = optional(
+    {"name": names}, mac=names, sandbox=names, mtu=st.integers(0, 9000), socketPath=names, pciID=names
+)
+flat_bodies = st.one_of(
+    optional({"ip4": flat_ip("4")}, ip6=flat_ip("6"), dns=dns, **vendor),
+    optional({"ip6": flat_ip("6")}, dns=dns, **vendor),
+)
+listed_bodies = optional(
+    {},
+    interfaces=st.lists(interface, min_size=1, max_size=3),
+    ips=st.lists(families.flatmap(listed_ip), min_size=1, max_size=4),
+    routes=st.lists(families.flatmap(route), min_size=1, max_size=4),
+    dns=dns,
+    **vendor,
+)
+plain_bodies = optional(
+    {},
+    interfaces=st.lists(newest_interface, min_size=1, max_size=3),
+    ips=st.lists(families.flatmap(plain_ip), min_size=1, max_size=4),
+    routes=st.lists(families.flatmap(newest_route), min_size=1, max_size=4),
+    dns=dns,
+    **vendor,
+)
+BODIES = {
+    **dict.fromkeys(FLAT, flat_bodies),
+    **dict.fromkeys(LISTED, listed_bodies),
+    **dict.fromkeys(PLAIN, plain_bodies),
+}
+
+
+def of_version(version: str) -> Documents:
+    return BODIES[version].map(lambda body: {"cniVersion": version, **body})
+
+
+def convert(document: Document, *versions: str) -> Document:
+    result = Result.from_bytes(json.dumps(document))
+    for version in versions:
+        result = result.as_version(version)
+    return result.to_dict()
+
+
+def pairs(sources: tuple[str, ...], targets: tuple[str, ...]) -> list[tuple[str, str]]:
+    return list(itertools.product(sources, targets))
+
+
+def family(address: str) -> str:
+    return "6" if ":" in address else "4"
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(ALL_VERSIONS, ALL_VERSIONS))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_every_pair_gives_a_valid_result_or_says_why_not(source: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source))
+    if target in FLAT and source not in FLAT and not document.get("ips"):
+        with pytest.raises(libcni.VersionError, match="no valid IP addresses"):
+            convert(document, target)
+        return
+    converted = convert(document, target)
+    assert converted["cniVersion"] == target
+    assert Result.from_bytes(json.dumps(converted)).cni_version == target
+    assert converted.get("dns") == document.get("dns")
+    assert converted.get("example.com/x") == document.get("example.com/x")
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(FLAT, ALL_VERSIONS))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_what_the_oldest_can_say_all_others_can(source: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source))
+    assert convert(document, target, source) == document
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(LISTED, LISTED + PLAIN))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_from_0_3_upwards_nothing_is_lost(source: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source))
+    assert convert(document, target, source) == document
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(PLAIN, LISTED))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_from_1_0_to_0_4_and_back_loses_what_1_1_knows_of_interfaces(
+    source: str, target: str, data: st.DataObject
+) -> None:
+    document = data.draw(of_version(source))
+    lost = {"mtu", "socketPath", "pciID"}
+    kept = [{key: value for key, value in one.items() if key not in lost} for one in document.get("interfaces", ())]
+    assert convert(document, target, source) == {**document, **({"interfaces": kept} if kept else {})}
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(PLAIN, PLAIN))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_between_1_0_and_1_1_nothing_is_lost(source: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source))
+    assert convert(document, target) == {**document, "cniVersion": target}
+
+
+@pytest.mark.parametrize(("source", "target"), pairs(LISTED + PLAIN, FLAT))
+@given(data=st.data())
+@settings(max_examples=15)
+def test_down_to_0_2_one_address_of_each_family_stays(source: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source).filter(lambda found: "ips" in found))
+    converted = convert(document, target)
+    assert not converted.keys() & {"interfaces", "ips", "routes"}
+    for wanted in ("4", "6"):
+        first = next((ip for ip in document["ips"] if family(ip["address"]) == wanted), None)
+        got = converted.get(f"ip{wanted}")
+        assert (got is None) == (first is None)
+        if got is None or first is None:
+            continue
+        assert (got["ip"], got.get("gateway")) == (first["address"], first.get("gateway"))
+        assert "interface" not in got
+        assert got.get("routes", []) == [
+            {key: value for key, value in one.items() if key in {"dst", "gw"}}
+            for one in document.get("routes", ())
+            if family(one["dst"]) == wanted
+        ]
+
+
+@pytest.mark.parametrize(("source", "between", "target"), list(itertools.product(FLAT, LISTED, PLAIN)))
+@given(data=st.data())
+@settings(max_examples=10)
+def test_the_way_up_does_not_matter(source: str, between: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source))
+    assert convert(document, between, target) == convert(document, target)
+
+
+@pytest.mark.parametrize(("source", "between", "target"), list(itertools.product(PLAIN, LISTED, FLAT)))
+@given(data=st.data())
+@settings(max_examples=10)
+def test_the_way_down_does_not_matter(source: str, between: str, target: str, data: st.DataObject) -> None:
+    document = data.draw(of_version(source).filter(lambda found: "ips" in found))
+    assert convert(document, between, target) == convert(document, target)
+
+
+@given(version=st.sampled_from(LISTED + PLAIN), number=st.sampled_from(["7.50", "1e400", "9007199254740993", "-0.0"]))
+def test_numbers_keep_their_text(version: str, number: str) -> None:
+    ips = f'[{{"version": "4", "address": "10.0.0.1/8", "y": {number}}}]'
+    text = f'{{"cniVersion": "{version}", "x": {number}, "ips": {ips}}}'
+    for target in LISTED + PLAIN:
+        assert Result.from_bytes(text).as_version(target).text.count(number) == 2

@@ -1,0 +1,111 @@
+"""Every Python example in docs/ runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import libcni.manager
+import libcni.plugin
+import libcni.testing
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+CODE = re.compile(
+    r"""^```python(?P<real> title="as root")?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
+    re.MULTILINE | re.DOTALL,
+)
+TESTS = re.compile(r'^```python title="(?P<name>test_\w+\.py)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
+ELSEWHERE = {"write-a-plugin.md", "manager.md"}  # tests/plugin/test_docs.py, tests/manager/test_docs.py
+DBNET = {
+    "cniVersion": "1.1.0",
+    "name": "dbnet",
+    "plugins": [
+        {"type": "fake-bridge", "ipam": {"subnet": "10.1.0.0/16"}},
+        {"type": "fake-portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+PAGES = [
+    page.relative_to(DOCS).as_posix()
+    for page in sorted(DOCS.rglob("*.md"))
+    if page.name not in ELSEWHERE and CODE.search(page.read_text())
+]
+
+
+@pytest.fixture
+def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[str, str]]:
+    """Return where the pages' directories are."""
+    assert not fake_state.exists()
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d" / "10-db.conflist").write_text(json.dumps(DBNET))
+    yield {
+        "/etc/cni/net.d": str(tmp_path / "net.d"),
+        "/opt/cni/bin": fake_path,
+        "/var/lib/cni": str(tmp_path / "cache"),
+        "/run/netns/blue": f"/run/netns/docs{os.getpid()}",
+        '"blue"': f'"docs{os.getpid()}"',
+    }
+    (tmp_path / "net.d" / "10-db.conflist").unlink()
+
+
+def run_page(page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str], *, real: bool) -> int:
+    names: dict[str, object] = {"__name__": "page"}
+    count = 0
+    for match in CODE.finditer((DOCS / page).read_text()):
+        if match["real"] and not real:
+            continue
+        code = re.sub("|".join(places), lambda found: places[found[0]], match["code"])
+        exec(compile(code, page, "exec"), names)
+        printed = capsys.readouterr().out
+        assert printed == (match["out"] or "")
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_runs_and_prints_what_it_says(
+    page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_page(page, places, capsys, real=False) > 0
+
+
+@pytest.mark.real
+def test_the_tutorial_runs_on_the_real_plugins(places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_page("tutorial.md", places, capsys, real=True) > 6
+
+
+def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(libcni.__file__).parent.parent))
+    found = [
+        one
+        for page in sorted(DOCS.rglob("*.md"))
+        if page.name not in ELSEWHERE
+        for one in TESTS.finditer(page.read_text())
+    ]
+    assert found
+    for one in found:
+        (pytester.path / one["name"]).write_text(one["code"])
+    passed = sum(one["code"].count("\ndef test_") for one in found)
+    pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=passed)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    named = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+    modules = (libcni, libcni.manager, libcni.plugin, libcni.testing)
+    public = {f"{module.__name__}.{name}" for module in modules for name in module.__all__}
+    assert named == public - {"libcni.__version__"}
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        (page.name, link)
+        for page in DOCS.rglob("*.md")
+        for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []

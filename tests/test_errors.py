@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from libcni import errors
+from libcni.errors import (
+    AttachmentExistsError,
+    CNIError,
+    CNIErrorGroup,
+    ConfigError,
+    ErrorCode,
+    InvalidIdentifierError,
+    InvalidOutputError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+    RecordError,
+    VersionError,
+    shorten,
+)
+
+CALL: dict[str, Any] = {
+    "plugin": "bridge",
+    "verb": "ADD",
+    "network": "n",
+    "container_id": "c1",
+    "ifname": "eth0",
+    "path": "/p/bridge",
+}
+EXAMPLES: list[CNIError] = [
+    CNIError("text", hint="do this"),
+    ConfigError("it is empty", file="/f", place="line 1", hint="write something"),
+    NetworkNotFoundError("none", network="n", file="/d", place="name", hint="h"),
+    InvalidIdentifierError("container ID", "a b", "no spaces"),
+    VersionError("unknown", version="9.9.9", hint="h"),
+    PluginNotFoundError("bridge", ("/a", "/b"), ("/a/bridge is not executable",), hint="chmod"),
+    PluginError("broken", code=7, msg="m", details="d", stdout="o", stderr="e", exit_status=1, seconds=0.5, **CALL),
+    PluginTimeoutError("too slow", signal=9, **CALL),
+    InvalidOutputError("no result", **CALL),
+    AttachmentExistsError("there", container_id="c1", ifname="eth0", network="n"),
+    NotAttachedError("not there", container_id="c1", ifname="eth0", network="n", hint="h"),
+    LockTimeoutError("held", what="container c1", path="/l", seconds=2.0),
+    RecordError("unreadable", path="/r", errno=5, hint="h"),
+]
+
+
+def test_there_is_an_example_of_every_class() -> None:
+    public = {value for name in errors.__all__ if isinstance(value := getattr(errors, name), type)}
+    assert {type(error) for error in EXAMPLES} == public - {ErrorCode, CNIErrorGroup}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_errors_pickle_with_all_fields(error: CNIError) -> None:
+    error.add_note("seen")
+    error.rollback_errors = (CNIError("inner"),)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert {**copy.__dict__, "rollback_errors": ()} == {**error.__dict__, "rollback_errors": ()}
+    assert str(copy.rollback_errors[0]) == "inner"
+
+
+def test_a_group_pickles_with_its_members() -> None:
+    group = CNIErrorGroup("two", EXAMPLES[1:3])
+    copy = pickle.loads(pickle.dumps(group))
+    assert isinstance(copy, CNIErrorGroup)
+    assert str(copy) == str(group) == f"two\n  {EXAMPLES[1]}\n  {EXAMPLES[2]}"
+    assert [type(one) for one in copy.exceptions] == [ConfigError, NetworkNotFoundError]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_one_except_catches_all(error: CNIError) -> None:
+    assert isinstance(error, CNIError)
+    assert isinstance(CNIErrorGroup("all", [error]), CNIError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (ConfigError, ValueError),
+        (NetworkNotFoundError, LookupError),
+        (NetworkNotFoundError, ConfigError),
+        (InvalidIdentifierError, ValueError),
+        (VersionError, ValueError),
+        (PluginTimeoutError, TimeoutError),
+        (PluginTimeoutError, PluginError),
+        (InvalidOutputError, PluginError),
+        (LockTimeoutError, TimeoutError),
+        (CNIErrorGroup, ExceptionGroup),
+    ],
+)
+def test_the_tree(kind: type[CNIError], builtin: type[Exception]) -> None:
+    assert issubclass(kind, builtin)
+
+
+def test_a_group_splits_into_groups_of_its_own_kind() -> None:
+    group = CNIErrorGroup("two", [VersionError("v"), RecordError("r")])
+    matched, rest = group.split(VersionError)
+    assert isinstance(matched, CNIErrorGroup)
+    assert isinstance(rest, CNIErrorGroup)
+    assert [str(one) for one in rest.exceptions] == ["r"]
+
+
+def test_texts_say_what_is_known() -> None:
+    texts = [str(error) for error in EXAMPLES]
+    assert texts[0] == "text (do this)"
+    assert texts[1] == "/f: line 1: it is empty (write something)"
+    assert texts[3] == "invalid container ID 'a b': no spaces"
+    assert texts[5] == 'plugin "bridge" not found in /a, /b (passed over: /a/bridge is not executable) (chmod)'
+    assert texts[6].startswith('plugin "bridge" failed (ADD; network n, container c1, interface eth0): broken')
+    assert "stderr: 'e'" in texts[6]
+    assert str(ConfigError("it is empty")) == "it is empty"
+    assert str(PluginNotFoundError("x")) == 'plugin "x": no plugin directories given (CNI_PATH is empty)'
+    assert str(PluginError("p", plugin="x", verb="VERSION")) == 'plugin "x" failed (VERSION): p'
+
+
+def test_a_plugin_error_shows_the_end_of_stderr() -> None:
+    text = str(PluginError("p", stderr="start" + "x" * 10_000 + "the end"))
+    assert "the end" in text
+    assert "start" not in text
+    assert len(text) < 700
+
+
+@pytest.mark.parametrize(
+    ("code", "known", "retryable", "cleanup_needed"),
+    [
+        (None, None, False, True),
+        (3, ErrorCode.UNKNOWN_CONTAINER, False, False),
+        (-3, ErrorCode.UNKNOWN_CONTAINER, False, False),
+        (11, ErrorCode.TRY_AGAIN_LATER, True, True),
+        (7, ErrorCode.INVALID_NETWORK_CONFIG, False, True),
+        (999, ErrorCode.INTERNAL, False, True),
+        (100, None, False, True),
+    ],
+)
+def test_codes(code: int | None, known: ErrorCode | None, retryable: bool, cleanup_needed: bool) -> None:
+    error = PluginError("p", code=code)
+    assert (error.well_known, error.retryable, error.cleanup_needed) == (known, retryable, cleanup_needed)
+    assert error.code == code
+
+
+def test_the_codes_are_the_specifications() -> None:
+    assert {code.name: code.value for code in ErrorCode} == {
+        "UNKNOWN": 0,
+        "INCOMPATIBLE_CNI_VERSION": 1,
+        "UNSUPPORTED_FIELD": 2,
+        "UNKNOWN_CONTAINER": 3,
+        "INVALID_ENVIRONMENT_VARIABLES": 4,
+        "IO_FAILURE": 5,
+        "DECODING_FAILURE": 6,
+        "INVALID_NETWORK_CONFIG": 7,
+        "INVALID_NETNS": 8,
+        "TRY_AGAIN_LATER": 11,
+        "PLUGIN_NOT_AVAILABLE": 50,
+        "LIMITED_CONNECTIVITY": 51,
+        "INTERNAL": 999,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "shown"),
+    [
+        ("abc", False, "abc"),
+        ("abcdef", False, "abc… (3 more characters)"),
+        ("abcdef", True, "… (3 more characters) def"),
+    ],
+)
+def test_shorten(text: str, end: bool, shown: str) -> None:
+    assert shorten(text, 3, end=end) == shown

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import libcni
+from libcni import errors
+
+ROOT = Path(libcni.__file__).parent
+
+# DESIGN, "Imports go one way": a module may import from its own layer and from those before it
+LAYERS = [
+    ["errors", "_version"],
+    ["identifiers", "versions", "jsontext", "cni_args"],
+    [
+        "find",
+        "records",
+        "locks",
+        "documents",
+        "conversion",
+        "config",
+        "confdir",
+        "result",
+        "capabilities",
+        "runtime_conf",
+    ],
+    ["invocation", "derive", "attachments", "repair"],
+    ["executor", "steps", "observe"],
+    ["flows"],
+    ["drive", "base", "client", "aio", "explanation"],
+    ["diagnosis"],
+    ["manager", "plugin", "testing", "cli"],
+]
+PLAIN = {"errors", "find", "identifiers", "jsontext", "invocation", "records", "locks", "executor"}
+
+
+def modules() -> dict[str, set[str]]:
+    """Return our modules that each module imports, by the first part of their names below libcni."""
+    found: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if name != "__init__":
+            found.setdefault(name, set()).update(_imported(path) - {name})
+    return found
+
+
+def _imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            whole = [f"libcni.{alias.name}" for alias in node.names] if node.module == "libcni" else []
+            names.update(whole or [node.module or ""])
+    return {name.split(".")[1] for name in names if name.startswith("libcni.")}
+
+
+def test_imports_go_one_way() -> None:
+    level = {name: index for index, names in enumerate(LAYERS) for name in names}
+    assert modules().keys() <= level.keys(), "a new module needs its place in LAYERS"
+    wrong = [
+        f"{name} imports {other}"
+        for name, imported in modules().items()
+        for other in imported
+        if other in level and level[other] > level[name]
+    ]
+    assert wrong == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    found = modules()
+    seen: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, f"a circle: {' -> '.join([*above, name])}"
+        if name not in seen:
+            for other in found.get(name, set()):
+                visit(other, (*above, name))
+            seen.add(name)
+
+    for name in found:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("name", ["executor", "records", "locks"])
+def test_what_touches_the_system_knows_errors_and_plain_data_only(name: str) -> None:
+    assert modules()[name] <= PLAIN
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "flows").glob("*.py")))
+def test_flows_touch_no_disk_no_process_and_no_clock(name: str) -> None:
+    tree = ast.parse((ROOT / "flows" / f"{name}.py").read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert not imported & {"os", "io", "time", "subprocess", "threading", "asyncio", "pathlib", "shutil", "fcntl"}
+    assert not any(isinstance(node, ast.Name) and node.id == "open" for node in ast.walk(tree))
+
+
+def test_all_is_sorted_and_every_name_is_there() -> None:
+    constants = sorted(name for name in libcni.__all__ if name.isupper())
+    classes = sorted(name for name in libcni.__all__ if not name.isupper() and name[0].isupper())
+    rest = sorted(name for name in libcni.__all__ if name[0].islower() or name[0] == "_")
+    assert libcni.__all__ == [*constants, *classes, *rest]
+    assert set(libcni.__all__) - {"__version__"} == set(libcni._HOME)
+    for name in libcni.__all__:
+        assert getattr(libcni, name) is not None
+    assert set(libcni.__all__) <= set(dir(libcni))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = libcni.nothing
+
+
+def test_names_come_from_where_they_are_made() -> None:
+    for name, home in libcni._HOME.items():
+        module = import_module(f"libcni.{home}")
+        assert name in module.__all__, f"{home} does not list {name}"
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
+    both = vars(libcni.CNIConfig).keys() | vars(libcni.CNIConfig.__mro__[1]).keys()
+    verbs = [name for name in both if "network" in name or "attachment" in name or "version" in name]
+    assert len(verbs) > 15
+    for name in verbs:
+        one, other = (inspect.signature(getattr(cls, name)) for cls in (libcni.CNIConfig, libcni.AsyncCNIConfig))
+        assert one == other, name
+
+
+def test_every_error_is_public() -> None:
+    assert set(errors.__all__) <= set(libcni.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(set(libcni.__all__) - {"__version__"}))
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    value = getattr(libcni, name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        assert (value.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize(
+    ("imported", "absent"),
+    [
+        ("libcni", ["pydantic", "dataclasses", "pathlib", "asyncio", "filelock", "yaml", "subprocess"]),
+        ("libcni.errors, libcni.identifiers, libcni.versions", ["pydantic", "dataclasses", "pathlib"]),
+        ("libcni.plugin", ["pydantic", "dataclasses", "asyncio", "filelock", "yaml", "subprocess"]),
+        ("libcni; libcni.RuntimeConf; libcni.CNIConfig", ["asyncio", "yaml", "subprocess"]),
+    ],
+)
+def test_imports_stay_light(imported: str, absent: list[str]) -> None:
+    code = f"import sys; before = set(sys.modules)\nimport {imported}\nprint(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _with_path(code)], capture_output=True, text=True, check=True
+    )
+    assert not set(done.stdout.split()) & set(absent)
+
+
+def _with_path(code: str) -> str:
+    return f"import sys; sys.path[:] = {sys.path!r}\n{code}"
