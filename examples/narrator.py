@@ -1,0 +1,158 @@
+"""Tell what happens between libcni and the plugins: an observer, and a few ways to print."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libcni
+
+WIDTH = 110
+INSERTED = ("cniVersion", "name", "runtimeConfig", "prevResult")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a plugin, and how it ended."""
+
+    invocation: libcni.Invocation
+    outcome: libcni.Outcome | None
+    error: BaseException | None
+
+    @property
+    def seconds(self) -> float:
+        """How long the plugin ran."""
+        return self.outcome.seconds if self.outcome else 0.0
+
+
+class Narrator(libcni.Observer):
+    """Tell each plugin call, and keep its time; give it to ``CNIConfig(observer=...)``."""
+
+    def __init__(self, net: libcni.NetworkConfigList) -> None:
+        self._plugins = net.plugins
+        self._calls: list[Call] = []
+        self._times: dict[str, dict[str, float]] = {}
+        self._answers: list[tuple[str, Any]] = []
+
+    def after_call(
+        self,
+        _operation: libcni.Operation,
+        invocation: libcni.Invocation,
+        outcome: libcni.Outcome | None,
+        error: BaseException | None,
+    ) -> None:
+        """Take note of a call."""
+        self._calls.append(Call(invocation, outcome, error))
+
+    @contextmanager
+    def verb(self, name: str, what: str) -> Iterator[None]:
+        """Run one verb in this block; tell its calls, and keep its times."""
+        self._calls = []
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - start
+            headline(f"{name}  {what}")
+            self._tell()
+        self._times[name] = {call.invocation.plugin: call.seconds for call in self._calls} | {"whole verb": took}
+
+    def _tell(self) -> None:
+        env = self._calls[0].invocation.env if self._calls else {}
+        print("\n  environment: " + " ".join(f"{name}={value}" for name, value in env.items()))
+        for call in self._calls:
+            index, received = call.invocation.index, json.loads(call.invocation.stdin)
+            print(f"\n  {index + 1}. {call.invocation.plugin}  {milliseconds(call.seconds)}")
+            print(f"     received  ({self._difference(index, received)})")
+            print(folded(self._abridged(received), 8))
+            print(f"     answered  {self._answer(call)}")
+
+    def _difference(self, index: int, received: dict[str, Any]) -> str:
+        """Return how the execution configuration differs from the file."""
+        written = json.loads(self._plugins[index].text)
+        added = [key for key in INSERTED if key in received and key not in written]
+        removed = [key for key in written if key not in received]
+        return f"put in: {', '.join(added)}" + (f"; taken out: {', '.join(removed)}" if removed else "")
+
+    def _abridged(self, received: dict[str, Any]) -> dict[str, Any]:
+        """Return the document with a prevResult that has been shown already only named."""
+        for plugin, answer in reversed(self._answers):
+            if received.get("prevResult") == answer:
+                return {**received, "prevResult": f"<what {plugin} answered to ADD>"}
+        return received
+
+    def _answer(self, call: Call) -> str:
+        if call.outcome is None:
+            return str(call.error)
+        if not call.outcome.stdout.strip():
+            return f"nothing; exit status {call.outcome.exit_status}"
+        answer = json.loads(call.outcome.stdout)
+        self._answers.append((call.invocation.plugin, answer))
+        return f"(exit status {call.outcome.exit_status})\n{folded(answer, 8)}"
+
+    def print_times(self) -> None:
+        """Print a table: plugins down, verbs across."""
+        headline("How long each step took")
+        names = [plugin.type for plugin in self._plugins]
+        print(f"\n  {'':16}" + "".join(f"{verb:>12}" for verb in self._times))
+        self._print_row("libcni itself", lambda took: took["whole verb"] - sum(took[name] for name in names))
+        for name in (*names, "whole verb"):
+            self._print_row(name, lambda took, name=name: took[name])
+
+    def _print_row(self, title: str, cell: Callable[[dict[str, float]], float]) -> None:
+        print(f"  {title:16}" + "".join(f"{milliseconds(cell(took)):>12}" for took in self._times.values()))
+
+
+def headline(text: str) -> None:
+    """Print a line that stands out."""
+    print(f"\n{text}\n{'-' * len(text)}")
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration for people."""
+    return f"{seconds * 1000:.1f} ms"
+
+
+def print_file(path: Path, base: Path) -> None:
+    """Print a file below ``base``: JSON folded, anything else in one line."""
+    text = path.read_text()
+    print(f"\n  {path.relative_to(base)}  ({len(text)} bytes)")
+    print(folded(json.loads(text), 8) if text.startswith("{") else f"        {', '.join(text.split())}")
+
+
+def print_tree(directory: Path, pattern: str = "*", *, empty: str) -> None:
+    """Print all files below a directory, or ``empty``."""
+    files = sorted(path for path in directory.rglob(pattern) if path.is_file())
+    for path in files:
+        print_file(path, directory)
+    if not files:
+        print(f"\n  {empty}")
+
+
+def folded(value: Any, indent: int) -> str:
+    """Return JSON for people: what fits into a line stands in one, long strings are cut."""
+    return " " * indent + _folded(value, indent)
+
+
+def _folded(value: Any, indent: int) -> str:
+    line = json.dumps(_cut(value), ensure_ascii=False)
+    if len(line) + indent <= WIDTH or not isinstance(value, dict | list):
+        return line
+    inner = " " * (indent + 2)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(inner + _folded(item, indent + 2) for item in value) + f"\n{' ' * indent}]"
+    members = (f"{inner}{json.dumps(key)}: {_folded(item, indent + 2)}" for key, item in value.items())
+    return "{\n" + ",\n".join(members) + f"\n{' ' * indent}}}"
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > WIDTH // 2:
+        return f"{value[:32]}... ({len(value)} characters)"
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    return {key: _cut(item) for key, item in value.items()} if isinstance(value, dict) else value
