@@ -70,9 +70,10 @@ class Configuration:
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read everything again; ``keep=False``: also give up what was kept because its file cannot be used."""
         with self._lock:
-            self._seen = self.fingerprint()
+            before = self.fingerprint()
             old = self._current
             self._current = new = load(self.sources, old if keep else NetworkSet(), self._find)
+            self._seen = before if self.fingerprint() == before else None  # it changed meanwhile: look again
         self._tell_changes(old, new)
         return new
 

@@ -20,6 +20,8 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _STEP, _TICK = 50, 500
 """Milliseconds: how long it must be quiet before changes are told, and how long one wait lasts at most."""
+_PAUSE = 1.0
+"""Seconds after a look that failed, until the next."""
 
 
 class _Waiter(Protocol):
@@ -64,7 +66,7 @@ class Watch:
                 self._waiter.wait(self._stop, self._interval)
             except Exception:  # whatever it is, the next look may find it gone
                 logger.exception("the look at the configuration failed; it goes on")
-                self._stop.wait(self._interval)
+                self._stop.wait(min(self._interval, _PAUSE))
 
 
 def _waiter(configuration: Configuration, *, polling: bool | None) -> _Waiter:
@@ -87,7 +89,8 @@ class _Notified:
     """Wait with watchfiles, on the directories and on what stands above them.
 
     inotify watches what a path was when it began: a directory that is removed and made again has to be watched anew.
-    So the watch begins anew whenever a path leads to something else; the one above tells of that.
+    So the watch begins anew whenever a path leads to something else; the one above tells of that. It begins anew too
+    when such a path is told of itself: what was made in its place may have been given the same inode number.
     """
 
     def __init__(self, configuration: Configuration, watch: Any) -> None:
@@ -105,7 +108,10 @@ class _Notified:
             deadline = 0.0  # what changed since the last look, before this watch began, is for the next look to see
         try:
             while not stop.is_set():
-                if next(self._changes) or time.monotonic() >= deadline:
+                changes = next(self._changes)
+                if not self._watched.keys().isdisjoint(path for _, path in changes):
+                    self._watched = {}
+                if changes or time.monotonic() >= deadline:
                     return
         except (OSError, RuntimeError, StopIteration):  # a path vanished meanwhile, or this is the end
             self._watched = {}

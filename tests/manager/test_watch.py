@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from libcni.errors import ConfigError
-from libcni.manager import NetworkManager
+from libcni.manager import NetworkManager, configuration
+from libcni.manager.networks import NetworkSet
 from manager.fakes import Place, network_json
 
 PATIENCE = 20.0
@@ -78,14 +79,46 @@ def test_a_half_written_file_and_its_end(place: Place, watching: NetworkManager)
 
 def test_a_directory_removed_and_made_again_twice(place: Place, watching: NetworkManager) -> None:
     for name in ("b", "c"):
-        shutil.rmtree(place.conf)
+        place.conf.rename(place.root / ("before-" + name))  # at once: a look must not find it there and empty
         until(lambda: watching.configuration.problems)
         assert names(watching)
         place.conf.mkdir()
-        place.network(name)
+        place.network(name, "a")
         until(lambda: names(watching) == [name])  # noqa: B023 - called at once
-        place.network("later-" + name)
+        place.network("later-" + name, "a")
         until(lambda: names(watching) == [name, "later-" + name])  # noqa: B023
+
+
+def test_a_directory_removed_and_made_again_between_two_looks(place: Place, watching: NetworkManager) -> None:
+    """Its inode number is then often the same, but inotify no longer watches it."""
+    shutil.rmtree(place.conf)
+    place.conf.mkdir()
+    place.network("b", "a")
+    until(lambda: names(watching) == ["b"])
+    time.sleep(1.0)
+    place.network("c", "a")
+    until(lambda: names(watching) == ["b", "c"])
+
+
+def test_a_change_while_it_is_read_is_seen_by_the_next_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where all is then again as it was before the reading began."""
+    place.plugin("a")
+    manager = place.manager()
+    real = configuration.load
+
+    def load(*args: Any) -> NetworkSet:
+        place.network("b", "a")
+        found = real(*args)
+        (place.conf / "b.conflist").unlink()
+        place.network("c", "a")
+        return found
+
+    monkeypatch.setattr(configuration, "load", load)
+    manager.reload()
+    monkeypatch.undo()
+    (place.conf / "c.conflist").unlink()
+    assert manager._configuration.reload_if_changed()
+    assert names(manager) == []
 
 
 def test_a_directory_replaced_at_once(place: Place, watching: NetworkManager) -> None:
