@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from libcni.errors import ConfigError
-from libcni.manager import NetworkManager, configuration
-from libcni.manager.networks import NetworkSet
+from libcni.manager import NetworkManager, networks
 from manager.fakes import Place, network_json
 
 PATIENCE = 20.0
@@ -104,16 +103,15 @@ def test_a_change_while_it_is_read_is_seen_by_the_next_look(place: Place, monkey
     """Even where all is then again as it was before the reading began."""
     place.plugin("a")
     manager = place.manager()
-    real = configuration.load
 
-    def load(*args: Any) -> NetworkSet:
+    def load(*args: Any) -> networks.NetworkSet:
         place.network("b", "a")
-        found = real(*args)
+        found = networks.load(*args)
         (place.conf / "b.conflist").unlink()
         place.network("c", "a")
         return found
 
-    monkeypatch.setattr(configuration, "load", load)
+    monkeypatch.setattr("libcni.manager.configuration.load", load)
     manager.reload()
     monkeypatch.undo()
     (place.conf / "c.conflist").unlink()
