@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -29,8 +30,14 @@ settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:
-    """Run scripts by the Python of the tests: another one on PATH may be a wrapper that takes 0.2 s to start."""
+    """Make the process like one at a terminal.
+
+    Scripts are run by the Python of the tests: another one on PATH may be a wrapper that takes 0.2 s to start. SIGINT
+    is heard: a shell that runs the tests in the background has them, and all that they start, ignore it.
+    """
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
