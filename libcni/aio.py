@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -85,7 +85,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
-    def _turns(self) -> dict[str, _Turn]:
+    def _turns(self) -> dict[str, _Queue]:
         return {}
 
     async def add_network_list(  # noqa: PLR0913 - the options of the verb
@@ -220,7 +220,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         answer: Any = None
         error: CNIError | None = None
         with self._verb(timeout, job.operation) as verb:
-            async with self._turn(job.operation.container_id, verb), self._place(verb):
+            async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
                 try:
                     while True:
                         step = flow.throw(error) if error is not None else flow.send(answer)
@@ -254,55 +254,77 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         verb.ended(invocation, outcome)
         return outcome
 
-    @asynccontextmanager
-    async def _turn(self, container_id: str, verb: Verb) -> AsyncIterator[None]:
-        """Wait for the verbs of the same container that were called earlier."""
-        if not container_id:
-            yield
-            return
-        turn = self._turns.setdefault(container_id, _Turn())
-        turn.users += 1
-        try:
-            async with asyncio.timeout(verb.seconds_left()) if turn.lock.locked() else nullcontext():
-                await turn.lock.acquire()
-        except TimeoutError:
-            raise LockTimeoutError(
-                f"container {container_id}: another verb of this program ran until the deadline",
-                what=f"container {container_id}",
-            ) from None
-        else:
-            try:
-                yield
-            finally:
-                turn.lock.release()
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                del self._turns[container_id]
 
-    @asynccontextmanager
-    async def _place(self, verb: Verb) -> AsyncIterator[None]:
-        """Let so many verbs run at once as plugins can.
-
-        More could only wait, and each holds lock descriptors: the kernel looks through all of them at each spawn.
-        """
-        try:
-            place = await self._places.take(verb.seconds_left())
-        except TimeoutError:
-            what = f"{self._places.number} verbs of this program"
-            raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
-        try:
-            yield
-        finally:
-            place.release()
-
-
-class _Turn:
-    """The queue of one container's verbs; forgotten when nobody stands in it."""
+class _Queue:
+    """The verbs of one container; forgotten when none is left."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
+
+
+class _Turn:
+    """Wait for the verbs of the same container that were called earlier, and let the next ones go on after this."""
+
+    def __init__(self, queues: dict[str, _Queue], container_id: str, verb: Verb) -> None:
+        self._queues = queues
+        self._container_id = container_id
+        self._verb = verb
+
+    async def __aenter__(self) -> None:
+        if not self._container_id:
+            return
+        queue = self._queues.setdefault(self._container_id, _Queue())
+        queue.users += 1
+        try:
+            await _acquired(queue.lock, self._verb)
+        except BaseException as error:
+            self._leave(queue)
+            if isinstance(error, TimeoutError):
+                what = f"container {self._container_id}"
+                problem = f"{what}: another verb of this program ran until the deadline"
+                raise LockTimeoutError(problem, what=what) from None
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._container_id:
+            queue = self._queues[self._container_id]
+            queue.lock.release()
+            self._leave(queue)
+
+    def _leave(self, queue: _Queue) -> None:
+        queue.users -= 1
+        if not queue.users:
+            del self._queues[self._container_id]
+
+
+class _Place:
+    """Let so many verbs run at once as plugins can.
+
+    More could only wait, and each holds lock descriptors: the kernel looks through all of them at each spawn.
+    """
+
+    def __init__(self, places: Places, verb: Verb) -> None:
+        self._places = places
+        self._verb = verb
+
+    async def __aenter__(self) -> None:
+        try:
+            self._place = await self._places.take(self._verb.seconds_left())
+        except TimeoutError:
+            what = f"{self._places.number} verbs of this program"
+            raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
+
+    async def __aexit__(self, *_: object) -> None:
+        self._place.release()
+
+
+async def _acquired(lock: asyncio.Lock, verb: Verb) -> None:
+    if not lock.locked():
+        await lock.acquire()
+        return
+    async with asyncio.timeout(verb.seconds_left()):
+        await lock.acquire()
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

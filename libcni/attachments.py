@@ -12,7 +12,7 @@ from libcni import jsontext
 from libcni.cni_args import Args
 from libcni.config import NetworkConfigList, parse_network, parse_plugin
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
-from libcni.records import CORRUPT, LEGACY, PENDING, Identity, Record
+from libcni.record import CORRUPT, LEGACY, PENDING, Identity, Record
 from libcni.result import Result, ResultProblem, read_result
 from libcni.runtime_conf import RuntimeConf
 

@@ -36,7 +36,8 @@ from libcni.flows import (
 from libcni.flows.gc import raise_errors
 from libcni.identifiers import check_container_id, check_plugin_type
 from libcni.observe.protocol import Observer, Operation
-from libcni.records import CORRUPT, Record, RecordStore
+from libcni.record import CORRUPT, Record
+from libcni.records import RecordStore
 from libcni.result import Result
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Flow

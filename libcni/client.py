@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from libcni.attachments import Attachment
 from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
 from libcni.config import NetworkConfigList, PluginConfig
-from libcni.drive import WAITING, Verb
+from libcni.drive import DURABLE, WAITING, Verb
 from libcni.errors import CNIError
 from libcni.executor import Executor, ProcessExecutor
 from libcni.flows import (
@@ -23,6 +23,7 @@ from libcni.flows import (
     ValidationReport,
     ValidAttachment,
 )
+from libcni.gate import Passage
 from libcni.invocation import Invocation, Outcome
 from libcni.result import Result
 from libcni.runtime_conf import RuntimeConf
@@ -195,30 +196,35 @@ class CNIConfig(ClientBase[Executor]):
         flow = job.flow
         answer: Any = None
         error: CNIError | None = None
-        with self._verb(timeout, job.operation) as verb:
+        with self._verb(timeout, job.operation) as verb, Passage() as passage:
             try:
                 while True:
+                    passage.enter()
                     step = flow.throw(error) if error is not None else flow.send(answer)
                     answer, error = None, None
                     try:
-                        answer = self._perform(verb, step)
+                        answer = self._perform(verb, step, passage)
                     except CNIError as raised:
                         error = raised
             except StopIteration as end:
                 value: _T = end.value
                 return value
 
-    def _perform(self, verb: Verb, step: Any) -> Any:
+    def _perform(self, verb: Verb, step: Any, passage: Passage) -> Any:
         if isinstance(step, Invocation):
-            return self._execute(verb, step)
+            return self._execute(verb, step, passage)
         if isinstance(step, WAITING):
             for delay in verb.waits(step):
+                passage.leave()
                 time.sleep(delay)
             return verb.answer
+        if isinstance(step, DURABLE) and self._settings.durable:
+            passage.leave()
         return verb.perform(step)
 
-    def _execute(self, verb: Verb, invocation: Invocation) -> Outcome:
+    def _execute(self, verb: Verb, invocation: Invocation, passage: Passage) -> Outcome:
         limits = verb.limits(invocation)
+        passage.leave()
         try:
             outcome = self._executor.execute(invocation, limits)
         except CNIError as error:

@@ -16,7 +16,7 @@ from libcni.config import NetworkConfigList
 from libcni.drive import namespace_identity
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, RecordError
 from libcni.locks import Hold, LockRequest
-from libcni.records import CORRUPT, PENDING, STALE_BOOT
+from libcni.record import CORRUPT, PENDING, STALE_BOOT
 from libcni.repair import repair_records
 
 __all__ = ["Finding", "Leftover", "diagnose", "find_leftovers"]

@@ -16,7 +16,8 @@ from libcni.executor.protocol import AsyncExecutor, Executor, Limits
 from libcni.invocation import Invocation, Outcome, failure
 from libcni.locks import TOKEN_VARIABLE, Hold
 from libcni.observe.protocol import Observer, Operation
-from libcni.records import Record, RecordStore, boot_id
+from libcni.record import Record, boot_id
+from libcni.records import RecordStore
 from libcni.steps import (
     AllRecords,
     AwaitOrphan,

@@ -12,7 +12,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor import find_plugin
 from libcni.flows import add_flow, check_flow, del_flow, gc_flow, status_flow
 from libcni.invocation import Invocation, Outcome
-from libcni.records import Record
+from libcni.record import Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import AllRecords, AwaitOrphan, Begin, Complete, Find, Flow, Lookup, Siblings
 from libcni.versions import supports

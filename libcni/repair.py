@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from libcni.attachments import Attachment, attachment_of
 from libcni.errors import RecordError
 from libcni.locks import Hold, LockRequest
-from libcni.records import CORRUPT, RecordStore
+from libcni.record import CORRUPT
+from libcni.records import RecordStore
 
 __all__ = ["RepairReport", "repair_records"]
 

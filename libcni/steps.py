@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from libcni.invocation import Invocation
 from libcni.locks import LockRequest
-from libcni.records import Identity, Record
+from libcni.record import Identity, Record
 
 __all__ = [
     "AllRecords",

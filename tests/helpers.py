@@ -13,7 +13,7 @@ from libcni.config import NetworkConfigList
 from libcni.errors import CNIError, PluginNotFoundError
 from libcni.flows import add_flow
 from libcni.invocation import Invocation, Outcome
-from libcni.records import READY, Identity, Record
+from libcni.record import READY, Identity, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import (
     AllRecords,

@@ -17,7 +17,7 @@ from libcni.attachments import (
     recorded_result,
 )
 from libcni.errors import RecordError, VersionError
-from libcni.records import CORRUPT, LEGACY, READY, Record
+from libcni.record import CORRUPT, LEGACY, READY, Record
 from libcni.runtime_conf import RuntimeConf
 
 

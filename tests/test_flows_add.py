@@ -24,7 +24,7 @@ from libcni.errors import (
 )
 from libcni.flows import add_flow
 from libcni.invocation import Invocation, Outcome
-from libcni.records import CORRUPT, PENDING, READY, STALE_BOOT, Record
+from libcni.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Begin, Complete, Forget, Lock, Siblings
 

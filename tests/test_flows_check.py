@@ -15,7 +15,7 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.flows import check_flow
-from libcni.records import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Lock
 

@@ -21,7 +21,7 @@ from libcni.errors import (
 )
 from libcni.flows import DelPolicy, DelReport, PluginReport, del_flow
 from libcni.invocation import Outcome
-from libcni.records import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
+from libcni.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Forget, Lock, Lookup, SetAside
 

@@ -20,7 +20,7 @@ from libcni.errors import (
 )
 from libcni.flows import GCReport, gc_flow
 from libcni.flows.gc import raise_errors
-from libcni.records import CORRUPT, PENDING, Record
+from libcni.record import CORRUPT, PENDING, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import AllRecords, Lock
 

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_jsontext import objects
 
+from libcni import record as record_module
 from libcni import records
 from libcni.errors import RecordError
-from libcni.records import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordStore, boot_id, decode, encode
+from libcni.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, boot_id, decode, encode
+from libcni.records import RecordStore
 
 CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'
 RESULT = '{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}'
@@ -127,7 +130,7 @@ def test_a_record_of_another_boot_is_stale(boot: str, state: str) -> None:
 
 
 def test_without_a_boot_id_nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "boot_id", lambda: "")
+    monkeypatch.setattr(record_module, "boot_id", lambda: "")
     assert decode(encode(replace(FULL, boot="another")), "").state == READY
 
 
@@ -497,11 +500,13 @@ def test_what_killed_writers_left_is_swept(store: RecordStore, older_than: float
     left.write_text("half")
     mine = Path(store.cache_dir, "tmp", f"{os.getpid()}-1-1")
     mine.write_text("half")
-    os.utime(left, (1, 1))
-    os.utime(mine, (1, 1))
+    old = Path(store.cache_dir, "tmp", f"{os.getpid()}-1-2")
+    old.write_text("half")
+    for file, age in ((left, 7200), (mine, 7200), (old, 100_000)):
+        os.utime(file, (time.time() - age,) * 2)
     swept = store.sweep(older_than=older_than, dry_run=dry_run)
-    assert swept == sorted([str(left)] if older_than else [str(left), str(mine)])
-    assert (left.exists(), mine.exists()) == (dry_run, dry_run or older_than > 0)
+    assert swept == sorted([str(left), str(old)])
+    assert (left.exists(), mine.exists(), old.exists()) == (dry_run, True, dry_run)
 
 
 def test_a_name_that_others_keep_taking_and_leaving_is_an_error(

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 from libcni.errors import InvalidOutputError, PluginTimeoutError
 from libcni.executor.child import Child, is_busy, start_problem
@@ -104,7 +104,10 @@ class Places:
         if self._loop is not loop:  # a semaphore that has waited belongs to its loop for ever
             self._loop, self._semaphore = loop, asyncio.Semaphore(self.number)
         places = self._semaphore
-        async with asyncio.timeout(timeout) if places.locked() else nullcontext():
+        if places.locked():
+            async with asyncio.timeout(timeout):
+                await places.acquire()
+        else:
             await places.acquire()
         return places
 

@@ -63,6 +63,8 @@ class Child:
             _spawn(invocation, limits, pipes, pids)
             self._pid = pids[0]
             self._stdout, self._stderr = pipes
+            for pipe in pipes:
+                os.set_blocking(pipe, False)
             self._buffers = {pipe: bytearray() for pipe in pipes}
             self._totals = dict.fromkeys(pipes, 0)
             self.open_pipes: set[int] = set(pipes)
@@ -212,10 +214,9 @@ def _spawn(invocation: Invocation, limits: Limits, pipes: list[int], pids: list[
     try:
         theirs.append(_stdin_of(invocation.stdin))
         for _ in range(2):
-            read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
             pipes.append(read_end)
             theirs.append(write_end)
-            os.set_blocking(write_end, True)
         for index, descriptor in enumerate(theirs):
             theirs[index] = _above_stdio(descriptor)
         moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
@@ -246,11 +247,10 @@ def _kill_unwatched(pids: list[int]) -> None:
 def _stdin_of(data: bytes) -> int:
     descriptor = os.memfd_create("cni-stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        written = os.pwrite(descriptor, data, 0)
+        while written < len(data):
+            written += os.pwrite(descriptor, data[written:], written)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        os.lseek(descriptor, 0, os.SEEK_SET)
     except BaseException:
         os.close(descriptor)
         raise

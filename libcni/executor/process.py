@@ -13,6 +13,7 @@ from libcni.errors import InvalidOutputError
 from libcni.executor.child import Child, is_busy, start_problem
 from libcni.executor.protocol import Limits
 from libcni.find import find_plugin
+from libcni.gate import Passage
 from libcni.invocation import Invocation, Outcome
 
 __all__ = ["GRACE", "OUTPUT_LIMIT", "QUIET", "ProcessExecutor", "busy_delays"]
@@ -57,7 +58,8 @@ class ProcessExecutor:
             if not _listen(child, deadline):
                 self._stop(child)
                 raise child.timed_out(limits.timeout or 0.0)
-            return child.finish()
+            with Passage():
+                return child.finish()
         except BaseException:
             child.kill()
             raise
@@ -65,7 +67,8 @@ class ProcessExecutor:
     def _start(self, invocation: Invocation, limits: Limits, deadline: float) -> Child:
         for delay in busy_delays(deadline):
             try:
-                return Child(invocation, limits, self.output_limit)
+                with Passage():
+                    return Child(invocation, limits, self.output_limit)
             except (OSError, ValueError) as error:
                 if not is_busy(error) or delay is None:
                     raise start_problem(invocation, error) from error

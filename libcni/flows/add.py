@@ -15,7 +15,7 @@ from libcni.flows.detach import DelPolicy, detach_chain, detach_record, errors_i
 from libcni.flows.query import negotiate_flow
 from libcni.identifiers import check_network_name
 from libcni.locks import LockRequest
-from libcni.records import READY, Record
+from libcni.record import READY, Record
 from libcni.result import Result
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Begin, Complete, Find, Flow, Forget, Lock, Siblings, StartCleanup

@@ -11,7 +11,7 @@ from libcni.flows.chain import Chain, RetryPolicy
 from libcni.flows.detach import lock_if_possible
 from libcni.identifiers import check_network_name
 from libcni.locks import LockRequest
-from libcni.records import CORRUPT, LEGACY, Record
+from libcni.record import CORRUPT, LEGACY, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import Find, Flow, Lookup
 from libcni.versions import SINCE, supports

@@ -22,7 +22,7 @@ from libcni.flows.chain import Chain, RetryPolicy
 from libcni.identifiers import check_network_name
 from libcni.invocation import Outcome
 from libcni.locks import LockRequest
-from libcni.records import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.runtime_conf import RuntimeConf
 from libcni.steps import AwaitOrphan, Find, Flow, Forget, Lock, Lookup, NamespaceOf, SetAside
 from libcni.versions import supports

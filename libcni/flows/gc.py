@@ -14,7 +14,7 @@ from libcni.flows.chain import Chain, run
 from libcni.flows.detach import detach_record
 from libcni.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.locks import LockRequest
-from libcni.records import CORRUPT, Record
+from libcni.record import CORRUPT, Record
 from libcni.steps import AllRecords, Find, Flow, Lock, Sweep
 from libcni.versions import supports
 

@@ -25,7 +25,7 @@ from libcni.manager.reports import (
 from libcni.manager.result import Attached, ContainerResult
 from libcni.manager.steps import Ask, Call, Plan, Turn
 from libcni.manager.teardown import in_order
-from libcni.records import READY
+from libcni.record import READY
 from libcni.runtime_conf import RuntimeConf
 
 __all__ = ["Live", "check_plan", "container_result", "gc_plan", "status_plan"]

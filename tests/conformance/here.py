@@ -22,7 +22,8 @@ from libcni.find import find_plugin
 from libcni.flows import add_flow, check_flow, del_flow, gc_flow, status_flow, validate_flow, version_flow
 from libcni.flows.gc import raise_errors
 from libcni.invocation import Invocation, Outcome, failure
-from libcni.records import RecordStore, boot_id
+from libcni.record import boot_id
+from libcni.records import RecordStore
 from libcni.versions import parse_version
 
 _FIELDS = (

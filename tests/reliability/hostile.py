@@ -31,7 +31,7 @@ from libcni.attachments import attachment_of
 from libcni.flows import add_flow, del_flow
 from libcni.flows.chain import plugin_error
 from libcni.flows.query import _plugin_info
-from libcni.records import CORRUPT, LEGACY, decode, encode
+from libcni.record import CORRUPT, LEGACY, decode, encode
 from libcni.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
 
 CALL = Invocation("ADD", "a", "/a", b"", {})

@@ -26,6 +26,7 @@ from libcni import (
     RecordError,
     RetryPolicy,
     RuntimeConf,
+    disk,
     records,
 )
 from libcni.flows import DelPolicy
@@ -157,14 +158,14 @@ def test_records_that_cannot_be_read(
     attach(cni, shell)
     other = RuntimeConf("c2", None, "eth0")
     cni.add_network_list(net, other)
-    real = records._read_file
+    real = disk.read_file
 
     def bad_sector(name: str, directory: int) -> bytes | None:
         if "c1" in name:
             raise OSError(errno.EIO, "Input/output error")
         return real(name, directory)
 
-    monkeypatch.setattr(records, "_read_file", bad_sector)
+    monkeypatch.setattr(records, "read_file", bad_sector)
     before = shell.calls()
     for refused in (lambda: cni.add_network_list(net, RT), lambda: cni.check_network_list(net, RT)):
         with pytest.raises(RecordError, match="Input/output error"):

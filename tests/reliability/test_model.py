@@ -35,7 +35,7 @@ from libcni import (
     RecordError,
     RuntimeConf,
     drive,
-    records,
+    record,
 )
 from libcni.testing import error_outcome
 
@@ -101,7 +101,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        for module in (records, drive):
+        for module in (record, drive):
             module.boot_id = lambda: f"boot{self.boot}"  # type: ignore[attr-defined]
         self.edit()
         self.restart()
@@ -220,7 +220,7 @@ class Model(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.states)))
         listed = self.cni.get_cached_attachments()
         one = next(one for one in listed if (one.network, one.container_id, one.ifname) == key)
-        net_then = records.decode(Path(one.path).read_bytes(), one.path)
+        net_then = record.decode(Path(one.path).read_bytes(), one.path)
         Path(one.path).write_bytes(damage)
         rt = RuntimeConf(key[1], None, key[2])
         with pytest.raises(RecordError):
@@ -250,7 +250,7 @@ class Model(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (records, drive):
+    for module in (record, drive):
         monkeypatch.setattr(module, "boot_id", lambda: "")  # restored afterwards
     run_state_machine_as_test(
         Model,

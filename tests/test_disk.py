@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libcni import disk
+from libcni.disk import Directory, Drafts, read_file
+from libcni.record import Record
+from libcni.records import RecordStore
+
+KEEPER = """
+import os, sys
+from libcni.record import Record
+from libcni.records import RecordStore
+store = RecordStore(sys.argv[1])
+for number in range(3):
+    store.complete(store.begin(Record("net", f"c{number}", "eth0")))
+print(len(os.listdir(sys.argv[1] + "/tmp")), flush=True)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(str(tmp_path), durable=False)
+
+
+def attach(store: RecordStore, name: str) -> Record:
+    begun = store.begin(Record("net", name, "eth0", state="pending"))
+    store.complete(replace(begun, state="ready"))
+    return begun
+
+
+def drafts(store: RecordStore) -> dict[str, int]:
+    directory = Path(store.cache_dir, "tmp")
+    return {path.name: path.stat().st_ino for path in directory.iterdir()}
+
+
+def test_the_file_of_a_completed_record_is_written_over_and_not_freed(store: RecordStore) -> None:
+    attach(store, "c0")
+    (kept,) = drafts(store).values()
+    begun = attach(store, "c1")
+    assert os.stat(begun.path).st_ino == kept
+    assert len(drafts(store)) == 1
+    assert [record.container_id for record in store.records()] == ["c0", "c1"]
+
+
+def test_a_draft_that_is_still_a_record_is_never_written_over(store: RecordStore) -> None:
+    pending = [store.begin(Record("net", f"p{number}", "eth0", state="pending")) for number in range(8)]
+    before = [Path(record.path).read_bytes() for record in pending]
+    for number in range(8):
+        attach(store, f"c{number}")
+    assert [Path(record.path).read_bytes() for record in pending] == before
+    assert [record.state for record in store.records()] == ["ready"] * 8 + ["pending"] * 8
+
+
+def test_what_was_longer_before_has_no_old_end(store: RecordStore) -> None:
+    begun = store.begin(Record("net", "long", "eth0", state="pending", config=b"x" * 9000))
+    store.complete(Record("net", "long", "eth0", path=begun.path))
+    attach(store, "c1")
+    (_, second) = sorted(store.records(), key=lambda record: record.container_id == "c1")
+    assert (second.container_id, second.state) == ("c1", "ready"), second.problem
+
+
+def test_a_kept_draft_that_was_removed_is_no_error(store: RecordStore) -> None:
+    attach(store, "c0")
+    for name in drafts(store):
+        Path(store.cache_dir, "tmp", name).unlink()
+    attach(store, "c1")
+    assert len(store.records()) == 2
+
+
+def test_no_more_are_kept_than_can_be_of_use(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_MOST_KEPT", 3)
+    for number in range(6):
+        store.begin(Record("net", f"p{number}", "eth0", state="pending"))
+    assert len(drafts(store)) == 3
+    assert len(store.records()) == 6
+
+
+def test_kept_drafts_go_when_the_process_ends(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KEEPER, tmp_path], capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"
+    assert sorted(os.listdir(tmp_path)) == ["results", "tmp"]
+    assert os.listdir(tmp_path / "tmp") == []
+    assert len(os.listdir(tmp_path / "results")) == 3
+
+
+def test_a_forked_child_leaves_its_parents_drafts_alone(store: RecordStore) -> None:
+    attach(store, "c0")
+    kept = drafts(store)
+    pid = os.fork()
+    if not pid:
+        try:
+            attach(store, "c1")
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert kept.items() <= drafts(store).items()
+
+
+def test_what_is_replaced_and_written_over_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "name").write_bytes(b"old")
+    real = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        data = real(descriptor, size)
+        if data == b"old":
+            os.rename(tmp_path / "name", tmp_path / "kept")
+            (tmp_path / "name").write_bytes(b"new")
+            (tmp_path / "kept").write_bytes(b"another")
+            return b"ano"
+        return data
+
+    monkeypatch.setattr(os, "read", read)
+    with Directory(str(tmp_path)) as directory:
+        assert read_file("name", directory) == b"new"
+
+
+def test_readers_never_see_two_records_in_one(store: RecordStore) -> None:
+    """One attaches and detaches as fast as it can, so that drafts are written over; the others look."""
+    for number in range(3):
+        attach(store, f"other{number}")
+    stop = threading.Event()
+    wrong: list[Record] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            wrong.extend(
+                record for record in store.records() if record.problem or record.container_id not in record.path
+            )
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        begun = store.begin(Record("net", f"c{number}", "eth0", state="pending", config=b"x" * (number * 37 % 5000)))
+        store.complete(begun)
+        store.forget(begun)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_one_directory_has_one_set_of_drafts(tmp_path: Path) -> None:
+    assert Drafts.of(str(tmp_path)) is Drafts.of(str(tmp_path))
+    assert Drafts.of(str(tmp_path)) is not Drafts.of(f"{tmp_path}/other")
