@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from libcni.attachments import Attachment
 from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
 from libcni.config import NetworkConfigList, PluginConfig
-from libcni.drive import DURABLE, WAITING, Verb
+from libcni.course import Course
+from libcni.drive import Call, Need, Sleep, Verb
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor import AsyncExecutor
 from libcni.executor.aio import MAX_PROCESSES, AsyncProcessExecutor, Places
@@ -28,7 +29,6 @@ from libcni.flows import (
     ValidationReport,
     ValidAttachment,
 )
-from libcni.invocation import Invocation, Outcome
 from libcni.result import Result
 from libcni.runtime_conf import RuntimeConf
 
@@ -215,44 +215,18 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
     async def _run(self, job: Job[_T], timeout: Timeout) -> _T:
-        """Drive a flow to its end, as ``CNIConfig`` does; cancellation ends it as it stands."""
-        flow = job.flow
-        answer: Any = None
-        error: CNIError | None = None
         with self._verb(timeout, job.operation) as verb:
             async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
-                try:
-                    while True:
-                        step = flow.throw(error) if error is not None else flow.send(answer)
-                        answer, error = None, None
-                        try:
-                            answer = await self._perform(verb, step)
-                        except CNIError as raised:
-                            error = raised
-                except StopIteration as end:
-                    value: _T = end.value
-                    return value
+                course = Course(verb.drive(job.flow))
+                for need in course:
+                    with course:
+                        course.answer = await self._meet(need)
+        return course.value
 
-    async def _perform(self, verb: Verb, step: Any) -> Any:
-        if isinstance(step, Invocation):
-            return await self._execute(verb, step)
-        if isinstance(step, WAITING):
-            for delay in verb.waits(step):
-                await asyncio.sleep(delay)
-            return verb.answer
-        if isinstance(step, DURABLE) and self._settings.durable:
-            return await _in_thread(lambda: verb.perform(step))
-        return verb.perform(step)
-
-    async def _execute(self, verb: Verb, invocation: Invocation) -> Outcome:
-        limits = verb.limits(invocation)
-        try:
-            outcome = await self._executor.execute(invocation, limits)
-        except CNIError as error:
-            verb.ended(invocation, None, error)
-            raise
-        verb.ended(invocation, outcome)
-        return outcome
+    async def _meet(self, need: Need) -> Any:
+        if isinstance(need, Call):
+            return await self._executor.execute(need.invocation, need.limits)
+        return await (asyncio.sleep(need.seconds) if isinstance(need, Sleep) else _in_thread(need.do))
 
 
 class _Queue:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from libcni.attachments import Attachment
 from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
 from libcni.config import NetworkConfigList, PluginConfig
-from libcni.drive import DURABLE, WAITING, Verb
-from libcni.errors import CNIError
+from libcni.course import Course
+from libcni.drive import Call, Need, Sleep
 from libcni.executor import Executor, ProcessExecutor
 from libcni.flows import (
     DelPolicy,
@@ -24,7 +24,6 @@ from libcni.flows import (
     ValidAttachment,
 )
 from libcni.gate import Passage
-from libcni.invocation import Invocation, Outcome
 from libcni.result import Result
 from libcni.runtime_conf import RuntimeConf
 
@@ -189,46 +188,16 @@ class CNIConfig(ClientBase[Executor]):
         return self.del_network_list(alone(plugin), rt, **options)
 
     def _run(self, job: Job[_T], timeout: Timeout) -> _T:
-        """Drive a flow to its end. Only the library's own errors are thrown into it.
-
-        Anything else, such as KeyboardInterrupt, ends the flow as it stands: the record stays pending.
-        """
-        flow = job.flow
-        answer: Any = None
-        error: CNIError | None = None
         with self._verb(timeout, job.operation) as verb, Passage() as passage:
-            try:
-                while True:
-                    passage.enter()
-                    step = flow.throw(error) if error is not None else flow.send(answer)
-                    answer, error = None, None
-                    try:
-                        answer = self._perform(verb, step, passage)
-                    except CNIError as raised:
-                        error = raised
-            except StopIteration as end:
-                value: _T = end.value
-                return value
-
-    def _perform(self, verb: Verb, step: Any, passage: Passage) -> Any:
-        if isinstance(step, Invocation):
-            return self._execute(verb, step, passage)
-        if isinstance(step, WAITING):
-            for delay in verb.waits(step):
+            course = Course(verb.drive(job.flow))
+            for need in course:
                 passage.leave()
-                time.sleep(delay)
-            return verb.answer
-        if isinstance(step, DURABLE) and self._settings.durable:
-            passage.leave()
-        return verb.perform(step)
+                with course:
+                    course.answer = self._meet(need)
+                passage.enter()
+        return course.value
 
-    def _execute(self, verb: Verb, invocation: Invocation, passage: Passage) -> Outcome:
-        limits = verb.limits(invocation)
-        passage.leave()
-        try:
-            outcome = self._executor.execute(invocation, limits)
-        except CNIError as error:
-            verb.ended(invocation, None, error)
-            raise
-        verb.ended(invocation, outcome)
-        return outcome
+    def _meet(self, need: Need) -> Any:
+        if isinstance(need, Call):
+            return self._executor.execute(need.invocation, need.limits)
+        return time.sleep(need.seconds) if isinstance(need, Sleep) else need.do()

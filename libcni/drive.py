@@ -6,11 +6,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
+from libcni.course import Course
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, RecordError
 from libcni.executor.protocol import AsyncExecutor, Executor, Limits
 from libcni.invocation import Invocation, Outcome, failure
@@ -20,10 +22,10 @@ from libcni.record import Record, boot_id
 from libcni.records import RecordStore
 from libcni.steps import (
     AllRecords,
-    AwaitOrphan,
     Begin,
     Complete,
     Find,
+    Flow,
     Forget,
     Lock,
     Lookup,
@@ -37,10 +39,12 @@ from libcni.steps import (
     Sweep,
 )
 
-__all__ = ["Env", "Memory", "Settings", "StderrSink", "Verb"]
+__all__ = ["Call", "Env", "Memory", "Need", "Settings", "Sleep", "StderrSink", "Verb", "Work"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
+
+_T = TypeVar("_T")
 
 _ORPHAN_WAIT = 30.0
 _REMOVALS = 3
@@ -99,13 +103,37 @@ def _without_ours(env: Mapping[str, str]) -> Mapping[str, str]:
     return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A verb's need: run a plugin; its answer is the Outcome."""
+
+    invocation: Invocation
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A verb's need: let time pass."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A verb's need: do what may wait for the disk; its answer is what ``do`` returns."""
+
+    do: Callable[[], Any]
+
+
+Need = Call | Sleep | Work
+"""What a verb cannot do at once by itself."""
+
+
 class Verb:
     """One run of one verb: its deadline, its locks, its observer, and how each step is done.
 
-    As a context it begins with telling the observer, and ends with letting all locks go.
-
-    ``perform`` does the steps that end at once. ``waits`` does those that may have to wait: it yields how long to
-    sleep before it is asked again. ``limits`` and ``ended`` stand around the run of a plugin.
+    As a context it begins with telling the observer, and ends with letting all locks go. Within it, ``drive`` drives
+    the verb's flow.
     """
 
     def __init__(
@@ -143,23 +171,42 @@ class Verb:
                 self._tell(self._call, None, error)
             self._observer.end(self._operation, error)
 
-    def perform(self, step: Any) -> Any:
-        """Do a step that does not wait, and return its answer."""
-        return _PERFORM[type(step)](self, step)
+    def drive(self, flow: Flow[_T]) -> Generator[Need, Any, _T]:
+        """Drive a flow to its end. Yield what may take time, to be sent its answer, or thrown its CNIError."""
+        course = Course(flow)
+        for step in course:
+            at_once = _AT_ONCE.get(type(step))
+            with course:
+                if at_once is None or (self._settings.durable and isinstance(step, _DURABLE)):
+                    course.answer = yield from self._take_time(step)
+                else:
+                    course.answer = at_once(self, step)
+        return course.value
 
-    def waits(self, step: Any) -> Iterator[float]:
-        """Do a step that may wait; yield seconds to sleep until it is done. ``answer`` has the answer."""
+    def _take_time(self, step: Any) -> Generator[Need, Any, Any]:
+        if isinstance(step, Invocation):
+            return (yield from self._call_plugin(step))
+        if isinstance(step, _DURABLE):
+            return (yield Work(partial(_AT_ONCE[type(step)], self, step)))
         if isinstance(step, Pause):
-            return self._pause(step)
-        return self._lock(step) if isinstance(step, Lock) else self._await_orphan("ADD")
+            return (yield from self._pause(step))
+        return (yield from (self._lock(step) if isinstance(step, Lock) else self._await_orphan("ADD")))
 
-    answer: Any = None
+    def _call_plugin(self, invocation: Invocation) -> Generator[Need, Any, Outcome]:
+        limits = self._limits(invocation)
+        try:
+            outcome: Outcome = yield Call(invocation, limits)
+        except CNIError as error:
+            self._ended(invocation, None, error)
+            raise
+        self._ended(invocation, outcome)
+        return outcome
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the deadline; None: there is none."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
-    def limits(self, invocation: Invocation) -> Limits:
+    def _limits(self, invocation: Invocation) -> Limits:
         """Return what a call may take, and tell the observer; raises PluginTimeoutError if no time is left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -186,7 +233,7 @@ class Verb:
             logger.warning("%s goes on without a lock: %s", verb, error)
             return -1
 
-    def ended(self, invocation: Invocation, outcome: Outcome | None, error: CNIError | None = None) -> None:
+    def _ended(self, invocation: Invocation, outcome: Outcome | None, error: CNIError | None = None) -> None:
         """Pass on what a plugin that succeeded wrote to stderr, and tell the observer."""
         if outcome is not None and outcome.exit_status == 0 and outcome.stderr:
             self._pass_on(invocation, outcome.stderr.decode(errors="backslashreplace"))
@@ -208,7 +255,7 @@ class Verb:
         except (OSError, ValueError):  # a broken log is no reason to lose an attachment
             logger.exception("the stderr of %s %s could not be passed on", invocation.plugin, invocation.verb)
 
-    def _lock(self, step: Lock) -> Iterator[float]:
+    def _lock(self, step: Lock) -> Generator[Need, Any, bool]:
         while len(self._holds) > int(step.beside):
             self._holds.pop().close()
         token = self._holds[0].token if self._holds else os.environ.get(TOKEN_VARIABLE, "")
@@ -223,27 +270,27 @@ class Verb:
         else:
             raise RecordError(f"{hold.path}: somebody removes it again and again", path=hold.path)
         # a DEL or CHECK whose runtime was killed may still run, and undo what comes now
-        yield from self._await_orphan("DEL")
+        return (yield from self._await_orphan("DEL"))
 
-    def _await_orphan(self, verb: str) -> Iterator[float]:
+    def _await_orphan(self, verb: str) -> Generator[Need, Any, bool]:
         """Wait for a plugin that its runtime left behind, but never so long that nothing could be done any more."""
         hold = self._holds[-1] if self._holds else None
-        self.answer = True
         if hold is None or not hold.orphans(verb):
-            return
+            return True
         now = time.monotonic()
         deadline = now + min(_ORPHAN_WAIT, (self._deadline - now) / 2)
         while hold.orphans(verb) and time.monotonic() < deadline:
-            yield _LAST_DELAY
-        self.answer = not hold.orphans(verb)
-        if not self.answer:
-            what = hold.request.what
-            logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", what, hold.path)
+            yield Sleep(_LAST_DELAY)
+        if not hold.orphans(verb):
+            return True
+        logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", hold.request.what, hold.path)
+        return False
 
-    def _pause(self, step: Pause) -> Iterator[float]:
-        self.answer = time.monotonic() + step.seconds < self._deadline
-        if self.answer:
-            yield step.seconds
+    def _pause(self, step: Pause) -> Generator[Need, Any, bool]:
+        in_time = time.monotonic() + step.seconds < self._deadline
+        if in_time:
+            yield Sleep(step.seconds)
+        return in_time
 
     def _find(self, step: Find) -> tuple[str, ...]:
         return tuple(self._find_one(plugin, missing_allowed=step.missing_allowed) for plugin in step.plugins)
@@ -282,7 +329,7 @@ class Verb:
         self._deadline = _deadline(self._settings.cleanup_timeout)
 
 
-_PERFORM: dict[type, Callable[[Verb, Any], Any]] = {
+_AT_ONCE: dict[type, Callable[[Verb, Any], Any]] = {
     Find: Verb._find,  # noqa: SLF001 - one table, in the class's own module
     StartCleanup: Verb._start_cleanup,  # noqa: SLF001
     NamespaceOf: lambda _verb, step: namespace_identity(step.netns),
@@ -298,11 +345,7 @@ _PERFORM: dict[type, Callable[[Verb, Any], Any]] = {
     SetAside: lambda verb, step: verb._store.set_aside(step.record),  # noqa: SLF001
 }
 
-WAITING = (Lock, AwaitOrphan, Pause)
-"""The steps that may wait."""
-
-DURABLE = (Begin, Complete)
-"""The steps that may wait for the disk."""
+_DURABLE = (Begin, Complete)  # they wait for the disk, where records are durable
 
 
 def namespace_identity(netns: str) -> tuple[int, int] | None:
@@ -322,13 +365,13 @@ def _file_identity(path: str) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _take(hold: Hold, deadline: float) -> Iterator[float]:
+def _take(hold: Hold, deadline: float) -> Generator[Need, Any, None]:
     started = time.monotonic()
     delay = _FIRST_DELAY
     while not hold.advance():
         if time.monotonic() >= deadline:
             raise hold.timeout(time.monotonic() - started)
-        yield delay
+        yield Sleep(delay)
         delay = min(2 * delay, _LAST_DELAY)
 
 

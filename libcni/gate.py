@@ -13,7 +13,10 @@ from typing import Self
 __all__ = ["Passage"]
 
 _PATIENCE = 0.05
-"""Seconds after which whoever is inside is taken to wait for something, and no longer waited for."""
+"""Seconds after which one who is still inside is taken to wait for something, and no longer waited for."""
+
+_ROUNDS = 20
+"""How many times to wait so long for others who do go in and out, before going in beside them."""
 
 
 class Passage:
@@ -35,21 +38,26 @@ class Passage:
         """Go in, when there is nobody or they take too long; nothing if in already."""
         if self._lock is not None:
             return
-        gate = _Gate.lock
-        if gate.acquire(timeout=_PATIENCE):
-            self._lock = gate
-        elif _Gate.lock is gate:
-            _Gate.lock = threading.Lock()
+        for _ in range(_ROUNDS):
+            gate, passed = _Gate.lock, _Gate.passed
+            if gate.acquire(timeout=_PATIENCE):
+                self._lock = gate
+                return
+            if _Gate.lock is gate and _Gate.passed == passed:
+                _Gate.lock = threading.Lock()
+                return
 
     def leave(self) -> None:
         """Go out, if in."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            _Gate.passed += 1
             lock.release()
 
 
 class _Gate:
     lock = threading.Lock()
+    passed = 0
 
 
 def _renew() -> None:

@@ -19,16 +19,19 @@ def is_free() -> bool:
     return not gate._Gate.lock.locked()
 
 
-def test_one_is_inside_at_a_time() -> None:
+@pytest.mark.parametrize(("patience", "seconds", "times"), [(5.0, 0.0002, 50), (0.3, 0.1, 1)])
+def test_one_is_inside_at_a_time(monkeypatch: pytest.MonkeyPatch, patience: float, seconds: float, times: int) -> None:
+    """Also where one has to wait longer than the patience, as long as others go in and out."""
+    monkeypatch.setattr(gate, "_PATIENCE", patience)
     inside: list[int] = []
     most: list[int] = []
 
     def work() -> None:
-        for _ in range(50):
+        for _ in range(times):
             with Passage():
                 inside.append(1)
                 most.append(len(inside))
-                time.sleep(0.0002)
+                time.sleep(seconds)
                 inside.pop()
 
     threads = [threading.Thread(target=work) for _ in range(8)]

@@ -24,6 +24,7 @@ LAYERS = [
         "record",
         "records",
         "gate",
+        "course",
         "locks",
         "documents",
         "conversion",

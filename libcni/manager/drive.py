@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, TypeVar
 
 from libcni.aio import AsyncCNIConfig
 from libcni.client import CNIConfig
-from libcni.errors import CNIError
+from libcni.course import Course
 from libcni.manager.events import Event
 from libcni.manager.steps import Ask, Call, Plan, Step, Turn, Turns, Work
 
@@ -25,47 +25,14 @@ _T = TypeVar("_T")
 Tell = Callable[[Event], None]
 
 
-class _Course(Generic[_T]):
-    """A plan on its way: iterate over its steps; put into ``answer`` what each came to, or fail within ``tried``."""
-
-    def __init__(self, plan: Plan[_T]) -> None:
-        self._plan = plan
-        self._error: CNIError | None = None
-        self.answer: Any = None
-        self.value: _T | None = None
-
-    def __iter__(self) -> Iterator[Step]:
-        while True:
-            error, answer = self._error, self.answer
-            self._error = self.answer = None
-            try:
-                yield self._plan.throw(error) if error is not None else self._plan.send(answer)
-            except StopIteration as end:
-                self.value = end.value
-                return
-
-    @contextmanager
-    def tried(self) -> Iterator[None]:
-        """Keep an error of ours for the plan."""
-        try:
-            yield
-        except CNIError as error:
-            self._error = error
-
-    @property
-    def result(self) -> _T:
-        """What the plan returned, once it has."""
-        return cast("_T", self.value)
-
-
 def run(plan: Plan[_T], cni: CNIConfig, tell: Tell) -> _T:
     """Drive a plan to its end, blocking."""
-    course = _Course(plan)
+    course = Course(plan)
     with closing(Turns(cni.cache_dir)) as turns:
         for step in course:
-            with course.tried():
+            with course:
                 course.answer = _perform(step, cni, turns, tell)
-    return course.result
+    return course.value
 
 
 def _perform(step: Step, cni: CNIConfig, turns: Turns, tell: Tell) -> Any:
@@ -84,12 +51,12 @@ def _perform(step: Step, cni: CNIConfig, turns: Turns, tell: Tell) -> Any:
 
 async def run_async(plan: Plan[_T], cni: AsyncCNIConfig, tell: Tell) -> _T:
     """Drive a plan to its end on the running event loop."""
-    course = _Course(plan)
+    course = Course(plan)
     with closing(Turns(cni.cache_dir)) as turns:
         for step in course:
-            with course.tried():
+            with course:
                 course.answer = await _perform_async(step, cni, turns, tell)
-    return course.result
+    return course.value
 
 
 async def _perform_async(step: Step, cni: AsyncCNIConfig, turns: Turns, tell: Tell) -> Any:
