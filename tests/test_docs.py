@@ -46,6 +46,9 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
         "/etc/cni/net.d": str(tmp_path / "net.d"),
         "/opt/cni/bin": fake_path,
         "/var/lib/cni": str(tmp_path / "cache"),
+        "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
+        "/tmp/tutorial/cni": str(tmp_path / "cache"),
+        '"plugins-fake"': f'"{fake_path}"',
         "/run/netns/blue": f"/run/netns/docs{os.getpid()}",
         '"blue"': f'"docs{os.getpid()}"',
     }
@@ -76,6 +79,14 @@ def test_the_page_runs_and_prints_what_it_says(
 @pytest.mark.real
 def test_the_tutorial_runs_on_the_real_plugins(places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run_page("tutorial.md", places, capsys, real=True) > 6
+
+
+def test_the_tutorial_has_the_network_of_these_tests() -> None:
+    page = (DOCS / "tutorial.md").read_text()
+    written = re.search(r"^cat > \S+/10-db.conflist <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    assert written
+    assert json.loads(written[1]) == DBNET
+    assert "FAKE_CNI_STATE=/tmp/tutorial/state .venv/bin/python" in page
 
 
 def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
