@@ -81,7 +81,14 @@ class _Capability(BaseModel):
 
 
 class PortMapping(_Capability):
-    """``portMappings``: a port of the host that leads to one of the container; ``host_ip``: only at that address."""
+    """``portMappings``: a port of the host that leads to one of the container.
+
+    ``host_port``, ``container_port``: 0 to 65535. ``protocol``: ``tcp``, ``udp`` or ``sctp``. ``host_ip``: only at that
+    address.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
 
     host_port: _Port
     container_port: _Port
@@ -90,7 +97,11 @@ class PortMapping(_Capability):
 
 
 class Bandwidth(_Capability):
-    """``bandwidth``: rates in bits per second, bursts in bits."""
+    """``bandwidth``: ``ingress_rate``, ``egress_rate`` in bits per second; ``ingress_burst``, ``egress_burst`` in bits.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
 
     ingress_rate: _Bits | None = None
     ingress_burst: _Bits | None = None
@@ -99,7 +110,11 @@ class Bandwidth(_Capability):
 
 
 class IPRange(_Capability):
-    """One pool of ``ipRanges``: addresses of ``subnet`` from ``range_start`` to ``range_end``."""
+    """One pool of ``ipRanges``: addresses of ``subnet`` (CIDR) from ``range_start`` to ``range_end``; ``gateway``.
+
+    Raises:
+        ConfigError: a value that is no address.
+    """
 
     subnet: _IPOrCIDR
     range_start: _IP | None = None
@@ -108,7 +123,11 @@ class IPRange(_Capability):
 
 
 class DNSServers(_Capability):
-    """``dns``: what the container's resolver is to use."""
+    """``dns``: ``servers`` (addresses), ``searches`` (domains) and ``options`` for the container's resolver.
+
+    Raises:
+        ConfigError: a server that is no address.
+    """
 
     servers: Sequence[_IP] = ()
     searches: Sequence[str] = ()
@@ -118,8 +137,13 @@ class DNSServers(_Capability):
 class CapabilityArgs(_Capability):
     """All well-known capability arguments of one attachment; others can be given by their own names.
 
-    ``ip_ranges``: one list of pools for each address that is wanted. ``ips``: addresses, with or without prefix
-    length. ``cgroup_path``: the container's cgroup.
+    ``port_mappings``, ``bandwidth``, ``dns``: as their classes say. ``ip_ranges``: one list of pools for each address
+    that is wanted. ``ips``: addresses, with or without prefix length. ``mac``: the interface's hardware address.
+    ``infiniband_guid``: its GUID. ``device_id``: the device that is given away, such as a PCI address. ``aliases``:
+    names of the container on this network. ``cgroup_path``: the container's cgroup.
+
+    Raises:
+        ConfigError: a value that the convention does not allow; the error names the place.
     """
 
     port_mappings: Sequence[PortMapping] | None = None

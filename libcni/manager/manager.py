@@ -68,6 +68,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
     def check(self, container_id: str, *, timeout: float | None = None) -> CheckReport:
         """Check all attachments of a container; those whose version has no CHECK are reported as such.
 
+        ``timeout``: seconds for each network; None: the client's.
+
         Raises:
             CNIErrorGroup: what is wrong; its ``report`` has every check.
         """
