@@ -141,7 +141,8 @@ class ManagerBase(Generic[_C]):
         Compare it with the records to see whether a container has what it asks for.
 
         Raises:
-            NetworkNotFoundError, InvalidIdentifierError: as a set-up does before it runs anything.
+            NetworkNotFoundError: as a set-up does before it runs anything.
+            InvalidIdentifierError: likewise.
         """
         return tuple((one.net.name, one.rt.ifname) for one in self._attaches(container))
 

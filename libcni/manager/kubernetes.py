@@ -299,7 +299,8 @@ class Pod:
 
         Raises:
             ConfigError: the selection, ``ip`` or ``mac``.
-            InvalidIdentifierError, NetworkNotFoundError: the selection.
+            InvalidIdentifierError: the selection.
+            NetworkNotFoundError: likewise.
         """
         chosen = parse_selection(selection, self.namespace)
         known = definitions or AttachmentDefinitions()

@@ -36,7 +36,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             options: those of ``add_network_list``, such as ``on_existing``.
 
         Raises:
-            NetworkNotFoundError, InvalidIdentifierError: nothing was run.
+            NetworkNotFoundError: nothing was run.
+            InvalidIdentifierError: likewise.
             CNIError: as ``add_network_list``; what went wrong in the roll-back is in ``rollback_errors``.
             NamespaceError: the namespace could not be made.
         """
