@@ -132,7 +132,7 @@ def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
     }
     run = ["bash", "-c", f"exec 2>&1\n{script}"]
     printed = subprocess.run(
-        run, cwd=clone, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=100
+        run, cwd=clone, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=300
     ).stdout
     wanted = re.escape(re.sub(r"\d\.\d\ds$", "TIME", typed, flags=re.MULTILINE)).replace("TIME", r"[\d.]+s")
     assert re.fullmatch(wanted.replace("\\.\\.\\.\\\n", "(?:.*\n)+"), printed), printed
