@@ -36,14 +36,17 @@ class Attachment:
     """An attachment as its record has it.
 
     Attributes:
-        container_id, ifname, network: its identity, "" in a corrupt record that does not say.
+        container_id: the container, "" in a corrupt record that does not say.
+        ifname: the interface's name, likewise.
+        network: the network's name, likewise.
         netns: the network namespace given to ADD, "" if none.
         state: ``pending`` (its ADD has not ended), ``ready``, ``stale-boot`` (from before a reboot), ``corrupt``,
             or ``legacy`` (a bare result as Go libcni wrote before 0.8, without identity).
         created: when its ADD began, UTC; None where the record does not say.
         path: the record's file.
         config: the network configuration document that ADD used.
-        args, capability_args: as given to ADD.
+        args: the pairs of CNI_ARGS, as given to ADD.
+        capability_args: as given to ADD.
         problem: why it is corrupt, else "".
         record: all that the file says.
     """
@@ -63,7 +66,11 @@ class Attachment:
 
     @property
     def result(self) -> Result | None:
-        """The recorded result of its ADD, or None; raises RecordError if it is no result."""
+        """The recorded result of its ADD, or None.
+
+        Raises:
+            RecordError: what is recorded is no result.
+        """
         return None if self.record.result is None else recorded_result(self.record)
 
 

@@ -81,7 +81,17 @@ class _Capability(BaseModel):
 
 
 class PortMapping(_Capability):
-    """``portMappings``: a port of the host that leads to one of the container; ``host_ip``: only at that address."""
+    """``portMappings``: a port of the host that leads to one of the container.
+
+    Attributes:
+        host_port (int): 0 to 65535.
+        container_port (int): likewise.
+        protocol (str): ``tcp``, ``udp`` or ``sctp``.
+        host_ip (str | None): only at this address of the host; None: at all.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
 
     host_port: _Port
     container_port: _Port
@@ -90,7 +100,17 @@ class PortMapping(_Capability):
 
 
 class Bandwidth(_Capability):
-    """``bandwidth``: rates in bits per second, bursts in bits."""
+    """``bandwidth``: limits of an interface; None: no limit.
+
+    Attributes:
+        ingress_rate (int | None): into the container, bits per second.
+        ingress_burst (int | None): bits.
+        egress_rate (int | None): out of the container, bits per second.
+        egress_burst (int | None): bits.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
 
     ingress_rate: _Bits | None = None
     ingress_burst: _Bits | None = None
@@ -99,7 +119,17 @@ class Bandwidth(_Capability):
 
 
 class IPRange(_Capability):
-    """One pool of ``ipRanges``: addresses of ``subnet`` from ``range_start`` to ``range_end``."""
+    """One pool of ``ipRanges``.
+
+    Attributes:
+        subnet (str): the network, in CIDR form.
+        range_start (str | None): the first address to give.
+        range_end (str | None): the last.
+        gateway (str | None): the subnet's gateway.
+
+    Raises:
+        ConfigError: a value that is no address.
+    """
 
     subnet: _IPOrCIDR
     range_start: _IP | None = None
@@ -108,7 +138,16 @@ class IPRange(_Capability):
 
 
 class DNSServers(_Capability):
-    """``dns``: what the container's resolver is to use."""
+    """``dns``: what the container's resolver is to use.
+
+    Attributes:
+        servers (Sequence[str]): addresses.
+        searches (Sequence[str]): domains.
+        options (Sequence[str]): resolver options, such as ``ndots:2``.
+
+    Raises:
+        ConfigError: a server that is no address.
+    """
 
     servers: Sequence[_IP] = ()
     searches: Sequence[str] = ()
@@ -118,8 +157,20 @@ class DNSServers(_Capability):
 class CapabilityArgs(_Capability):
     """All well-known capability arguments of one attachment; others can be given by their own names.
 
-    ``ip_ranges``: one list of pools for each address that is wanted. ``ips``: addresses, with or without prefix
-    length. ``cgroup_path``: the container's cgroup.
+    Attributes:
+        port_mappings (Sequence[PortMapping] | None): ports of the host that lead into the container.
+        ip_ranges (Sequence[Sequence[IPRange]] | None): one list of pools for each address that is wanted.
+        bandwidth (Bandwidth | None): limits of the interface.
+        dns (DNSServers | None): what the resolver is to use.
+        ips (Sequence[str] | None): addresses, with or without prefix length.
+        mac (str | None): the interface's hardware address.
+        infiniband_guid (str | None): its InfiniBand GUID.
+        device_id (str | None): the device to use, such as a PCI address.
+        aliases (Sequence[str] | None): names of the container on this network.
+        cgroup_path (str | None): the container's cgroup.
+
+    Raises:
+        ConfigError: a value that the convention does not allow; the error names the place.
     """
 
     port_mappings: Sequence[PortMapping] | None = None

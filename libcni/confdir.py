@@ -98,22 +98,38 @@ def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkCo
 
 
 def network_conf_from_bytes(data: bytes | str) -> NetworkConfigList:
-    """Read a list from bytes; Go's ``ConfListFromBytes``. Same as ``NetworkConfigList.from_bytes``."""
+    """Read a list from bytes; Go's ``ConfListFromBytes``. Same as ``NetworkConfigList.from_bytes``.
+
+    Raises:
+        ConfigError: as there.
+    """
     return NetworkConfigList.from_bytes(data)
 
 
 def network_conf_from_file(path: str | os.PathLike[str]) -> NetworkConfigList:
-    """Read a list from a file; Go's ``ConfListFromFile``. Same as ``NetworkConfigList.from_file``."""
+    """Read a list from a file; Go's ``ConfListFromFile``. Same as ``NetworkConfigList.from_file``.
+
+    Raises:
+        ConfigError: as there.
+    """
     return NetworkConfigList.from_file(path)
 
 
 def plugin_conf_from_bytes(data: bytes | str) -> PluginConfig:
-    """Read a single plugin from bytes; Go's ``ConfFromBytes``. Same as ``PluginConfig.from_bytes``."""
+    """Read a single plugin from bytes; Go's ``ConfFromBytes``. Same as ``PluginConfig.from_bytes``.
+
+    Raises:
+        ConfigError: as there.
+    """
     return PluginConfig.from_bytes(data)
 
 
 def plugin_conf_from_file(path: str | os.PathLike[str]) -> PluginConfig:
-    """Read a single plugin from a file; Go's ``ConfFromFile``. Same as ``PluginConfig.from_file``."""
+    """Read a single plugin from a file; Go's ``ConfFromFile``. Same as ``PluginConfig.from_file``.
+
+    Raises:
+        ConfigError: as there.
+    """
     return PluginConfig.from_file(path)
 
 

@@ -33,11 +33,14 @@ class PluginConfig:
     Attributes:
         type: the plugin's type, which is its executable's file name.
         text: the JSON object as it stands in the document.
-        name, cni_version: as in the object, or None. In a list, the list's are used.
+        name: as in the object, or None. In a list, the list's is used.
+        cni_version: likewise.
         capabilities: the capabilities that it declares as true, in their order.
         ipam_type: the type of the IPAM plugin that it delegates to, or None.
         source: the file that it comes from where that is not the list's (a drop-in), or None.
         warnings: what was found that is probably not meant.
+        passed_on: the object's members that plugins get as they stand, worked out from ``text``.
+        passed_text: the same as text.
     """
 
     type: str
@@ -71,12 +74,20 @@ class PluginConfig:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> PluginConfig:
-        """Read a ``.conf`` file; raises ConfigError as ``from_bytes`` does, also if it cannot be read."""
+        """Read a ``.conf`` file.
+
+        Raises:
+            ConfigError: as ``from_bytes`` does; also a file that cannot be read.
+        """
         return cls.from_bytes(read_document(path), file=os.fspath(path))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PluginConfig:
-        """Make a plugin configuration from decoded JSON; raises ConfigError as ``from_bytes`` does."""
+        """Make a plugin configuration from decoded JSON.
+
+        Raises:
+            ConfigError: as ``from_bytes`` does; also what JSON has no form for.
+        """
         return cls.from_bytes(_encode(document))
 
 
@@ -88,7 +99,9 @@ class NetworkConfigList:
         name: the network's name.
         cni_version: the spec version that is used, the highest known of ``cniVersion`` and ``cniVersions``.
         plugins: the plugins in order, drop-ins last.
-        disable_check, disable_gc, load_only_inlined_plugins: the list's switches.
+        disable_check: whether CHECK succeeds without running anything.
+        disable_gc: whether GC does.
+        load_only_inlined_plugins: whether drop-ins are left alone.
         cni_versions: all versions that the document names.
         raw: the document as it was read.
         file: the path that it was read from, or None.
@@ -133,7 +146,11 @@ class NetworkConfigList:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> NetworkConfigList:
-        """Make a list from decoded JSON; raises ConfigError as ``from_bytes`` does."""
+        """Make a list from decoded JSON.
+
+        Raises:
+            ConfigError: as ``from_bytes`` does; also what JSON has no form for.
+        """
         return cls.from_bytes(_encode(document))
 
     @classmethod

@@ -54,7 +54,7 @@ class Leftover:
 def diagnose(cni: CNIConfig) -> tuple[Finding, ...]:
     """Look at a client's configuration directory, plugin directories, records, attachments and locks.
 
-    Plugins are asked for their versions; nothing is changed.
+    Plugins are asked for their versions; nothing is changed. What cannot be looked at is a finding too.
     """
     return (*_configuration(cni), *_plugins(cni), *_records(cni), *_attachments(cni), *_locks(cni))
 

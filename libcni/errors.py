@@ -79,8 +79,9 @@ class CNIError(Exception):
     """Be the root of all errors of this library.
 
     Attributes:
-        hint: what to do about it, or None. It is part of the text.
-        rollback_errors: what went wrong when a failed ADD was rolled back; its record is then still there.
+        hint (str | None): what to do about it. It is part of the text.
+        rollback_errors (tuple[CNIError, ...]): what went wrong when a failed ADD was rolled back; its record is then
+            still there.
     """
 
     hint: str | None = None
@@ -98,9 +99,9 @@ class ConfigError(CNIError, ValueError):
     """Report a configuration document that cannot be used. Nothing was run and nothing written.
 
     Attributes:
-        problem: what is wrong, without the place.
-        file: path of the document, or None where it did not come from a file.
-        place: where in the document, such as ``plugins[1].type`` or ``line 3, column 7``, or None.
+        problem (str): what is wrong, without the place.
+        file (str | None): path of the document, or None where it did not come from a file.
+        place (str | None): where in the document, such as ``plugins[1].type`` or ``line 3, column 7``.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class NetworkNotFoundError(ConfigError, LookupError):
     """Report that no configuration has the wanted network name.
 
     Attributes:
-        network: the name that was asked for, or None where any network would have done.
+        network (str | None): the name that was asked for, or None where any network would have done.
     """
 
     def __init__(
@@ -140,13 +141,13 @@ class NetworkNotFoundError(ConfigError, LookupError):
 
 
 class InvalidIdentifierError(CNIError, ValueError):
-    """Report a name that breaks the specification's rules for it.
+    """Report a name that breaks the specification's rules for it (spec 1.1.0, sections 1 and 2).
 
     Attributes:
-        kind: what the value was meant to be: ``network name``, ``container ID``, ``interface name``,
+        kind (str): what the value was meant to be: ``network name``, ``container ID``, ``interface name``,
             ``plugin type``, ``CNI_ARGS key`` ...
-        value: the value at fault.
-        rule: the rule that it breaks, in words.
+        value (object): the value at fault.
+        rule (str): the rule that it breaks, in words.
     """
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
@@ -160,7 +161,7 @@ class VersionError(CNIError, ValueError):
     """Report a spec version that is malformed, unknown here, or too old for what was asked.
 
     Attributes:
-        version: the version at fault, as it was given.
+        version (object): the version at fault, as it was given.
     """
 
     def __init__(self, message: str, *, version: object = None, hint: str | None = None) -> None:
@@ -172,9 +173,9 @@ class PluginNotFoundError(CNIError):
     """Report that an executable is not on CNI_PATH. No plugin of the chain was run.
 
     Attributes:
-        plugin: the plugin's type.
-        searched: the directories, in order.
-        rejected: files of that name that were passed over, each with the reason.
+        plugin (str): the plugin's type.
+        searched (tuple[str, ...]): the directories, in order.
+        rejected (tuple[str, ...]): files of that name that were passed over, each with the reason.
     """
 
     def __init__(
@@ -196,13 +197,21 @@ class PluginError(CNIError):
     """Report that a plugin did not succeed, with all that is known about the call.
 
     Attributes:
-        problem: one sentence on what happened.
-        plugin, path, verb: the plugin's type, its executable, and the verb.
-        network, container_id, ifname: the attachment ("" where the verb has none).
-        code, msg, details: the plugin's error document (spec section 5); code is None where it printed none.
-        stdout, stderr: what it printed, as str with undecodable bytes escaped; stderr is the end of it.
-        exit_status: its exit status, or None; signal: the signal that ended it, or None.
-        seconds: how long it ran.
+        problem (str): one sentence on what happened.
+        plugin (str): the plugin's type.
+        path (str): its executable.
+        verb (str): the verb that it was called with.
+        network (str): the network's name, "" where the verb has none.
+        container_id (str): the container, "" where the verb has none.
+        ifname (str): the interface's name, "" where the verb has none.
+        code (int | None): the code of its error document (spec 1.1.0, section 5, Error); None where it printed none.
+        msg (str): the document's message, or "".
+        details (str): the document's details, or "".
+        stdout (str): what it printed there, undecodable bytes escaped.
+        stderr (str): the end of what it printed there, likewise.
+        exit_status (int | None): its exit status; None where a signal ended it, or nothing ran.
+        signal (int | None): the number of the signal that ended it.
+        seconds (float): how long it ran.
     """
 
     def __init__(  # noqa: PLR0913 - one error carries all that is known about one call
@@ -281,8 +290,9 @@ class AttachmentExistsError(CNIError):
     """Report an ADD for a (container, interface) that is attached already. Nothing was run.
 
     Attributes:
-        container_id, ifname: the attachment that was asked for.
-        network: the network that the interface is attached to now.
+        container_id (str): the container that was to be attached.
+        ifname (str): its interface.
+        network (str): the network that the interface is attached to now.
     """
 
     def __init__(self, message: str, *, container_id: str = "", ifname: str = "", network: str = "") -> None:
@@ -296,7 +306,9 @@ class NotAttachedError(CNIError):
     """Report a CHECK of an attachment that has no completed ADD. Nothing was run.
 
     Attributes:
-        container_id, ifname, network: the attachment that was asked for.
+        container_id (str): the container that was asked for.
+        ifname (str): its interface.
+        network (str): the network.
     """
 
     def __init__(
@@ -312,9 +324,9 @@ class LockTimeoutError(CNIError, TimeoutError):
     """Report a lock that another verb, thread or process held until the deadline. Nothing was run.
 
     Attributes:
-        what: what is locked, such as ``container c1`` or ``network dbnet``.
-        path: the lock file.
-        seconds: how long was waited.
+        what (str): what is locked, such as ``container c1`` or ``network dbnet``.
+        path (str): the lock file.
+        seconds (float): how long was waited.
     """
 
     def __init__(self, message: str, *, what: str = "", path: str = "", seconds: float = 0.0) -> None:
@@ -328,8 +340,8 @@ class RecordError(CNIError):
     """Report a record or its directory that cannot be read or written.
 
     Attributes:
-        path: the file or directory.
-        errno: the operating system's error number, or None.
+        path (str): the file or directory.
+        errno (int | None): the operating system's error number.
     """
 
     def __init__(self, message: str, *, path: str = "", errno: int | None = None, hint: str | None = None) -> None:
@@ -344,7 +356,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - the des
     ``exceptions`` has them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report: what was done all the same, where the verb has a report (such as GCReport), else None.
+        report (Any): what was done all the same, where the verb has a report (such as GCReport), else None.
     """
 
     report: Any = None

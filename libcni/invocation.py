@@ -17,10 +17,13 @@ class Invocation:
 
     Attributes:
         verb: ``ADD``, ``CHECK``, ``DEL``, ``GC``, ``STATUS`` or ``VERSION``.
-        plugin: the plugin's type. path: its executable.
+        plugin: the plugin's type.
+        path: its executable.
         stdin: the execution configuration, UTF-8 JSON.
         env: the six CNI_* variables, each a string, "" where the verb has none.
-        network, container_id, ifname: the attachment, "" where the verb has none.
+        network: the network's name, "" where the verb has none.
+        container_id: the container, likewise.
+        ifname: the interface's name, likewise.
         index: the plugin's place in the list, from 0.
     """
 
@@ -42,7 +45,8 @@ class Outcome:
     Attributes:
         exit_status: its exit status, or None where a signal ended it.
         signal: the signal's number, or None.
-        stdout: all that it printed there. stderr: the end of what it printed there.
+        stdout: all that it printed there.
+        stderr: the end of what it printed there.
         seconds: how long it ran.
     """
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +23,9 @@ CODE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 TESTS = re.compile(r'^```python title="(?P<name>test_\w+\.py)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"write-a-plugin.md", "manager.md"}  # tests/plugin/test_docs.py, tests/manager/test_docs.py
+ELSEWHERE = {"write-a-plugin.md", "manager.md", "first-hour.md"}  # tests/plugin/, tests/manager/test_docs.py, below
+FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DBNET = {
     "cniVersion": "1.1.0",
     "name": "dbnet",
@@ -46,6 +51,9 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
         "/etc/cni/net.d": str(tmp_path / "net.d"),
         "/opt/cni/bin": fake_path,
         "/var/lib/cni": str(tmp_path / "cache"),
+        "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
+        "/tmp/tutorial/cni": str(tmp_path / "cache"),
+        '"plugins-fake"': f'"{fake_path}"',
         "/run/netns/blue": f"/run/netns/docs{os.getpid()}",
         '"blue"': f'"docs{os.getpid()}"',
     }
@@ -78,6 +86,14 @@ def test_the_tutorial_runs_on_the_real_plugins(places: dict[str, str], capsys: p
     assert run_page("tutorial.md", places, capsys, real=True) > 6
 
 
+def test_the_tutorial_has_the_network_of_these_tests() -> None:
+    page = (DOCS / "tutorial.md").read_text()
+    written = re.search(r"^cat > \S+/10-db.conflist <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    assert written
+    assert json.loads(written[1]) == DBNET
+    assert "FAKE_CNI_STATE=/tmp/tutorial/state .venv/bin/python" in page
+
+
 def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(libcni.__file__).parent.parent))
     found = [
@@ -93,6 +109,35 @@ def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pyt
     pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=passed)
 
 
+def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
+    """What comes before the first program sets up a machine; from there on every command is run again."""
+    page = (DOCS / "first-hour.md").read_text().replace("/tmp/first", str(tmp_path / "first"))
+    _, _, page = page.partition("\n## A first program\n")
+    clone = tmp_path / "libcni"
+    clone.mkdir()
+    (clone / ".venv").symlink_to(sys.prefix)
+    (clone / "plugins-fake").symlink_to(fake_path)
+    for directory in ("net.d", "plugins"):
+        (tmp_path / "first" / directory).mkdir(parents=True)
+    for file in FILES.finditer(page):
+        (tmp_path / "first" / file["name"]).write_text(file["text"])
+    typed = "".join(CONSOLE.findall(page))
+    commands = re.findall(r"^\$ (.*)$", typed, re.MULTILINE)
+    assert commands
+    script = "\n".join(f"echo {shlex.quote(f'$ {command}')}\n{command}" for command in commands)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(libcni.__file__).parent.parent),
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
+    run = ["bash", "-c", f"exec 2>&1\n{script}"]
+    printed = subprocess.run(
+        run, cwd=clone, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=300
+    ).stdout
+    wanted = re.escape(re.sub(r"\d\.\d\ds$", "TIME", typed, flags=re.MULTILINE)).replace("TIME", r"[\d.]+s")
+    assert re.fullmatch(wanted.replace("\\.\\.\\.\\\n", "(?:.*\n)+"), printed), printed
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     named = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
@@ -105,7 +150,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         (page.name, link)
         for page in DOCS.rglob("*.md")
-        for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+        for link in re.findall(r"\]\((?!http|\*)([^)#]+)", page.read_text())
         if not (page.parent / link).exists()
     ]
     assert broken == []

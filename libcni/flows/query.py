@@ -34,7 +34,7 @@ _TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What a plugin answers to VERSION: its own ``cni_version``, and the spec versions that it supports."""
+    """What a plugin answers to VERSION: ``cni_version``, and its ``supported_versions`` (spec 1.1.0, section 5)."""
 
     cni_version: str
     supported_versions: tuple[str, ...]
@@ -93,7 +93,7 @@ class PluginStatus:
 
 @dataclass(frozen=True, slots=True)
 class NetworkStatus:
-    """Whether a network can serve ADD, plugin by plugin in list order."""
+    """Whether a network can serve ADD; ``plugins`` in list order (spec 1.1.0, section 2, STATUS)."""
 
     network: str
     plugins: tuple[PluginStatus, ...]

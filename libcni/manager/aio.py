@@ -23,11 +23,13 @@ _T = TypeVar("_T")
 class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     """Set up, check and tear down containers on many networks; the methods are those of NetworkManager, as coroutines.
 
+    Parameters, units (every ``timeout`` is in seconds) and errors are the same.
+
     Cancelling one leaves what is attached by then in the records, for a tear-down or GC.
     """
 
     async def set_up(self, container: Container, *, timeout: float | None = None, **options: Any) -> ContainerResult:
-        """Attach a container to its networks; as ``NetworkManager.set_up``."""
+        """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
         return await self._run(self._set_up(container, timeout, options))
 
     async def tear_down(
@@ -38,11 +40,11 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         policy: DelPolicy | None = None,
         timeout: float | None = None,
     ) -> TearDown:
-        """Detach a container from all that is recorded of it; as ``NetworkManager.tear_down``."""
+        """Detach a container from all that is recorded of it; as ``NetworkManager.tear_down``, errors too."""
         return await self._run(self._tear_down(container, ifnames, policy, timeout))
 
     async def check(self, container_id: str, *, timeout: float | None = None) -> CheckReport:
-        """Check all attachments of a container; as ``NetworkManager.check``."""
+        """Check all attachments of a container; as ``NetworkManager.check``, errors too."""
         return await self._run(self._check(container_id, timeout))
 
     async def status(self, *, timeout: float | None = None) -> ManagerStatus:
@@ -50,7 +52,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         return await self._run(self._status(timeout))
 
     async def gc(self, live: Live, *, dry_run: bool = False, timeout: float | None = None) -> GCSummary:
-        """Clean up all networks; as ``NetworkManager.gc``. ``live`` may be a coroutine function."""
+        """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
         return await self._run(self._gc(live, dry_run=dry_run, timeout=timeout))
 
     async def _run(self, plan: Plan[_T]) -> _T:

@@ -85,15 +85,23 @@ class ManagerBase(Generic[_C]):
         return self._configuration.current.networks
 
     def network(self, name: str) -> NetworkConfigList:
-        """Return a network; one that is not known is looked for on disk once. Raises NetworkNotFoundError."""
+        """Return a network; one that is not known is looked for on disk once.
+
+        Raises:
+            NetworkNotFoundError: there is none of that name.
+        """
         return self._configuration.network(name)
 
     def default_networks(self) -> tuple[NetworkConfigList, ...]:
-        """Return the networks of a container that asks for none; raises NetworkNotFoundError, which says why."""
+        """Return the networks of a container that asks for none.
+
+        Raises:
+            NetworkNotFoundError: there is none, or not enough; the text says why.
+        """
         return self._configuration.defaults_or_reload()
 
     def set_default(self, default: Default) -> None:
-        """Change what a container gets that asks for no networks."""
+        """Change what a container gets that asks for no networks: a name, names, or how many of the first."""
         self._configuration.default = default
 
     def reload(self, *, keep: bool = True) -> NetworkSet:
@@ -121,18 +129,29 @@ class ManagerBase(Generic[_C]):
         return self._events.observe(observer)
 
     def events(self, limit: int = 1000) -> EventStream:
-        """Return an async iterator over the events from now on; call it where an event loop runs."""
+        """Return an async iterator over the events from now on; call it where an event loop runs.
+
+        ``limit``: how many events may wait to be read; beyond that the oldest go, and an event says that some did.
+        """
         return self._events.stream(limit)
 
     def preview(self, container: Container) -> tuple[tuple[str, str], ...]:
-        """Return what a set-up would attach, as (network, interface name) in order; raises as a set-up before it runs.
+        """Return what a set-up would attach, as (network, interface name) in order.
 
         Compare it with the records to see whether a container has what it asks for.
+
+        Raises:
+            NetworkNotFoundError: as a set-up does before it runs anything.
+            InvalidIdentifierError: likewise.
         """
         return tuple((one.net.name, one.rt.ifname) for one in self._attaches(container))
 
     def container(self, container_id: str) -> ContainerResult | None:
-        """Return what is recorded of a container, as its set-up returned it; None where nothing is attached."""
+        """Return what is recorded of a container, as its set-up returned it; None where nothing is attached.
+
+        Raises:
+            RecordError: the records cannot be listed, or a result cannot be read.
+        """
         return container_result(container_id, self.cni.get_cached_attachments(container_id))
 
     def _attaches(self, container: Container) -> list[Attach]:

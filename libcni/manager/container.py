@@ -27,8 +27,10 @@ class NetworkRequest:
     Attributes:
         network: its name, or a configuration of its own that need not be in any file.
         ifname: the interface's name; None: the next free of eth0, eth1, ...
-        args, capability_args, network_args: as in RuntimeConf, for this network alone. They win over the container's.
-            A capability argument that the network takes no notice of is refused or reported, as the ADD's options say.
+        args: as in RuntimeConf, for this network alone; they win over the container's, as do the next two.
+        capability_args: likewise. One that the network takes no notice of is refused or reported, as the ADD's options
+            say.
+        network_args: likewise.
     """
 
     network: str | NetworkConfigList
@@ -52,8 +54,9 @@ class Container:
         id: the container's ID.
         netns: the path of its network namespace; None: the manager makes one, if it was given Namespaces.
         networks: in the order of their set-up: names, ``name@ifname``, or NetworkRequests. None: the default networks.
-        args, network_args: as in RuntimeConf, for every network.
+        args: as in RuntimeConf, for every network.
         capability_args: likewise; each network gets what its plugins declare.
+        network_args: likewise, for every network.
         loopback: whether to attach ``lo`` first; None: as the manager was made with.
     """
 

@@ -29,8 +29,11 @@ class Event:
 
     Attributes:
         kind: what it was. ``network-ready``: a network came, or changed, or its last missing plugin did.
-        network, container_id, ifname: what it happened to, "" where that does not apply.
-        detail: in words. error: for a problem, or None.
+        network: the network that it happened to, "" where that does not apply.
+        container_id: the container, likewise.
+        ifname: the interface's name, likewise.
+        detail: in words.
+        error: for a problem, or None.
         when: UTC.
     """
 

@@ -119,7 +119,8 @@ class NetworkAttachmentDefinition:
     """A network as a Kubernetes object.
 
     Attributes:
-        name, namespace: the object's.
+        name: the object's.
+        namespace: the object's.
         net: its configuration; None where ``spec.config`` is empty: then the network of that name on the node's disk.
         annotations: the object's, such as ``k8s.v1.cni.cncf.io/resourceName``.
     """
@@ -131,7 +132,11 @@ class NetworkAttachmentDefinition:
 
     @classmethod
     def from_object(cls, document: Any, *, file: str | None = None) -> NetworkAttachmentDefinition:
-        """Read a decoded document; raises ConfigError. A configuration without a name gets the object's."""
+        """Read a decoded document. A configuration without a name gets the object's.
+
+        Raises:
+            ConfigError: it is no such object, or its configuration is wrong; the error names ``file`` and the place.
+        """
         try:
             found = _Object.model_validate(document)
         except ValidationError as error:
@@ -201,7 +206,11 @@ class AttachmentDefinitions:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> AttachmentDefinitions:
-        """Read a YAML file; raises ConfigError as ``from_yaml`` does, also where it cannot be read."""
+        """Read a YAML file.
+
+        Raises:
+            ConfigError: as ``from_yaml`` does; also a file that cannot be read.
+        """
         try:
             with open(path, "rb") as stream:
                 data = stream.read()
@@ -210,7 +219,11 @@ class AttachmentDefinitions:
         return cls.from_yaml(data, file=os.fspath(path))
 
     def get(self, name: str, namespace: str = "default") -> NetworkAttachmentDefinition:
-        """Return a definition; raises NetworkNotFoundError."""
+        """Return a definition.
+
+        Raises:
+            NetworkNotFoundError: there is none.
+        """
         found = self._by_name.get((namespace, name))
         if found is None:
             known = ", ".join("/".join(key) for key in self._by_name)
@@ -239,7 +252,9 @@ class Pod:
     """A pod, with what Kubernetes' plugins want to know of it.
 
     Attributes:
-        namespace, name, uid: the pod's.
+        namespace: the pod's.
+        name: the pod's.
+        uid: the pod's.
         sandbox_id: the ID of its infrastructure container, which is the container's ID for CNI.
         netns: the path of its network namespace.
     """
@@ -284,7 +299,8 @@ class Pod:
 
         Raises:
             ConfigError: the selection, ``ip`` or ``mac``.
-            InvalidIdentifierError, NetworkNotFoundError: the selection.
+            InvalidIdentifierError: the selection.
+            NetworkNotFoundError: likewise.
         """
         chosen = parse_selection(selection, self.namespace)
         known = definitions or AttachmentDefinitions()

@@ -36,7 +36,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             options: those of ``add_network_list``, such as ``on_existing``.
 
         Raises:
-            NetworkNotFoundError, InvalidIdentifierError: nothing was run.
+            NetworkNotFoundError: nothing was run.
+            InvalidIdentifierError: likewise.
             CNIError: as ``add_network_list``; what went wrong in the roll-back is in ``rollback_errors``.
             NamespaceError: the namespace could not be made.
         """
@@ -67,6 +68,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
     def check(self, container_id: str, *, timeout: float | None = None) -> CheckReport:
         """Check all attachments of a container; those whose version has no CHECK are reported as such.
+
+        ``timeout``: seconds for each network; None: the client's.
 
         Raises:
             CNIErrorGroup: what is wrong; its ``report`` has every check.

@@ -57,7 +57,11 @@ class Namespaces:
         self._tool: NamespaceTool = IPRoute2() if tool == "iproute2" else PyRoute2() if tool == "pyroute2" else tool
 
     def path(self, name: str) -> str:
-        """Return the path of a named namespace, whether it exists or not."""
+        """Return the path of a named namespace, whether it exists or not.
+
+        Raises:
+            InvalidIdentifierError: ``name`` is none for a container.
+        """
         return f"{_RUN_DIR}/{check_container_id(name)}"
 
     def exists(self, name: str) -> bool:
@@ -82,17 +86,30 @@ class Namespaces:
         return path
 
     def pin(self, name: str, pid: int) -> str:
-        """Give the namespace of a running process a name, and return its path; raises NamespaceError."""
+        """Give the namespace of a running process a name, and return its path.
+
+        Raises:
+            NamespaceError: it cannot be done.
+            InvalidIdentifierError: ``name`` is none for a container.
+        """
         path = self.path(name)
         self._tool.pin(name, pid)
         return path
 
     def lo_up(self, name: str) -> None:
-        """Bring ``lo`` up in a namespace; raises NamespaceError."""
+        """Bring ``lo`` up in a namespace.
+
+        Raises:
+            NamespaceError: it cannot be done.
+        """
         self._tool.lo_up(os.path.basename(self.path(name)))
 
     def remove(self, name: str) -> bool:
-        """Remove a namespace; return whether there was one. Raises NamespaceError."""
+        """Remove a namespace; return whether there was one.
+
+        Raises:
+            NamespaceError: it cannot be done.
+        """
         if not self.exists(name):
             return False
         self._tool.remove(name)

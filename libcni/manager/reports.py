@@ -95,8 +95,10 @@ class NetworkState:
     """Whether a network can serve ADD.
 
     Attributes:
-        name: its name. file: where it was read from, or None.
-        ready: whether it can. reason: why not, or "".
+        name: its name.
+        file: where it was read from, or None.
+        ready: whether it can.
+        reason: why not, or "".
         is_default: whether a container gets it that asks for none.
         kept: whether its file cannot be used at the moment, so that it is in force as it was.
         plugins: what each plugin answered to STATUS.
@@ -116,7 +118,8 @@ class ManagerStatus:
     """Whether containers can be set up.
 
     Attributes:
-        ready: whether all default networks can serve ADD, and there is one. reason: why not, or "".
+        ready: whether all default networks can serve ADD, and there is one.
+        reason: why not, or "".
         networks: each network's state, in order, loopback first.
         problems: files and directories that cannot be used.
     """

@@ -34,10 +34,14 @@ class InterfaceResult:
     """One interface.
 
     Attributes:
-        name, network: its name, and the network that it belongs to.
+        name: its name.
+        network: the network that it belongs to.
         sandbox: the namespace that it is in, as the plugin says; "" for one on the host.
         addresses: what it was given.
-        mac, mtu, pci_id, socket_path: as the plugin says, or None.
+        mac: as the plugin says, or None; so are the next three.
+        mtu: in bytes.
+        pci_id: of the device.
+        socket_path: of a vhost-user interface.
     """
 
     name: str
@@ -86,7 +90,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class ResolvConf:
-    """What a container's resolv.conf says."""
+    """What a container's resolv.conf says: ``nameservers``, ``search`` domains, and ``options``."""
 
     nameservers: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
@@ -105,7 +109,8 @@ class ContainerResult:
     """All attachments of a container.
 
     Attributes:
-        container_id, netns: the container and the namespace that was given to the plugins.
+        container_id: the container.
+        netns: the path of the namespace that was given to the plugins.
         attached: the attachments in the order of their set-up, loopback included.
         unused_capabilities: the container's capability arguments that none of its networks takes.
     """

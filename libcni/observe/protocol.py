@@ -17,7 +17,9 @@ class Operation:
     Attributes:
         verb: ``ADD``, ``CHECK``, ``DEL``, ``GC``, ``STATUS`` or ``VERSION`` (validation and negotiation too). Plugins
             may be called with another one: an ADD that is rolled back calls them with DEL.
-        network, container_id, ifname: what it is about, "" where the verb has none.
+        network: the network's name, "" where the verb has none.
+        container_id: the container, likewise.
+        ifname: the interface's name, likewise.
     """
 
     verb: str
@@ -42,7 +44,7 @@ class Observer:
         """
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
-        """Take note that a plugin is about to run."""
+        """Take note that a plugin is about to run, with ``invocation``, for ``operation``."""
 
     def after_call(
         self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None

@@ -29,7 +29,9 @@ class Request:
     Attributes:
         verb: ``ADD``, ``DEL``, ``CHECK``, ``GC`` or ``STATUS``.
         version: the configuration's spec version, one that the plugin supports.
-        container_id, netns, ifname: the attachment; "" where the verb has none (``netns`` also on some DELs).
+        container_id: the container, "" where the verb has none.
+        netns: the path of its network namespace, "" where the verb has none, and on some DELs.
+        ifname: the interface's name, "" where the verb has none.
         path: the directories of CNI_PATH.
         config: the whole configuration, as JSON says it.
         stdin: the same, byte for byte: what a delegated plugin receives.

@@ -25,7 +25,9 @@ class PluginResult:
 
     Attributes:
         version: the spec version in which it is printed.
-        interfaces, ips, routes: lists of JSON objects with the keys of spec 1.1.0, unknown ones included.
+        interfaces: a list of JSON objects with the keys of spec 1.1.0, section 5, unknown ones included.
+        ips: likewise.
+        routes: likewise.
         dns: a JSON object.
         extra: top-level keys that the specification does not have.
     """

@@ -24,7 +24,8 @@ class Answer:
 
     Attributes:
         status: exit status; negative for a signal.
-        stdout, stderr: all that it printed.
+        stdout: all that it printed there, undecodable bytes replaced.
+        stderr: likewise.
     """
 
     status: int
@@ -65,7 +66,7 @@ def call_plugin(
         verb: what goes into CNI_COMMAND.
         config: what goes to stdin, an object or bytes.
         env: variables to set, or with None to leave out.
-        timeout: seconds that an executable may take.
+        timeout: seconds that an executable may take: 30 unless given.
         parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. A namespace
             that is this process's own is accepted.
 

@@ -55,7 +55,11 @@ class _Recorder:
         return [(call.invocation.verb, call.invocation.plugin) for call in self.calls]
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return where the plugin would be: in the first directory of ``path``; raise PluginNotFoundError."""
+        """Return where the plugin would be: in the first directory of ``path``.
+
+        Raises:
+            PluginNotFoundError: it is not one of ``plugins``.
+        """
         if self._plugins is not None and plugin not in self._plugins:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
