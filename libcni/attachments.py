@@ -86,7 +86,7 @@ def attachment_of(record: Record) -> Attachment:
         path=record.path,
         config=record.config,
         args=record.args,
-        capability_args=_decoded(record.capability_args) or {},
+        capability_args=record.capabilities,
         problem=record.problem,
         record=record,
     )

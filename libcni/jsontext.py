@@ -125,19 +125,19 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def bounded(text: str) -> str:
-    """Return ``text`` unless it is nested deeper than MAX_DEPTH; else raise JSONTextError.
+def bounded(text: str, depth: int = MAX_DEPTH) -> str:
+    """Return ``text`` unless it is nested deeper than ``depth``; else raise JSONTextError.
 
     Python's own limit depends on how deep the program's stack is at that moment: what was accepted when a container was
     attached could not be read back from its record, which nests it a little deeper.
     """
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    if text.count("[") + text.count("{") <= depth:
         return text
-    depth = 0
+    level = 0
     for match in _TOKEN.finditer(text):
-        depth += (match[0] in _OPENING) - (match[0] in _CLOSING)
-        if depth > MAX_DEPTH:
-            raise JSONTextError(f"it is nested too deeply: more than {MAX_DEPTH} levels")
+        level += (match[0] in _OPENING) - (match[0] in _CLOSING)
+        if level > depth:
+            raise JSONTextError(f"it is nested too deeply: more than {depth} levels")
     return text
 
 

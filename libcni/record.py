@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import functools
 import os
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from libcni import jsontext
 from libcni.errors import InvalidIdentifierError, shorten
@@ -23,13 +23,14 @@ __all__ = [
 PENDING, READY, STALE_BOOT, CORRUPT, LEGACY = "pending", "ready", "stale-boot", "corrupt", "legacy"
 
 _KIND = "cniCacheV1"
+_DEEPER = 8  # a record holds a result, and more, some levels down
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}  # 0.1.0 has no cniVersion in its results
 
 Identity = tuple[str, str, str]
 """(network, container ID, interface name)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """One attachment as it stands on disk.
 
@@ -57,20 +58,37 @@ class Record:
     netns_id: tuple[int, int] | None = None
     config: bytes = b""
     version: str = ""
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = field(default_factory=tuple)
     args: tuple[tuple[str, str], ...] = ()
-    capability_args: str = ""
-    network_args: str = ""
-    result: str | None = None
+    capability_args: str = field(default_factory=str)
+    network_args: str = field(default_factory=str)
+    result: str | None = field(default_factory=lambda: None)
     created: float | None = None
     boot: str = ""
     path: str = ""
     problem: str = ""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):  # noqa: ANN001, ANN204 - not for type checkers: they know the fields
+            """Find the texts in the file when one is wanted: to list ten thousand records, none is."""
+            if name not in _LAZY or "_text" not in self.__dict__:
+                raise AttributeError(name)
+            self.__dict__.update(_texts(self.__dict__["_text"]))
+            return self.__dict__[name]
+
     @property
     def identity(self) -> Identity:
         """(network, container ID, interface name)."""
         return self.network, self.container_id, self.ifname
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """``capability_args``, decoded."""
+        known: dict[str, Any] | None = self.__dict__.get("_capabilities")
+        if known is None:
+            known = jsontext.parse(self.capability_args) if self.capability_args else {}
+        return known
 
     @property
     def complete(self) -> bool:
@@ -126,43 +144,79 @@ def decode(data: bytes, path: str) -> Record:
 
 
 def _decode(data: bytes, path: str) -> Record:
-    found = {member.key: member for member in jsontext.members(jsontext.decode(data))}
-    kind = found["kind"].value if "kind" in found else None
-    if kind is None and found.keys() & _RESULT_KEYS:
+    # what is found later must not depend on how deep the program's stack is then
+    text = jsontext.bounded(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
+    value = jsontext.parse(text)
+    if not isinstance(value, dict):
+        raise TypeError("it is not an object")
+    kind = value.get("kind")
+    if kind is None and value.keys() & _RESULT_KEYS:
         return Record(state=LEGACY, path=path, result=data.decode())
     if kind != _KIND:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
-    value = {key: member.value for key, member in found.items()}
-    own = {member.key: member for member in jsontext.members(found["libcni"].text)} if "libcni" in found else {}
-    return Record(
-        network=check_network_name(_text(value["networkName"])),
-        container_id=check_container_id(_text(value["containerId"])),
-        ifname=check_ifname(_text(value["ifName"])),
+    own = value.get("libcni", {})
+    if not isinstance(own, dict):
+        raise TypeError("libcni is not an object")
+    _check_object(value, "capabilityArgs")
+    return _unread(
+        text,
+        value.get("capabilityArgs") or {},
+        network=check_network_name(value["networkName"]),
+        container_id=check_container_id(value["containerId"]),
+        ifname=check_ifname(value["ifName"]),
         netns=_environment_text(_text(value.get("netns") or "")),
         config=base64.b64decode(_text(value.get("config") or "")),
-        args=tuple((_text(key), _text(text)) for key, text in value.get("cniArgs") or ()),
-        capability_args=_object_text(found.get("capabilityArgs")),
-        result=found["result"].text if value.get("result") is not None else None,
+        args=tuple([(_text(key), _text(text)) for key, text in value.get("cniArgs") or ()]),
         path=path,
-        **_own_fields(own),
+        **(_own_fields(own) if own else {}),
     )
 
 
-def _own_fields(own: dict[str, jsontext.Member]) -> dict[str, Any]:
-    """Return what Go does not have; nothing where Go made the record."""
-    if not own:
-        return {}
-    boot = _text(own["bootId"].value)
-    created = own["created"].value
-    state = _text(own["state"].value)
+def _unread(text: str, capabilities: dict[str, Any], **fields: Any) -> Record:
+    """Return a record whose texts are looked for in ``text`` when one of them is wanted."""
+    record = object.__new__(Record)
+    record.__dict__.update(_DEFAULTS)
+    record.__dict__.update(fields)
+    record.__dict__.update(_text=text, _capabilities=capabilities)
+    return record
+
+
+def _texts(text: str) -> dict[str, Any]:
+    """Return the fields of a record that are texts of its file, found in it as they stand."""
+    found = {member.key: member for member in jsontext.members(text)}
+    own = {member.key: member for member in jsontext.members(found["libcni"].text)} if "libcni" in found else {}
+    result = found.get("result")
+    return {
+        "capability_args": _object_text(found.get("capabilityArgs")),
+        "result": result.text if result is not None and result.value is not None else None,
+        "plugins": tuple(element.text for element in jsontext.elements(own["plugins"].text)) if own else (),
+        "network_args": _object_text(own.get("networkArgs")),
+    }
+
+
+def _object_text(member: jsontext.Member | None) -> str:
+    """Return the text of an object, or "" where there is none or an empty one."""
+    return member.text if member is not None and member.value else ""
+
+
+_LAZY = _texts("{}")
+_DEFAULTS = {name: value for name, value in vars(Record()).items() if name not in _LAZY}
+
+
+def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
+    """Return what Go does not have."""
+    boot = _text(own["bootId"])
+    created = own["created"]
+    state = _text(own["state"])
     if state not in {PENDING, READY}:
         raise ValueError(f"its state is {state!r}")
+    if not isinstance(own["plugins"], list):
+        raise TypeError("its plugins are not an array")
+    _check_object(own, "networkArgs")
     return {
         "state": STALE_BOOT if boot and boot_id() and boot != boot_id() else state,
-        "netns_id": _netns_id(own["netnsId"].value),
-        "version": _text(own["cniVersion"].value),
-        "plugins": tuple(element.text for element in jsontext.elements(own["plugins"].text)),
-        "network_args": _object_text(own["networkArgs"]),
+        "netns_id": _netns_id(own["netnsId"]),
+        "version": _text(own["cniVersion"]),
         "created": None if created is None else float(_number(created)),
         "boot": boot,
     }
@@ -181,13 +235,9 @@ def _number(value: Any) -> int | float:
     return value
 
 
-def _object_text(member: jsontext.Member | None) -> str:
-    """Return the text of an object, or "" where there is none or an empty one."""
-    if member is None or not member.value:
-        return ""
-    if not isinstance(member.value, dict):
-        raise TypeError(f"{member.key} is not an object")
-    return member.text
+def _check_object(value: dict[str, Any], key: str) -> None:
+    if value.get(key) and not isinstance(value[key], dict):
+        raise TypeError(f"{key} is not an object")
 
 
 def _environment_text(text: str) -> str:
