@@ -27,7 +27,7 @@ from report import machine, markdown, table
 GROUPS = (group_chain, group_parallel, group_real, group_records, group_size, group_spawn)
 PAGE = ROOT / "docs/performance.md"
 PICTURE = ROOT / "docs/images/performance.svg"
-_PLACE = re.compile(r"(?<=<!-- table -->\n).*?(?=\n<!-- end of table -->)", re.DOTALL)
+_PLACE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 
 
 def main() -> int:

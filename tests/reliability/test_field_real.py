@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from libcni.testing import NetworkNamespace, network_namespace, why_no_namespace
 from reliability.shell import Shell
 
 PLUGINS = "/usr/lib/cni"
-BRIDGES = {"first": "libcni-t0", "second": "libcni-t1"}
+BRIDGES = {name: f"lc{name[0]}{os.getpid()}" for name in ("first", "second")}  # other checkouts may be tested, too
 
 pytestmark = [
     pytest.mark.real,
