@@ -34,11 +34,11 @@ from libcni.runtime_conf import RuntimeConf
 
 __all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
 
-_T = TypeVar("_T")
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchItem(Generic[_T]):
+class BatchItem(Generic[AnswerT]):
     """What became of one request of a batch: its place, and either its answer or its error.
 
     Attributes:
@@ -52,22 +52,22 @@ class BatchItem(Generic[_T]):
     index: int
     net: Network
     rt: RuntimeConf
-    answer: _T | None = None
+    answer: AnswerT | None = None
     error: CNIError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[_T]):
+class Batch(Generic[AnswerT]):
     """What became of a batch, in the order of the requests.
 
     Attributes:
         items: one for each request.
     """
 
-    items: tuple[BatchItem[_T], ...]
+    items: tuple[BatchItem[AnswerT], ...]
 
     @property
-    def answers(self) -> tuple[_T | None, ...]:
+    def answers(self) -> tuple[AnswerT | None, ...]:
         """The answers in order, None for those that failed."""
         return tuple(item.answer for item in self.items)
 
@@ -272,7 +272,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
-    async def _run(self, job: Job[_T], timeout: Timeout) -> _T:
+    async def _run(self, job: Job[AnswerT], timeout: Timeout) -> AnswerT:
         with self._verb(timeout, job.operation) as verb:
             async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
                 course = Course(verb.drive(job.flow))
@@ -359,7 +359,7 @@ async def _acquired(lock: asyncio.Lock, verb: Verb) -> None:
         await lock.acquire()
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
+async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
     """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
 
     Otherwise the record would be written after its locks are gone, perhaps over that of a later verb.
@@ -376,11 +376,11 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
 
 async def _each(
     requests: Iterable[tuple[Network, RuntimeConf]],
-    call: Callable[[Network, RuntimeConf], Awaitable[_T]],
+    call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]],
     parallel: int,
-) -> AsyncGenerator[BatchItem[_T], None]:
+) -> AsyncGenerator[BatchItem[AnswerT], None]:
     waiting = enumerate(requests)
-    running: set[asyncio.Task[BatchItem[_T]]] = set()
+    running: set[asyncio.Task[BatchItem[AnswerT]]] = set()
     try:
         while True:
             for index, (net, rt) in islice(waiting, parallel - len(running)):
@@ -397,8 +397,8 @@ async def _each(
 
 
 async def _item(
-    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[_T]]
-) -> BatchItem[_T]:
+    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]]
+) -> BatchItem[AnswerT]:
     try:
         return BatchItem(index, net, rt, answer=await call(net, rt))
     except CNIError as error:
@@ -406,8 +406,8 @@ async def _item(
 
 
 async def _collect(
-    items: AsyncGenerator[BatchItem[_T], None], on_item: Callable[[BatchItem[_T]], object] | None
-) -> Batch[_T]:
+    items: AsyncGenerator[BatchItem[AnswerT], None], on_item: Callable[[BatchItem[AnswerT]], object] | None
+) -> Batch[AnswerT]:
     found = []
     async with aclosing(items):
         async for item in items:

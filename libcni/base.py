@@ -57,7 +57,7 @@ Timeout = float | None | _Default
 Network = NetworkConfigList | str
 
 
-_E = TypeVar("_E", bound=Executor | AsyncExecutor)
+ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
 _T = TypeVar("_T")
 
 
@@ -69,7 +69,7 @@ class Job(Generic[_T]):
     flow: Flow[_T]
 
 
-class ClientBase(Generic[_E]):
+class ClientBase(Generic[ExecutorT]):
     """Hold the settings of a client, and make the jobs that it drives."""
 
     def __init__(  # noqa: PLR0913 - the settings of a client
@@ -78,7 +78,7 @@ class ClientBase(Generic[_E]):
         cache_dir: str | os.PathLike[str] = "/var/lib/cni",
         *,
         conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
-        executor: _E | None = None,
+        executor: ExecutorT | None = None,
         timeout: float | None = 60.0,
         plugin_timeout: float | None = None,
         cleanup_timeout: float | None = 30.0,
@@ -116,11 +116,11 @@ class ClientBase(Generic[_E]):
             stderr=stderr,
             observer=observer,
         )
-        self._executor: _E = executor if executor is not None else self._default_executor()
+        self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._memory: Memory = {}
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
 
-    def _default_executor(self) -> _E:
+    def _default_executor(self) -> ExecutorT:
         raise NotImplementedError
 
     @property

@@ -74,7 +74,7 @@ class Interface(_Part):
         name (str): its name.
         mac (str | None): its hardware address.
         sandbox (str | None): the isolation domain that it is in, such as a namespace's path; "" or None: the host.
-        mtu (int | None): bytes. Since 1.1.0.
+        mtu (int | None): its MTU, bytes. Since 1.1.0.
         socket_path (str | None): ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
         pci_id (str | None): ``pciID``: the PCI device that belongs to it. Since 1.1.0.
     """
@@ -114,7 +114,7 @@ class Route(_Part):
     Attributes:
         dst (str): the destination, in CIDR notation.
         gw (str | None): the next hop, an address; None: the gateway of the address may be used.
-        mtu (int | None): bytes along the path. Since 1.1.0.
+        mtu (int | None): the MTU along the path, bytes. Since 1.1.0.
         advmss (int | None): the maximal segment size to announce, bytes. Since 1.1.0.
         priority (int | None): a lower number goes first. Since 1.1.0.
         table (int | None): the number of its routing table. Since 1.1.0.
@@ -203,7 +203,7 @@ class Result:
         """Return this result as written in another spec version; unknown fields are kept.
 
         Args:
-            version: such as ``0.4.0``.
+            version: the spec version, such as ``0.4.0``.
 
         Raises:
             VersionError: the version is not known, or cannot carry this result.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from libcni.plugin.runtime_config import RuntimeConfig
 
-    _ArgsT = TypeVar("_ArgsT")
+    ArgsT = TypeVar("ArgsT")
 
 __all__ = ["Request"]
 
@@ -86,7 +86,7 @@ class Request:
 
         return dict(parse_args(self.env.get("CNI_ARGS", "")))
 
-    def load_args(self, into: type[_ArgsT]) -> _ArgsT:
+    def load_args(self, into: type[ArgsT]) -> ArgsT:
         """Return CNI_ARGS as an object of the class ``into``: one annotated attribute per known name.
 
         Raises:
