@@ -19,7 +19,7 @@ class NamespaceError(CNIError):
     """Report a network namespace that could not be made, pinned or removed.
 
     Attributes:
-        name: its name.
+        name (str): its name.
     """
 
     def __init__(self, message: str, *, name: str = "", hint: str | None = None) -> None:

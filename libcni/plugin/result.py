@@ -24,7 +24,7 @@ class PluginResult:
     """Hold one result: a previous plugin's to pass on, or a new one to fill.
 
     Attributes:
-        version: the spec version in which it is printed.
+        version (str): the spec version in which it is printed.
         interfaces: a list of JSON objects with the keys of spec 1.1.0, section 5, unknown ones included.
         ips: likewise.
         routes: likewise.
