@@ -249,9 +249,9 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             parallel: how many verbs run at once, at most.
             options: those of ``add_network_list``, for each; ``timeout`` is in seconds, for each by itself.
 
-        Yields:
-            What became of each, in the order in which the verbs end; ``index`` says which request it was. A CNIError
-            of a verb is in it and not raised.
+        Returns:
+            An iterator over what became of each, in the order in which the verbs end; ``index`` says which request it
+            was. A CNIError of a verb is in it and not raised.
         """
         return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
 
@@ -260,14 +260,14 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> AsyncGenerator[BatchItem[DelReport], None]:
         """Detach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
 
-        Closing the iterator does as with ``add_each``.
+        It begins and can be closed as with ``add_each``.
 
         Args:
             requests: as for ``add_many``.
             parallel: how many verbs run at once, at most.
             options: those of ``del_network_list``, for each; ``timeout`` is in seconds, for each by itself.
 
-        Yields:
+        Returns:
             As ``add_each``, with the report of each DEL.
         """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
