@@ -34,28 +34,40 @@ from libcni.runtime_conf import RuntimeConf
 
 __all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
 
-_T = TypeVar("_T")
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchItem(Generic[_T]):
-    """What became of one request of a batch: its place, and either its answer or its error."""
+class BatchItem(Generic[AnswerT]):
+    """What became of one request of a batch: its place, and either its answer or its error.
+
+    Attributes:
+        index: the request's place among the requests, from 0.
+        net: the network that was asked for, as it was given.
+        rt: the attachment's parameters, as they were given.
+        answer: what the verb returned: a Result for ADD, a DelReport for DEL; None where it failed.
+        error: what it raised, or None.
+    """
 
     index: int
     net: Network
     rt: RuntimeConf
-    answer: _T | None = None
+    answer: AnswerT | None = None
     error: CNIError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[_T]):
-    """What became of a batch, in the order of the requests."""
+class Batch(Generic[AnswerT]):
+    """What became of a batch, in the order of the requests.
 
-    items: tuple[BatchItem[_T], ...]
+    Attributes:
+        items: one for each request.
+    """
+
+    items: tuple[BatchItem[AnswerT], ...]
 
     @property
-    def answers(self) -> tuple[_T | None, ...]:
+    def answers(self) -> tuple[AnswerT | None, ...]:
         """The answers in order, None for those that failed."""
         return tuple(item.answer for item in self.items)
 
@@ -65,13 +77,21 @@ class Batch(Generic[_T]):
         return tuple(item.error for item in self.items if item.error is not None)
 
     def raise_errors(self) -> None:
-        """Raise all errors as one CNIErrorGroup, if there are any."""
+        """Raise all errors as one, if there are any.
+
+        Raises:
+            CNIErrorGroup: the errors, in the order of the requests.
+        """
         if self.errors:
             raise CNIErrorGroup(f"{len(self.errors)} of {len(self.items)} failed", self.errors)
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     """Run the verbs of networks on asyncio; the methods are those of CNIConfig, as coroutines.
+
+    Parameters, units (every ``timeout`` is in seconds, the wait for this program's other verbs included), answers and
+    errors are those of CNIConfig. Here any verb may raise LockTimeoutError as well: so many others ran until its
+    deadline that it was not begun.
 
     Verbs of one container run in the order in which they were called, those of different containers in parallel.
     Cancelling a verb kills the plugin that runs and leaves the record pending, for DEL or GC.
@@ -100,7 +120,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         retry: RetryPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> Result:
-        """Attach a container to a network; as ``CNIConfig.add_network_list``."""
+        """Attach a container to a network; as ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
         options = {"rollback": rollback, "strict": strict, "negotiate_version": negotiate_version, "retry": retry}
         return await self._run(self._add(net, rt, on_existing=on_existing, **options), timeout)
 
@@ -113,61 +133,61 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         retry: RetryPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> None:
-        """Check an attachment; as ``CNIConfig.check_network_list``."""
+        """Check an attachment; as ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
         return await self._run(self._check(net, rt, use_given=use_given, retry=retry), timeout)
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a container from a network; as ``CNIConfig.del_network_list``."""
+        """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
         return await self._run(self._del(net, rt, policy), timeout)
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment; as ``CNIConfig.del_attachment``."""
+        """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
         return await self._run(self._del_attachment(attachment, policy), timeout)
 
     async def gc_network_list(
         self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool = False, timeout: Timeout = DEFAULT
     ) -> GCReport:
-        """Detach what is not valid any more; as ``CNIConfig.gc_network_list``."""
+        """Detach what is not valid any more; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         return await self._run(self._gc(net, valid, dry_run=dry_run), timeout)
 
     async def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
-        """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list``."""
+        """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list`` (spec 1.1.0, section 2, STATUS)."""
         return await self._run(self._status(net, stop=True), timeout)
 
     async def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
-        """Ask all of a network's plugins whether they can serve ADD; as ``CNIConfig.network_status``."""
+        """Ask all plugins whether they can serve ADD; as ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
         return await self._run(self._status(net, stop=False), timeout)
 
     async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Find a network's plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+        """Find plugins and ask for their versions; as ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
         return await self._run(self._validate(net), timeout)
 
     async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Validate a single plugin; as ``CNIConfig.validate_network``."""
+        """Validate a single plugin; as ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
         return await self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
 
     async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
-        """Return the network at the highest version that all support; as ``CNIConfig.negotiate_version``."""
+        """Return a network at its best common version; as ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""
         return await self._run(self._negotiate(net), timeout)
 
     async def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
-        """Ask a plugin type for its versions; as ``CNIConfig.get_version_info``."""
+        """Ask a plugin type for its versions; as ``CNIConfig.get_version_info`` (spec 1.1.0, section 2, VERSION)."""
         return await self._run(self._version(plugin), timeout)
 
     async def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> Result:
-        """Attach with a single plugin; as ``CNIConfig.add_network``."""
+        """Attach with a single plugin; as ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
         return await self.add_network_list(alone(plugin), rt, **options)
 
     async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> None:
-        """Check what was attached with ``add_network``; as ``CNIConfig.check_network``."""
+        """Check what was attached with ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
         return await self.check_network_list(alone(plugin), rt, **options)
 
     async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> DelReport:
-        """Detach what was attached with ``add_network``; as ``CNIConfig.del_network``."""
+        """Detach what was attached with ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
         return await self.del_network_list(alone(plugin), rt, **options)
 
     async def add_many(
@@ -178,16 +198,20 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         on_item: Callable[[BatchItem[Result]], object] | None = None,
         **options: Any,
     ) -> Batch[Result]:
-        """Attach many containers, ``parallel`` at a time.
+        """Attach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Adding an attachment).
+
+        Cancelling it cancels the verbs that run; the rest is not begun.
 
         Args:
-            requests: (network, parameters) of each.
-            parallel: how many verbs run at once.
-            on_item: is called as each ends.
-            options: those of ``add_network_list``.
+            requests: (network, parameters) of each; the next is taken when a place is free.
+            parallel: how many verbs run at once, at most.
+            on_item: is called with each BatchItem as its verb ends, in the event loop. What it raises ends the batch
+                and cancels the verbs that run.
+            options: those of ``add_network_list``, for each; ``timeout`` is in seconds, for each by itself.
 
         Returns:
-            What became of each, in the order of the requests. Errors are in it; ``raise_errors`` raises them grouped.
+            What became of each, in the order of the requests. A CNIError of a verb is in it and not raised;
+            ``raise_errors`` raises them grouped.
         """
         return await _collect(self.add_each(requests, parallel=parallel, **options), on_item)
 
@@ -199,22 +223,56 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         on_item: Callable[[BatchItem[DelReport]], object] | None = None,
         **options: Any,
     ) -> Batch[DelReport]:
-        """Detach many containers, ``parallel`` at a time; as ``add_many`` otherwise."""
+        """Detach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Deleting an attachment).
+
+        Args:
+            requests: as for ``add_many``.
+            parallel: how many verbs run at once, at most.
+            on_item: as for ``add_many``.
+            options: those of ``del_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+
+        Returns:
+            As ``add_many``, with the report of each DEL.
+        """
         return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
 
     def add_each(
         self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
     ) -> AsyncGenerator[BatchItem[Result], None]:
-        """Attach many containers, and iterate over what becomes of them as it does; closing it cancels the rest."""
+        """Attach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
+
+        Nothing runs before the first item is asked for. Closing the iterator (``aclose``, or ``contextlib.aclosing``
+        around the loop) cancels the verbs that run and waits for their end; the rest is not begun.
+
+        Args:
+            requests: as for ``add_many``.
+            parallel: how many verbs run at once, at most.
+            options: those of ``add_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+
+        Returns:
+            An iterator over what became of each, in the order in which the verbs end; ``index`` says which request it
+            was. A CNIError of a verb is in it and not raised.
+        """
         return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
 
     def del_each(
         self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
     ) -> AsyncGenerator[BatchItem[DelReport], None]:
-        """Detach many containers; as ``add_each`` otherwise."""
+        """Detach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
+
+        It begins and can be closed as with ``add_each``.
+
+        Args:
+            requests: as for ``add_many``.
+            parallel: how many verbs run at once, at most.
+            options: those of ``del_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+
+        Returns:
+            As ``add_each``, with the report of each DEL.
+        """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
-    async def _run(self, job: Job[_T], timeout: Timeout) -> _T:
+    async def _run(self, job: Job[AnswerT], timeout: Timeout) -> AnswerT:
         with self._verb(timeout, job.operation) as verb:
             async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
                 course = Course(verb.drive(job.flow))
@@ -301,7 +359,7 @@ async def _acquired(lock: asyncio.Lock, verb: Verb) -> None:
         await lock.acquire()
 
 
-async def _in_thread(work: Callable[[], _T]) -> _T:
+async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
     """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
 
     Otherwise the record would be written after its locks are gone, perhaps over that of a later verb.
@@ -318,11 +376,11 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
 
 async def _each(
     requests: Iterable[tuple[Network, RuntimeConf]],
-    call: Callable[[Network, RuntimeConf], Awaitable[_T]],
+    call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]],
     parallel: int,
-) -> AsyncGenerator[BatchItem[_T], None]:
+) -> AsyncGenerator[BatchItem[AnswerT], None]:
     waiting = enumerate(requests)
-    running: set[asyncio.Task[BatchItem[_T]]] = set()
+    running: set[asyncio.Task[BatchItem[AnswerT]]] = set()
     try:
         while True:
             for index, (net, rt) in islice(waiting, parallel - len(running)):
@@ -339,8 +397,8 @@ async def _each(
 
 
 async def _item(
-    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[_T]]
-) -> BatchItem[_T]:
+    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]]
+) -> BatchItem[AnswerT]:
     try:
         return BatchItem(index, net, rt, answer=await call(net, rt))
     except CNIError as error:
@@ -348,8 +406,8 @@ async def _item(
 
 
 async def _collect(
-    items: AsyncGenerator[BatchItem[_T], None], on_item: Callable[[BatchItem[_T]], object] | None
-) -> Batch[_T]:
+    items: AsyncGenerator[BatchItem[AnswerT], None], on_item: Callable[[BatchItem[AnswerT]], object] | None
+) -> Batch[AnswerT]:
     found = []
     async with aclosing(items):
         async for item in items:

@@ -57,7 +57,7 @@ Timeout = float | None | _Default
 Network = NetworkConfigList | str
 
 
-_E = TypeVar("_E", bound=Executor | AsyncExecutor)
+ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
 _T = TypeVar("_T")
 
 
@@ -69,7 +69,7 @@ class Job(Generic[_T]):
     flow: Flow[_T]
 
 
-class ClientBase(Generic[_E]):
+class ClientBase(Generic[ExecutorT]):
     """Hold the settings of a client, and make the jobs that it drives."""
 
     def __init__(  # noqa: PLR0913 - the settings of a client
@@ -78,7 +78,7 @@ class ClientBase(Generic[_E]):
         cache_dir: str | os.PathLike[str] = "/var/lib/cni",
         *,
         conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
-        executor: _E | None = None,
+        executor: ExecutorT | None = None,
         timeout: float | None = 60.0,
         plugin_timeout: float | None = None,
         cleanup_timeout: float | None = 30.0,
@@ -93,7 +93,7 @@ class ClientBase(Generic[_E]):
             path: the directories with plugins (CNI_PATH), a sequence, or one string split at ``os.pathsep``.
             cache_dir: where records and locks are kept.
             conf_dir: where networks are loaded from by name.
-            executor: finds and runs the plugins; None: as processes.
+            executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: as processes.
             timeout: seconds for a whole verb, the wait for locks included; None: no limit.
             plugin_timeout: seconds for one plugin; None: no limit but the verb's.
             cleanup_timeout: seconds for the roll-back of a failed ADD, which has its own time; None: no limit.
@@ -116,11 +116,11 @@ class ClientBase(Generic[_E]):
             stderr=stderr,
             observer=observer,
         )
-        self._executor: _E = executor if executor is not None else self._default_executor()
+        self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._memory: Memory = {}
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
 
-    def _default_executor(self) -> _E:
+    def _default_executor(self) -> ExecutorT:
         raise NotImplementedError
 
     @property
@@ -139,23 +139,48 @@ class ClientBase(Generic[_E]):
         return self._settings.conf_dir
 
     def find_plugin(self, plugin: str) -> str:
-        """Return the executable of a plugin type; raises PluginNotFoundError. Nothing is run."""
+        """Return the path of a plugin type's executable. Nothing is run.
+
+        Args:
+            plugin: the plugin's type.
+
+        Raises:
+            PluginNotFoundError: there is none in ``path``.
+            InvalidIdentifierError: ``plugin`` is a path or empty.
+        """
         return self._executor.find(check_plugin_type(plugin), self.path)
 
     def network(self, name: str) -> NetworkConfigList:
-        """Load a network from ``conf_dir``; raises NetworkNotFoundError as ``load_network_conf`` does."""
+        """Load a network from ``conf_dir``, as ``load_network_conf`` does.
+
+        Args:
+            name: the network's name.
+
+        Raises:
+            NetworkNotFoundError: no usable file has it.
+            ConfigError: the directory cannot be read.
+        """
         return load_network_conf(self._settings.conf_dir, name)
 
     def networks(self) -> tuple[NetworkConfigList, ...]:
-        """Load all usable networks of ``conf_dir``, in load order; ``read_config_directory`` tells problems."""
+        """Load all usable networks of ``conf_dir``, in load order; ``read_config_directory`` tells problems.
+
+        Raises:
+            ConfigError: the directory cannot be read.
+        """
         return read_config_directory(self._settings.conf_dir).networks
 
     def get_network_list_cached_result(self, net: Network, rt: RuntimeConf) -> Result | None:
         """Return the recorded result of an attachment in the network's version, or None where there is none.
 
+        Args:
+            net: the network, or its name: then the version is that of the recorded configuration.
+            rt: the attachment's parameters; its container ID and interface name count.
+
         Raises:
-            RecordError: the record cannot be read.
+            RecordError: the record cannot be read, or has no usable configuration and ``net`` is a name.
             VersionError: the result has no form in that version.
+            InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
         """
         record = self._recorded(net, rt)
         if record is None or record.result is None:
@@ -166,8 +191,13 @@ class ClientBase(Generic[_E]):
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
         """Return the recorded configuration document and parameters of an attachment, or None where there are none.
 
+        Args:
+            net: the network, or its name; only the name counts.
+            rt: the attachment's parameters; its container ID and interface name count.
+
         Raises:
             RecordError: the record cannot be read.
+            InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
         """
         record = self._recorded(net, rt)
         return None if record is None or not record.config else (record.config, recorded_conf(record))
@@ -175,8 +205,12 @@ class ClientBase(Generic[_E]):
     def get_cached_attachments(self, container_id: str | None = None) -> list[Attachment]:
         """Return all recorded attachments, or those of one container; corrupt records are in the list, as such.
 
+        Args:
+            container_id: the container; None: all.
+
         Raises:
             RecordError: the directory of the records cannot be read.
+            InvalidIdentifierError: ``container_id`` breaks the specification's rules.
         """
         if container_id is not None:
             check_container_id(container_id)

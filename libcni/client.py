@@ -35,7 +35,11 @@ _T = TypeVar("_T")
 class CNIConfig(ClientBase[Executor]):
     """Run the verbs of networks, blocking; safe to share between threads.
 
-    Every list verb takes a NetworkConfigList, or the name of a network in ``conf_dir``, and ``timeout`` in seconds.
+    Every list verb takes a NetworkConfigList, or the name of a network in ``conf_dir``. Every verb takes ``timeout``:
+    seconds for all of it, the wait for locks included; None: no limit; not given: as the client was made with.
+
+    Besides what each verb lists, a ``conf_dir`` that cannot be read is a ConfigError, and a name that breaks the
+    specification's rules an InvalidIdentifierError: nothing was run then.
     """
 
     def _default_executor(self) -> Executor:
@@ -70,11 +74,18 @@ class CNIConfig(ClientBase[Executor]):
             The last plugin's result, in the network's spec version.
 
         Raises:
-            PluginError: a plugin failed; PluginTimeoutError, InvalidOutputError are kinds of it. What went wrong in
-                the roll-back is in ``rollback_errors``.
-            PluginNotFoundError, AttachmentExistsError: nothing was run.
-            LockTimeoutError, NetworkNotFoundError, InvalidIdentifierError: likewise.
+            PluginError: a plugin failed; what went wrong in the roll-back is in ``rollback_errors``.
+            PluginTimeoutError: a PluginError: the plugin was stopped at the deadline.
+            InvalidOutputError: a PluginError: it said success, and what it printed is no result.
+            PluginNotFoundError: an executable is missing; nothing was run.
+            AttachmentExistsError: the container has that interface already; nothing was run.
+            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+            NetworkNotFoundError: there is no network of that name; nothing was run.
+            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
+            ConfigError: with ``strict``: no plugin takes some capability arguments; nothing was run.
+            VersionError: with ``negotiate_version``: there is no version that all plugins support; nothing is attached.
             RecordError: the record cannot be written; either nothing was run, or all was rolled back.
+            ValueError: ``on_existing`` is none of the three.
         """
         options = {"rollback": rollback, "strict": strict, "negotiate_version": negotiate_version, "retry": retry}
         return self._run(self._add(net, rt, on_existing=on_existing, **options), timeout)
@@ -90,13 +101,23 @@ class CNIConfig(ClientBase[Executor]):
     ) -> None:
         """Check an attachment (spec 1.1.0, section 3, Checking an attachment), with what its ADD used.
 
-        ``use_given``: with the caller's configuration, arguments and capabilities instead. ``retry``: as for ADD.
+        A network's name will do even if its file has gone, as long as there is a record.
+
+        Args:
+            net: the network.
+            rt: the attachment's parameters; what is None in them is taken as recorded.
+            use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
+            retry: how often to try a plugin again that answers "try again later"; None: not at all.
+            timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            PluginError: a plugin found something wrong; the chain stops there.
-            NotAttachedError: there is no completed ADD.
-            VersionError: the configuration's version has no CHECK.
-            RecordError, PluginNotFoundError, LockTimeoutError: nothing was run.
+            PluginError: a plugin found something wrong, or was stopped at the deadline; the chain stops there.
+            NotAttachedError: there is no completed ADD; nothing was run.
+            VersionError: the configuration's version has no CHECK; nothing was run.
+            RecordError: the record cannot be read; nothing was run.
+            PluginNotFoundError: an executable is missing; nothing was run.
+            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
         return self._run(self._check(net, rt, use_given=use_given, retry=retry), timeout)
 
@@ -107,17 +128,40 @@ class CNIConfig(ClientBase[Executor]):
 
         A network's name will do even if its file has gone, as long as there is a record.
 
+        Args:
+            net: the network.
+            rt: the attachment's parameters; what is None in them is taken as recorded.
+            policy: where to depart from the specification's rule to stop at the first error; None: nowhere.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Returns:
+            What each plugin did, in the order of the calls. What was not attached is no error.
+
         Raises:
-            PluginError: a plugin failed; the chain stops there and the record stays.
-            CNIErrorGroup: with ``policy.keep_going``: the errors of all plugins that failed.
-            PluginNotFoundError, LockTimeoutError, NetworkNotFoundError, InvalidIdentifierError: nothing was run.
+            PluginError: a plugin failed, or was stopped at the deadline; the chain stops there and the record stays.
+            CNIErrorGroup: with ``policy.keep_going``: the errors of all plugins that failed; the record stays.
+            PluginNotFoundError: an executable is missing; nothing was run.
+            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+            NetworkNotFoundError: there is neither a configuration of that name nor a record; nothing was run.
+            RecordError: a name was given, its file has gone, and the record has no usable configuration.
+            InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
         return self._run(self._del(net, rt, policy), timeout)
 
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment; its record is all that is needed. Raises as ``del_network_list`` does."""
+        """Detach a recorded attachment by its record alone (spec 1.1.0, section 3, Deleting an attachment).
+
+        Args:
+            attachment: one of ``get_cached_attachments``.
+            policy: where to depart from the specification's rule to stop at the first error; None: nowhere.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Raises:
+            RecordError: the record does not say which attachment it is, or has no usable configuration.
+            CNIError: as ``del_network_list``.
+        """
         return self._run(self._del_attachment(attachment, policy), timeout)
 
     def gc_network_list(
@@ -131,60 +175,145 @@ class CNIConfig(ClientBase[Executor]):
             dry_run: run nothing, only report.
             timeout: seconds for the whole verb; None: no limit.
 
+        Returns:
+            What was stale, and what became of it.
+
         Raises:
-            CNIErrorGroup: what went wrong; all that could be done has been done.
-            TypeError: ``valid`` is None.
+            CNIErrorGroup: what went wrong; all that could be done has been done, and its ``report`` says what.
+            LockTimeoutError: other verbs held the network until the deadline; nothing was run.
+            RecordError: the records cannot be listed or locked; nothing was run.
+            NetworkNotFoundError: there is no network of that name; nothing was run.
+            InvalidIdentifierError: a name in ``valid`` breaks the specification's rules; nothing was run.
+            TypeError: ``valid`` is None; nothing was run.
         """
         return self._run(self._gc(net, valid, dry_run=dry_run), timeout)
 
     def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
         """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS), up to the first no.
 
+        Args:
+            net: the network.
+            timeout: seconds for the whole verb; None: no limit.
+
         Raises:
             PluginError: a plugin cannot; its ``code`` is 50 (not available) or 51 (limited connectivity).
+            PluginTimeoutError: a PluginError: it did not answer before the deadline.
             PluginNotFoundError: a plugin is missing, at whatever version.
+            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         return self._run(self._status(net, stop=True), timeout)
 
     def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
-        """Ask all of a network's plugins whether they can serve ADD; a no is in the answer, not raised."""
+        """Ask all of a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS).
+
+        A no is in the answer, not raised.
+
+        Args:
+            net: the network.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Raises:
+            NetworkNotFoundError: there is no network of that name; nothing was run.
+        """
         return self._run(self._status(net, stop=False), timeout)
 
     def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Find a network's plugins and ask for their versions; what is wrong is in the answer, not raised."""
+        """Find a network's plugins and ask for their versions (spec 1.1.0, section 2, VERSION).
+
+        What is wrong is in the answer, not raised.
+
+        Args:
+            net: the network.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Raises:
+            NetworkNotFoundError: there is no network of that name; nothing was run.
+        """
         return self._run(self._validate(net), timeout)
 
     def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Validate a single plugin, as ``validate_network_list`` does."""
+        """Validate a single plugin, as ``validate_network_list`` does.
+
+        Args:
+            plugin: its configuration, with a name of its own.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Raises:
+            ConfigError: it has no name or a bad one, or a version that is not known; nothing was run.
+        """
         return self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
 
     def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
-        """Return the network at the highest of its versions that all its plugins support.
+        """Return the network at the highest version that all its plugins support (spec 1.1.0, section 2, VERSION).
+
+        Only the versions that its configuration names are looked at.
+
+        Args:
+            net: the network.
+            timeout: seconds for the whole verb; None: no limit.
 
         Raises:
             VersionError: there is none; the error names the plugins that stand in the way.
-            PluginNotFoundError, PluginError: a plugin is missing, or does not answer.
+            PluginNotFoundError: a plugin is missing; nothing was run.
+            PluginError: a plugin does not answer, or not before the deadline.
+            NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         return self._run(self._negotiate(net), timeout)
 
     def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for the spec versions that it supports (spec 1.1.0, section 2, VERSION).
 
+        Args:
+            plugin: the plugin's type.
+            timeout: seconds for the whole verb; None: no limit.
+
         Raises:
-            PluginNotFoundError, PluginError: it is missing, or does not answer.
+            PluginNotFoundError: it is missing.
+            PluginError: it does not answer, or not before the deadline.
+            InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         return self._run(self._version(plugin), timeout)
 
     def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> Result:
-        """Attach with a single plugin, by its own name and version; as ``add_network_list`` otherwise."""
+        """Attach with a single plugin, by its own name and version (spec 1.1.0, section 3, Adding an attachment).
+
+        Args:
+            plugin: its configuration, with a name of its own.
+            rt: the attachment's parameters.
+            options: those of ``add_network_list``.
+
+        Raises:
+            ConfigError: the configuration has no name or a bad one, or a version that is not known; nothing was run.
+            CNIError: as ``add_network_list``.
+        """
         return self.add_network_list(alone(plugin), rt, **options)
 
     def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> None:
-        """Check an attachment that was made with ``add_network``; as ``check_network_list`` otherwise."""
+        """Check what was attached with ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
+
+        Args:
+            plugin: its configuration, with a name of its own.
+            rt: the attachment's parameters.
+            options: those of ``check_network_list``.
+
+        Raises:
+            ConfigError: as ``add_network``.
+            CNIError: as ``check_network_list``.
+        """
         return self.check_network_list(alone(plugin), rt, **options)
 
     def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> DelReport:
-        """Detach what was attached with ``add_network``; as ``del_network_list`` otherwise."""
+        """Detach what was attached with ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
+
+        Args:
+            plugin: its configuration, with a name of its own.
+            rt: the attachment's parameters.
+            options: those of ``del_network_list``.
+
+        Raises:
+            ConfigError: as ``add_network``.
+            CNIError: as ``del_network_list``.
+        """
         return self.del_network_list(alone(plugin), rt, **options)
 
     def _run(self, job: Job[_T], timeout: Timeout) -> _T:

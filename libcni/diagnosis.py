@@ -33,7 +33,8 @@ class Finding:
         area: ``configuration``, ``plugins``, ``records``, ``attachments`` or ``locks``.
         severity: ``error`` (something cannot work), ``warning`` (something may not be meant), ``note``.
         subject: the file, directory, network, plugin or container that it is about.
-        problem: what is wrong. remedy: what to do about it.
+        problem: what is wrong.
+        remedy: what to do about it.
     """
 
     area: str
@@ -45,7 +46,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A recorded attachment whose container is gone, and ``reason``: how that can be told."""
+    """A recorded attachment whose container is gone.
+
+    Attributes:
+        attachment: as its record has it.
+        reason: how that can be told.
+    """
 
     attachment: Attachment
     reason: str
@@ -63,7 +69,11 @@ def find_leftovers(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> t
     """Return the recorded attachments whose container cannot be there any more.
 
     These are: from before the last reboot; with a namespace that has gone, or is another one by now; with an ADD that
-    began more than ``pending_after`` seconds ago and has not ended.
+    began long ago and has not ended.
+
+    Args:
+        cni: the client whose records are looked at.
+        pending_after: seconds after which an ADD that has not ended is taken for dead: 600 unless given.
 
     Raises:
         RecordError: the records cannot be listed.

@@ -37,7 +37,13 @@ class ExplainedCall:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedVerb:
-    """The calls of one verb, in order; ``note`` says why there are none, or why no more."""
+    """The calls of one verb.
+
+    Attributes:
+        verb: ``ADD``, ``CHECK``, ``DEL``, ``GC`` or ``STATUS``.
+        calls: in order.
+        note: why there are none, or no more; else "".
+    """
 
     verb: str
     calls: tuple[ExplainedCall, ...]
@@ -49,7 +55,8 @@ class Explanation:
     """What a network's verbs would do.
 
     Attributes:
-        net: the network. verbs: ADD, CHECK, DEL, GC and STATUS.
+        net: the network.
+        verbs: ADD, CHECK, DEL, GC and STATUS.
         unused_capabilities: the names of capability arguments that no plugin takes.
         missing: one error for each plugin whose executable is not there.
     """

@@ -68,7 +68,16 @@ class _Part(BaseModel):
 
 
 class Interface(_Part):
-    """An interface that the attachment made (spec 1.1.0, section 5): ``mtu`` in bytes, others as in the document."""
+    """An interface that the attachment made (spec 1.1.0, section 5, Success).
+
+    Attributes:
+        name (str): its name.
+        mac (str | None): its hardware address.
+        sandbox (str | None): the isolation domain that it is in, such as a namespace's path; "" or None: the host.
+        mtu (int | None): its MTU, bytes. Since 1.1.0.
+        socket_path (str | None): ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
+        pci_id (str | None): ``pciID``: the PCI device that belongs to it. Since 1.1.0.
+    """
 
     name: str = ""
     mac: str | None = None
@@ -79,10 +88,13 @@ class Interface(_Part):
 
 
 class IPConfig(_Part):
-    """An address of the attachment (spec 1.1.0, section 5).
+    """An address of the attachment (spec 1.1.0, section 5, Success).
 
-    ``address`` is in CIDR notation; ``interface`` is an index into ``Result.interfaces``; ``version`` ("4" or "6") is
-    written by 0.3.0 to 0.4.0 only.
+    Attributes:
+        address (str): the address with its prefix length, in CIDR notation, such as ``10.1.0.5/16``.
+        gateway (str | None): the subnet's gateway, an address.
+        interface (int | None): the place of its interface in ``Result.interfaces``, from 0.
+        version (str | None): "4" or "6"; in results of 0.3.0 to 0.4.0 only.
     """
 
     address: _CIDRText
@@ -97,7 +109,17 @@ class IPConfig(_Part):
 
 
 class Route(_Part):
-    """A route of the attachment (spec 1.1.0, section 5): ``dst`` in CIDR notation, ``mtu`` and ``advmss`` in bytes."""
+    """A route of the attachment (spec 1.1.0, section 5, Success).
+
+    Attributes:
+        dst (str): the destination, in CIDR notation.
+        gw (str | None): the next hop, an address; None: the gateway of the address may be used.
+        mtu (int | None): the MTU along the path, bytes. Since 1.1.0.
+        advmss (int | None): the maximal segment size to announce, bytes. Since 1.1.0.
+        priority (int | None): a lower number goes first. Since 1.1.0.
+        table (int | None): the number of its routing table. Since 1.1.0.
+        scope (int | None): how far the destination is, as Linux numbers it: 0 global, 253 link, 254 host. Since 1.1.0.
+    """
 
     dst: _CIDRText
     gw: _AddressText | None = None
@@ -109,7 +131,14 @@ class Route(_Part):
 
 
 class DNS(_Part):
-    """Name resolution for the attachment (spec 1.1.0, section 5)."""
+    """Name resolution for the attachment (spec 1.1.0, section 5, Success).
+
+    Attributes:
+        nameservers (tuple[str, ...]): addresses of name servers, the first preferred.
+        domain (str | None): the local domain, for short names.
+        search (tuple[str, ...]): domains to search for short names, the first preferred.
+        options (tuple[str, ...]): resolver options, such as ``ndots:2``.
+    """
 
     nameservers: _Names = ()
     domain: str | None = None
@@ -132,11 +161,17 @@ class _View(BaseModel):
 class Result:
     """The result of an ADD (spec 1.1.0, section 5, Success).
 
+    ``interfaces``, ``ips``, ``routes`` and ``dns`` are a typed view of ``text``; where that is of 0.1.0 or 0.2.0, which
+    have ``ip4`` and ``ip6``, of the converted result. A field that the specification does not know is in the part's
+    ``model_extra``.
+
     Attributes:
         cni_version: the spec version that it is written in.
         text: the JSON document as the plugin printed it, with ``cniVersion`` added where it was missing.
-        interfaces, ips, routes, dns: the typed view. For 0.1.0 and 0.2.0, which have ``ip4`` and ``ip6``, it is that
-            of the converted result. A field that the specification does not know is in the part's ``model_extra``.
+        interfaces: the interfaces that the attachment made.
+        ips: its addresses.
+        routes: its routes.
+        dns: its name resolution.
         unused_capabilities: the capability arguments given to this ADD that no plugin of the network declares.
     """
 
@@ -167,6 +202,9 @@ class Result:
     def as_version(self, version: str) -> Result:
         """Return this result as written in another spec version; unknown fields are kept.
 
+        Args:
+            version: the spec version, such as ``0.4.0``.
+
         Raises:
             VersionError: the version is not known, or cannot carry this result.
         """
@@ -185,7 +223,11 @@ class Result:
         return document
 
     def to_json(self, indent: int | None = 4) -> str:
-        """Return the document as indented text, as cnitool prints it; numbers and strings stay as they are written."""
+        """Return the document as indented text, as cnitool prints it; numbers and strings stay as they are written.
+
+        Args:
+            indent: spaces for each level; None: all in one line.
+        """
         return jsontext.laid_out(self.text, indent)
 
 

@@ -81,7 +81,11 @@ class RuntimeConf:
         return RuntimeConf(self.container_id, netns, self.ifname, self.args, self.capability_args, self.network_args)
 
     def check(self) -> None:
-        """Raise InvalidIdentifierError unless all names follow the rules. Every verb calls this first."""
+        """See that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.
+
+        Raises:
+            InvalidIdentifierError: one does not.
+        """
         check_container_id(self.container_id)
         check_ifname(self.ifname)
         if self.netns is not None:

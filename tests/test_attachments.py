@@ -1,3 +1,5 @@
+"""Between an attachment and its record: what is recorded, which of it is used, and the public view."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

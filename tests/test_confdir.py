@@ -1,3 +1,5 @@
+"""A configuration directory: load order, duplicates, drop-ins, and bad files that never hide good ones."""
+
 from __future__ import annotations
 
 import json

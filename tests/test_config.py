@@ -1,3 +1,5 @@
+"""One configuration document: read, refused with file and place, or warned about; and its text kept."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Results from one spec version to another: what each way keeps, and what it gives up."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Drafts of records: written over and not freed, and never while they are a record or somebody reads them."""
+
 from __future__ import annotations
 
 import os

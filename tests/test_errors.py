@@ -1,3 +1,5 @@
+"""The tree of errors, their texts and fields, and that they pickle with all of them."""
+
 from __future__ import annotations
 
 import pickle

@@ -1,3 +1,5 @@
+"""The gate: one thread inside at a time, and none that holds up the others for long."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""Names: which are good, which are refused, and that a good one is safe in a path."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""JSON as text: spans found as they stand, numbers kept as written, bad text refused with its place."""
+
 from __future__ import annotations
 
 import json

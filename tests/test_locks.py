@@ -1,3 +1,5 @@
+"""Byte-range locks: who may stand beside whom, in which order they are taken, and when they end."""
+
 from __future__ import annotations
 
 import errno

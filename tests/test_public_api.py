@@ -1,3 +1,5 @@
+"""The shape of the library: imports go one way, public names are listed and documented, and importing is light."""
+
 from __future__ import annotations
 
 import ast

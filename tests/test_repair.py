@@ -1,3 +1,5 @@
+"""repair_records: corrupt records and leftovers go, and nothing else does."""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,5 @@
+"""A result as it is read: the typed view, other versions, and the text as it was printed."""
+
 from __future__ import annotations
 
 import ipaddress

@@ -1,3 +1,5 @@
+"""The parameters of an attachment: what is taken, what is refused, and that it is a value."""
+
 from __future__ import annotations
 
 import pickle

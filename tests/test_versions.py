@@ -1,3 +1,5 @@
+"""Spec versions: their order, what each brought, and how one is chosen."""
+
 from __future__ import annotations
 
 from typing import Any

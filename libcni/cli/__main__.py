@@ -1,4 +1,4 @@
-"""``python -m libcni.cli``."""
+"""The command line as a module: ``python -m libcni.cli``."""
 
 from libcni.cli import run
 

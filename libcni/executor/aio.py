@@ -28,9 +28,9 @@ class AsyncProcessExecutor:
     """Run plugins as ``ProcessExecutor`` does, on the running event loop.
 
     Args:
-        output_limit: bytes of stdout, and of stderr, that a plugin may print.
-        grace: seconds between TERM and KILL at the deadline.
-        max_processes: how many plugins run at once; others wait, within their time.
+        output_limit: bytes of stdout, and of stderr, that a plugin may print: 16 MiB unless given.
+        grace: seconds between TERM and KILL at the deadline: 0.5 unless given.
+        max_processes: how many plugins run at once: 256 unless given; others wait, within their time.
     """
 
     def __init__(
@@ -42,11 +42,22 @@ class AsyncProcessExecutor:
         self._places = Places(max_processes)
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the executable of a plugin type, as ``find_plugin`` does."""
+        """Return the path of a plugin type's executable, as ``find_plugin`` does.
+
+        Raises:
+            PluginNotFoundError: there is none in the directories ``path``.
+            InvalidIdentifierError: ``plugin`` is a path or empty.
+        """
         return find_plugin(plugin, path)
 
     async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end; see ``Executor.execute``. Cancellation kills the plugin's process group."""
+        """Run a plugin to its end; see ``Executor.execute``. Cancellation kills the plugin's process group.
+
+        Raises:
+            PluginTimeoutError: it was stopped at ``limits.timeout``, or had to wait until then and was not run.
+            InvalidOutputError: it printed more than ``output_limit`` bytes, and was stopped.
+            PluginError: it could not be started, or its exit status cannot be known.
+        """
         deadline = math.inf if limits.timeout is None else time.monotonic() + limits.timeout
         try:
             place = await self._places.take(limits.timeout)

@@ -35,8 +35,8 @@ class ProcessExecutor:
     """Run plugins as processes of their own process group, with a deadline, and an end to what they may print.
 
     Args:
-        output_limit: bytes of stdout, and of stderr, that a plugin may print.
-        grace: seconds between TERM and KILL at the deadline.
+        output_limit: bytes of stdout, and of stderr, that a plugin may print: 16 MiB unless given.
+        grace: seconds between TERM and KILL at the deadline: 0.5 unless given.
     """
 
     def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:
@@ -44,11 +44,22 @@ class ProcessExecutor:
         self.grace = grace
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the executable of a plugin type, as ``find_plugin`` does."""
+        """Return the path of a plugin type's executable, as ``find_plugin`` does.
+
+        Raises:
+            PluginNotFoundError: there is none in the directories ``path``.
+            InvalidIdentifierError: ``plugin`` is a path or empty.
+        """
         return find_plugin(plugin, path)
 
     def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end; see ``Executor.execute``."""
+        """Run a plugin to its end; see ``Executor.execute``. An exception in between kills its process group.
+
+        Raises:
+            PluginTimeoutError: it was stopped at ``limits.timeout``.
+            InvalidOutputError: it printed more than ``output_limit`` bytes, and was stopped.
+            PluginError: it could not be started, or its exit status cannot be known.
+        """
         deadline = math.inf if limits.timeout is None else time.monotonic() + limits.timeout
         child = self._start(invocation, limits, deadline)
         try:

@@ -31,17 +31,30 @@ class Executor(Protocol):
     """Find and run plugins, blocking."""
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the executable of a plugin type in the directories ``path``; raise PluginNotFoundError."""
+        """Return the path of a plugin type's executable.
+
+        Args:
+            plugin: the plugin's type, which is the executable's file name.
+            path: the directories to look in, in order.
+
+        Raises:
+            PluginNotFoundError: there is none.
+        """
         ...
 
     def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end.
+        """Run a plugin to its end (spec 1.1.0, section 2).
 
         Whatever its exit status, a plugin that ended by itself is an Outcome.
 
+        Args:
+            invocation: what the plugin is given.
+            limits: what the call may take: seconds, environment, a descriptor to inherit.
+
         Raises:
             PluginTimeoutError: it was stopped at ``limits.timeout``.
-            PluginError: it could not be started, printed too much, or its exit status cannot be known.
+            InvalidOutputError: it printed too much, and was stopped.
+            PluginError: it could not be started, or its exit status cannot be known.
         """
         ...
 
@@ -51,9 +64,21 @@ class AsyncExecutor(Protocol):
     """Find and run plugins on asyncio; the methods are those of Executor."""
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the executable of a plugin type; quick, so it is no coroutine."""
+        """Return the path of a plugin type's executable, as ``Executor.find`` does; quick, so it is no coroutine.
+
+        Raises:
+            PluginNotFoundError: there is none.
+        """
         ...
 
     async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end, as ``Executor.execute`` does."""
+        """Run a plugin to its end, as ``Executor.execute`` does (spec 1.1.0, section 2).
+
+        A cancelled call stops the plugin.
+
+        Raises:
+            PluginTimeoutError: it was stopped at ``limits.timeout``.
+            InvalidOutputError: it printed too much, and was stopped.
+            PluginError: it could not be started, or its exit status cannot be known.
+        """
         ...

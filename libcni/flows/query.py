@@ -34,7 +34,12 @@ _TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What a plugin answers to VERSION: ``cni_version``, and its ``supported_versions`` (spec 1.1.0, section 5)."""
+    """What a plugin answers to VERSION (spec 1.1.0, section 5, Version).
+
+    Attributes:
+        cni_version: the spec version of the answer.
+        supported_versions: the spec versions that the plugin supports, as it lists them.
+    """
 
     cni_version: str
     supported_versions: tuple[str, ...]
@@ -61,7 +66,13 @@ class PluginValidation:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """What was found out about a network: ``plugins`` in list order, ``version`` as it would be used."""
+    """What was found out about a network.
+
+    Attributes:
+        network: its name.
+        version: the spec version that it would be used at.
+        plugins: one for each plugin, in list order.
+    """
 
     network: str
     version: str
@@ -80,10 +91,13 @@ class ValidationReport:
 
 @dataclass(frozen=True, slots=True)
 class PluginStatus:
-    """Whether one plugin can serve ADD.
+    """Whether one plugin can serve ADD (spec 1.1.0, section 2, STATUS).
 
-    ``state``: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
-    ``unsupported`` (the network's version has no STATUS); ``missing`` (no executable).
+    Attributes:
+        plugin: its type.
+        state: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
+            ``unsupported`` (the network's version has no STATUS); ``missing`` (no executable).
+        error: why it cannot, or None.
     """
 
     plugin: str
@@ -93,7 +107,12 @@ class PluginStatus:
 
 @dataclass(frozen=True, slots=True)
 class NetworkStatus:
-    """Whether a network can serve ADD; ``plugins`` in list order (spec 1.1.0, section 2, STATUS)."""
+    """Whether a network can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Attributes:
+        network: its name.
+        plugins: one for each plugin that was asked, in list order.
+    """
 
     network: str
     plugins: tuple[PluginStatus, ...]

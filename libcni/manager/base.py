@@ -26,14 +26,14 @@ from libcni.manager.watch import Watch
 
 __all__ = ["ManagerBase"]
 
-_C = TypeVar("_C", bound=CNIConfig | AsyncCNIConfig)
+ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
 
 
-class ManagerBase(Generic[_C]):
+class ManagerBase(Generic[ClientT]):
     """Hold the settings of a manager.
 
     Args:
-        cni: the client that runs single networks.
+        cni: the client that runs single networks: a CNIConfig, for AsyncNetworkManager an AsyncCNIConfig.
         conf_dirs: the directories with configurations, the first wins; None: the client's.
         networks: configurations given in code; they come before those of directories.
         default: what a container gets that asks for no networks: a name, names, or how many of the first by order.
@@ -47,7 +47,7 @@ class ManagerBase(Generic[_C]):
 
     def __init__(  # noqa: PLR0913 - the settings of a manager
         self,
-        cni: _C,
+        cni: ClientT,
         *,
         conf_dirs: Sequence[str | os.PathLike[str]] | None = None,
         networks: Iterable[NetworkConfigList] = (),

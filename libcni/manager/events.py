@@ -81,7 +81,8 @@ class Events:
 class EventStream:
     """Iterate over events as they come. Close it, or use ``async with``.
 
-    Who is slow loses the oldest beyond ``limit``; an ``events-lost`` event says how many.
+    Who is slow loses the oldest beyond the limit; an ``events-lost`` event says how many. It comes from
+    ``NetworkManager.events``.
     """
 
     def __init__(self, events: Events, limit: int) -> None:

@@ -38,10 +38,19 @@ KIND = "NetworkAttachmentDefinition"
 class NetworkSelection(BaseModel):
     """One network that a pod asks for.
 
-    ``name`` and ``namespace`` are those of a NetworkAttachmentDefinition; ``interface``: the interface's name;
-    ``ips``, ``mac``, ``port_mappings``, ``bandwidth``, ``infiniband_guid``, ``device_id``: capability arguments;
-    ``cni_args``: what goes under ``args.cni``. Anything else, such as ``default-route``, is refused: nobody here would
-    do it.
+    Anything else, such as ``default-route``, is refused: nobody here would do it.
+
+    Attributes:
+        name (str): the NetworkAttachmentDefinition's name.
+        namespace (str | None): its namespace; None: ``default``.
+        interface (str | None): the interface's name; None: by its place.
+        ips (tuple[str, ...] | None): a capability argument: addresses, with or without prefix length.
+        mac (str | None): likewise: the hardware address.
+        port_mappings (tuple[dict[str, Any], ...] | None): likewise: ports of the host that lead into the container.
+        bandwidth (dict[str, int] | None): likewise: limits of the interface, bits and bits per second.
+        infiniband_guid (str | None): likewise: the InfiniBand GUID.
+        device_id (str | None): likewise: the device to use.
+        cni_args (dict[str, Any] | None): what goes under ``args.cni``.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -58,7 +67,11 @@ class NetworkSelection(BaseModel):
     cni_args: dict[str, Any] | None = Field(default=None, alias="cni-args")
 
     def capability_args(self) -> dict[str, Any]:
-        """Return what the selection says as capability arguments; raises ConfigError for what they cannot be."""
+        """Return what the selection says as capability arguments.
+
+        Raises:
+            ConfigError: a value that the convention does not allow.
+        """
         given: dict[str, Any] = {
             "ips": self.ips,
             "mac": self.mac,
@@ -181,7 +194,11 @@ def _network(config: str, name: str) -> NetworkConfigList:
 
 
 class AttachmentDefinitions:
-    """NetworkAttachmentDefinitions by namespace and name."""
+    """NetworkAttachmentDefinitions by namespace and name.
+
+    Args:
+        definitions: of those with the same namespace and name, the last counts.
+    """
 
     def __init__(self, definitions: Iterable[NetworkAttachmentDefinition] = ()) -> None:
         self._by_name = {(one.namespace, one.name): one for one in definitions}
@@ -232,7 +249,12 @@ class AttachmentDefinitions:
         return found
 
     def request(self, selection: NetworkSelection) -> NetworkRequest:
-        """Return a selection as a network request; raises NetworkNotFoundError, ConfigError."""
+        """Return a selection as a network request.
+
+        Raises:
+            NetworkNotFoundError: there is no such definition.
+            ConfigError: a capability argument that the convention does not allow.
+        """
         definition = self.get(selection.name, selection.namespace or "default")
         return NetworkRequest(
             definition.net or definition.name,

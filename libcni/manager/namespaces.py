@@ -19,7 +19,7 @@ class NamespaceError(CNIError):
     """Report a network namespace that could not be made, pinned or removed.
 
     Attributes:
-        name: its name.
+        name (str): its name.
     """
 
     def __init__(self, message: str, *, name: str = "", hint: str | None = None) -> None:
@@ -50,7 +50,8 @@ class NamespaceTool(Protocol):
 class Namespaces:
     """Make and remove named network namespaces, where ``ip netns`` keeps them; blocking.
 
-    ``tool``: ``iproute2`` (runs ``ip``), ``pyroute2`` (extra ``libcni[netns]``), or your own.
+    Args:
+        tool: ``iproute2`` (runs ``ip``), ``pyroute2`` (extra ``libcni[netns]``), or your own.
     """
 
     def __init__(self, tool: Literal["iproute2", "pyroute2"] | NamespaceTool = "iproute2") -> None:
@@ -65,7 +66,11 @@ class Namespaces:
         return f"{_RUN_DIR}/{check_container_id(name)}"
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a namespace of that name."""
+        """Return whether there is a namespace of that name.
+
+        Raises:
+            InvalidIdentifierError: ``name`` is none for a container.
+        """
         return os.path.exists(self.path(name))
 
     def create(self, name: str) -> str:

@@ -15,7 +15,13 @@ __all__ = ["AttachmentCheck", "CheckReport", "Detached", "GCSummary", "ManagerSt
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """An attachment that was detached: its network and interface, and what its DEL did."""
+    """An attachment that was detached.
+
+    Attributes:
+        network: its network's name.
+        ifname: the interface's name.
+        report: what its DEL did.
+    """
 
     network: str
     ifname: str
@@ -45,7 +51,11 @@ class TearDown:
 class AttachmentCheck:
     """What CHECK said of one attachment.
 
-    ``state``: ``ok``; ``failed`` (see ``error``); ``unsupported`` (its configuration's version has no CHECK).
+    Attributes:
+        network: its network's name.
+        ifname: the interface's name.
+        state: ``ok``; ``failed`` (see ``error``); ``unsupported`` (its configuration's version has no CHECK).
+        error: what is wrong, or None.
     """
 
     network: str
@@ -56,7 +66,12 @@ class AttachmentCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What CHECK said of all attachments of a container, in the order of their set-up."""
+    """What CHECK said of all attachments of a container.
+
+    Attributes:
+        container_id: the container.
+        checks: one for each attachment, in the order of their set-up.
+    """
 
     container_id: str
     checks: tuple[AttachmentCheck, ...] = ()

@@ -18,7 +18,12 @@ IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address with its network, and the gateway that the plugin named, or None."""
+    """An address of an interface.
+
+    Attributes:
+        address: the address with its network, as the standard library's type.
+        gateway: the gateway that the plugin named, or None.
+    """
 
     address: IPInterface
     gateway: IPAddress | None = None
@@ -56,7 +61,13 @@ class InterfaceResult:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """One attachment: its network, the interface name given to ADD, and what ADD answered."""
+    """One attachment.
+
+    Attributes:
+        network: its network's name.
+        ifname: the interface name given to ADD.
+        result: what ADD answered.
+    """
 
     network: str
     ifname: str
@@ -90,7 +101,13 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class ResolvConf:
-    """What a container's resolv.conf says: ``nameservers``, ``search`` domains, and ``options``."""
+    """What a container's resolv.conf says.
+
+    Attributes:
+        nameservers: addresses, the first preferred.
+        search: domains to search for short names, the first preferred.
+        options: resolver options, such as ``ndots:2``.
+    """
 
     nameservers: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
@@ -172,10 +189,11 @@ class ContainerResult:
         )
 
     def primary(self, prefer: Preference = "ipv4") -> tuple[IPAddress, ...]:
-        """Return the primary address: that of the first network that has any.
+        """Return the primary address: that of the first network that has any; () where none has.
 
-        ``ipv4``, ``ipv6``: its first of that family, or else of the other. ``listed``: the first that it lists.
-        ``both``: the first IPv4 and the first IPv6 address of all networks.
+        Args:
+            prefer: ``ipv4``, ``ipv6``: its first of that family, or else of the other; ``listed``: the first that it
+                lists; ``both``: the first IPv4 and the first IPv6 address of all networks.
         """
         if prefer == "both":
             return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))

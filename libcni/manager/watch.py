@@ -31,7 +31,10 @@ class _Waiter(Protocol):
 
 
 class Watch:
-    """Look after a configuration in a thread of its own, until it is closed. A context manager."""
+    """Look after a configuration in a thread of its own, until it is closed. A context manager.
+
+    It comes from ``NetworkManager.watch``.
+    """
 
     def __init__(self, configuration: Configuration, interval: float, *, polling: bool | None) -> None:
         self._configuration = configuration

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, NoReturn, TextIO, TypeAlias, TypeVar
 
     Function: TypeAlias = Callable[[Request], PluginResult | Mapping[str, Any] | None]
-    _FunctionT = TypeVar("_FunctionT", bound=Function)
+    FunctionT = TypeVar("FunctionT", bound=Function)
 
 __all__ = ["Plugin"]
 
@@ -28,7 +28,8 @@ __all__ = ["Plugin"]
 class Plugin:
     """Answer the verbs of the CNI specification with the functions registered here.
 
-    ADD and DEL need a function. CHECK, GC and STATUS succeed without one.
+    ADD and DEL need a function. CHECK, GC and STATUS succeed without one. A function gets the Request. What it raises
+    becomes the error document: a VerbError with its own code and text.
 
     Args:
         name: the plugin's type.
@@ -45,27 +46,39 @@ class Plugin:
         self.about: str = about or f"CNI plugin {name}"
         self._functions: dict[str, Function] = {}
 
-    def add(self, function: _FunctionT) -> _FunctionT:
-        """Register the function for ADD: it fills ``request.result``, or returns a result to print instead."""
+    def add(self, function: FunctionT) -> FunctionT:
+        """Register the function for ADD (spec 1.1.0, section 2, ADD).
+
+        It fills ``request.result``, or returns what to print instead: a PluginResult, or a mapping as JSON has it.
+        """
         return self._register("ADD", function)
 
-    def delete(self, function: _FunctionT) -> _FunctionT:
-        """Register the function for DEL. It succeeds where nothing is left to undo, and without a namespace."""
+    def delete(self, function: FunctionT) -> FunctionT:
+        """Register the function for DEL (spec 1.1.0, section 2, DEL).
+
+        It succeeds where nothing is left to undo, and without a namespace.
+        """
         return self._register("DEL", function)
 
-    def check(self, function: _FunctionT) -> _FunctionT:
-        """Register the function for CHECK: it raises where something that ADD made has gone."""
+    def check(self, function: FunctionT) -> FunctionT:
+        """Register the function for CHECK: it raises where what ADD made has gone (spec 1.1.0, section 2, CHECK)."""
         return self._register("CHECK", function)
 
-    def gc(self, function: _FunctionT) -> _FunctionT:
-        """Register the function for GC: it frees what ``request.valid_attachments`` does not hold."""
+    def gc(self, function: FunctionT) -> FunctionT:
+        """Register the function for GC (spec 1.1.0, section 2, GC).
+
+        It frees what ``request.valid_attachments`` does not hold.
+        """
         return self._register("GC", function)
 
-    def status(self, function: _FunctionT) -> _FunctionT:
-        """Register the function for STATUS: it raises (code 50 or 51) where ADD could not be served."""
+    def status(self, function: FunctionT) -> FunctionT:
+        """Register the function for STATUS (spec 1.1.0, section 2, STATUS).
+
+        It raises a VerbError, code 50 or 51, where ADD could not be served.
+        """
         return self._register("STATUS", function)
 
-    def _register(self, verb: str, function: _FunctionT) -> _FunctionT:
+    def _register(self, verb: str, function: FunctionT) -> FunctionT:
         self._functions[verb] = function
         return function
 

@@ -16,8 +16,8 @@ class VerbError(CNIError):
 
     Attributes:
         code: a well-known code, or 100 and above for the plugin's own (spec 1.1.0, section 5, Error).
-        msg: one short sentence.
-        details: more about it, or "".
+        msg (str): one short sentence.
+        details (str): more about it, or "".
     """
 
     def __init__(self, msg: str, *, code: int = ErrorCode.INTERNAL, details: str = "") -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from libcni.plugin.runtime_config import RuntimeConfig
 
-    _ArgsT = TypeVar("_ArgsT")
+    ArgsT = TypeVar("ArgsT")
 
 __all__ = ["Request"]
 
@@ -27,15 +27,15 @@ class Request:
     """Hold what the runtime sent: environment and configuration, read and checked for the verb.
 
     Attributes:
-        verb: ``ADD``, ``DEL``, ``CHECK``, ``GC`` or ``STATUS``.
+        verb (str): ``ADD``, ``DEL``, ``CHECK``, ``GC`` or ``STATUS``.
         version: the configuration's spec version, one that the plugin supports.
         container_id: the container, "" where the verb has none.
         netns: the path of its network namespace, "" where the verb has none, and on some DELs.
         ifname: the interface's name, "" where the verb has none.
         path: the directories of CNI_PATH.
-        config: the whole configuration, as JSON says it.
-        stdin: the same, byte for byte: what a delegated plugin receives.
-        env: the environment.
+        config (dict[str, Any]): the whole configuration, as JSON says it.
+        stdin (bytes): the same, byte for byte: what a delegated plugin receives.
+        env (Mapping[str, str]): the environment.
         name: the network's name.
     """
 
@@ -86,7 +86,7 @@ class Request:
 
         return dict(parse_args(self.env.get("CNI_ARGS", "")))
 
-    def load_args(self, into: type[_ArgsT]) -> _ArgsT:
+    def load_args(self, into: type[ArgsT]) -> ArgsT:
         """Return CNI_ARGS as an object of the class ``into``: one annotated attribute per known name.
 
         Raises:

@@ -24,7 +24,7 @@ class PluginResult:
     """Hold one result: a previous plugin's to pass on, or a new one to fill.
 
     Attributes:
-        version: the spec version in which it is printed.
+        version (str): the spec version in which it is printed.
         interfaces: a list of JSON objects with the keys of spec 1.1.0, section 5, unknown ones included.
         ips: likewise.
         routes: likewise.
@@ -79,7 +79,12 @@ class PluginResult:
         return len(self.interfaces) - 1
 
     def add_ip(self, address: object, *, gateway: object = None, interface: int | None = None) -> None:
-        """Add an address such as ``10.1.0.5/16``; ``interface`` is an index (none from an IPAM plugin).
+        """Add an address.
+
+        Args:
+            address: with its prefix length, such as ``10.1.0.5/16``.
+            gateway: the subnet's gateway, or None.
+            interface: what ``add_interface`` returned; None from an IPAM plugin.
 
         Raises:
             ValueError: not an address with its prefix, or a gateway that is no address.
@@ -93,7 +98,7 @@ class PluginResult:
         Args:
             dst: where to.
             gw: next hop.
-            since_1_1: ``mtu``, ``advmss``, ``priority``, ``table``, ``scope``; left out below spec 1.1.0.
+            since_1_1: ``mtu`` and ``advmss`` (bytes), ``priority``, ``table``, ``scope``; left out below spec 1.1.0.
 
         Raises:
             ValueError: ``dst`` is no network, or ``gw`` no address.
@@ -108,7 +113,14 @@ class PluginResult:
         search: Iterable[str] = (),
         options: Iterable[str] = (),
     ) -> None:
-        """Replace the name server settings; what is empty is left out."""
+        """Replace the name server settings; what is empty is left out.
+
+        Args:
+            nameservers: addresses, the first preferred.
+            domain: the local domain, for short names.
+            search: domains to search for short names, the first preferred.
+            options: resolver options, such as ``ndots:2``.
+        """
         lists = {"nameservers": list(nameservers), "search": list(search), "options": list(options)}
         self.dns = _given(domain=domain, **{key: value or None for key, value in lists.items()})
 

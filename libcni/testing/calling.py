@@ -15,7 +15,6 @@ from libcni.plugin import Plugin
 __all__ = ["Answer", "Target", "call_plugin"]
 
 Target: TypeAlias = Plugin | str | os.PathLike[str]
-_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def call_plugin(
     config: Mapping[str, Any] | bytes = b"",
     *,
     env: Mapping[str, str | None] | None = None,
-    timeout: float = _TIMEOUT,
+    timeout: float = 30.0,
     **parameters: str,
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer.
@@ -66,7 +65,7 @@ def call_plugin(
         verb: what goes into CNI_COMMAND.
         config: what goes to stdin, an object or bytes.
         env: variables to set, or with None to leave out.
-        timeout: seconds that an executable may take: 30 unless given.
+        timeout: seconds that an executable may take.
         parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. A namespace
             that is this process's own is accepted.
 

@@ -51,7 +51,7 @@ class FakePlugin:
     """Be one fake plugin on disk.
 
     Attributes:
-        path: the executable.
+        path (Path): the executable.
     """
 
     def __init__(self, path: Path) -> None:

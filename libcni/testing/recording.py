@@ -102,7 +102,11 @@ class RecordingExecutor(_Recorder):
     """
 
     def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Write the call down and give its answer."""
+        """Write the call down and give its answer.
+
+        Raises:
+            BaseException: the answer, where that is an exception.
+        """
         return self._answer(invocation, limits)
 
 
@@ -110,12 +114,23 @@ class AsyncRecordingExecutor(_Recorder):
     """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
 
     async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Write the call down and give its answer."""
+        """Write the call down and give its answer.
+
+        Raises:
+            BaseException: the answer, where that is an exception.
+        """
         return self._answer(invocation, limits)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
-    """Return what a plugin leaves behind that answers with an error (spec 1.1.0, section 5, Error)."""
+    """Return what a plugin leaves behind that answers with an error (spec 1.1.0, section 5, Error).
+
+    Args:
+        code: the error document's.
+        msg: the error document's.
+        details: the error document's; "" for none.
+        stderr: what it prints there.
+    """
     document: dict[str, Any] = {"cniVersion": ALL_VERSIONS[-1], "code": code, "msg": msg}
     if details:
         document["details"] = details

@@ -1,3 +1,5 @@
+"""The fixture that the manager's tests share: a place that has all that a manager needs."""
+
 from __future__ import annotations
 
 from pathlib import Path

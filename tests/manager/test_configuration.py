@@ -1,3 +1,5 @@
+"""The networks in force: their order, the default, a reload, and what stays where a file cannot be used."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The pages on the manager: the code in docs/manager.md works, and the comparison names tests that are there."""
+
 from __future__ import annotations
 
 import ast

@@ -1,3 +1,5 @@
+"""Events: told to observers and to async iterators, from any thread, and to those who are slow."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""A pod's arguments and annotation, and the definitions that it selects: as Multus reads them, or refused."""
+
 from __future__ import annotations
 
 import json

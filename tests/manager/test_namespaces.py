@@ -1,3 +1,5 @@
+"""Namespaces that the manager makes and removes, with a fake tool and with the real ones."""
+
 from __future__ import annotations
 
 import asyncio

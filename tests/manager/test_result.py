@@ -1,3 +1,5 @@
+"""What a container's networks came to: one view of results of all versions."""
+
 from __future__ import annotations
 
 import ipaddress

@@ -1,3 +1,5 @@
+"""Set-up: which networks, under which interface names, in which order, and all or nothing."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""CHECK, status and GC over all networks or attachments, on over errors."""
+
 from __future__ import annotations
 
 import threading

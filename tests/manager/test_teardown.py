@@ -1,3 +1,5 @@
+"""Tear-down: from the records, the last attached first, on over errors, and again without harm."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Reload when a directory changes, in whatever way it does; told by watchfiles, and by looking alone."""
+
 from __future__ import annotations
 
 import os

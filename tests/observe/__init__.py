@@ -1,0 +1,1 @@
+"""Observers: the protocol, the logging adapter and the OpenTelemetry adapter."""

@@ -1,0 +1,1 @@
+"""libcni.plugin and libcni.testing: plugins written with the library, and what tests plugins."""

@@ -1,3 +1,5 @@
+"""Delegation: what the delegate gets, how its answer and its error come back, and the DEL after a failed ADD."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""From the environment and stdin to a plugin's function, and from there to one document on stdout."""
+
 from __future__ import annotations
 
 import json

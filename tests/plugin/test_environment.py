@@ -1,3 +1,5 @@
+"""What the environment must hold for each verb, and what a plugin says where it does not."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""FakePlugins: plugins that play a scenario, and write down what they received."""
+
 from __future__ import annotations
 
 import json

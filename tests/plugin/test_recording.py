@@ -1,3 +1,5 @@
+"""The recording executors: calls are written down and answered, with no process."""
+
 from __future__ import annotations
 
 import asyncio

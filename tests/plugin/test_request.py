@@ -1,3 +1,5 @@
+"""A Request as a plugin's function sees it: arguments, capabilities, the previous result, valid attachments."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""PluginResult: built, read and printed in the shape of each spec version."""
+
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_interface

@@ -1,0 +1,1 @@
+"""The real plugins of Debian, driven by this library. Needs root."""

@@ -1,3 +1,5 @@
+"""The fixtures that the reliability suites share: plugins in C and in shell, and a place for what they keep."""
+
 from __future__ import annotations
 
 import itertools

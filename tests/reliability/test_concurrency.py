@@ -1,3 +1,5 @@
+"""Many random verbs of many processes at once: verbs that must stay apart do, and nothing is lost."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Killed at every file operation, at every plugin call, and at random: what is left can be found and detached."""
+
 from __future__ import annotations
 
 import os

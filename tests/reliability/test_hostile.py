@@ -1,3 +1,5 @@
+"""Bytes from others, made to do harm: an answer or an error of ours, and no endless wait."""
+
 from __future__ import annotations
 
 import json

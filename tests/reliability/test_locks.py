@@ -1,3 +1,5 @@
+"""Locks between processes and threads: who waits for whom, for how long, and who does not."""
+
 from __future__ import annotations
 
 import itertools

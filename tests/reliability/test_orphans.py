@@ -1,3 +1,5 @@
+"""Plugins that outlive their runtime: the next verb waits for them, and not for ever."""
+
 from __future__ import annotations
 
 import os
