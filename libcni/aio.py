@@ -251,7 +251,7 @@ class _Turn:
         queue = self._queues.setdefault(self._container_id, _Queue())
         queue.users += 1
         try:
-            await _acquired(queue.lock, self._verb)
+            await _acquired(queue, self._verb)
         except BaseException as error:
             self._leave(queue)
             if isinstance(error, TimeoutError):
@@ -293,12 +293,13 @@ class _Place:
         self._place.release()
 
 
-async def _acquired(lock: asyncio.Lock, verb: Verb) -> None:
-    if not lock.locked():
-        await lock.acquire()
+async def _acquired(queue: _Queue, verb: Verb) -> None:
+    # not "if the lock is free": between its release and the next one's waking it is free, and waits for that one
+    if queue.users == 1:
+        await queue.lock.acquire()
         return
     async with asyncio.timeout(verb.seconds_left()):
-        await lock.acquire()
+        await queue.lock.acquire()
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

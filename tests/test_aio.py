@@ -205,6 +205,27 @@ def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig,
     run(main())
 
 
+def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(
+    cni: AsyncCNIConfig, plugin: PluginMaker
+) -> None:
+    """The first task calls again at once, when the second one's turn has come and it has not run yet."""
+    net = plugin('test "$CNI_IFNAME" = slow0 && sleep 2\n' + ADDS)
+
+    async def again() -> float:
+        await cni.add_network_list(net, rt())
+        started = time.monotonic()
+        with pytest.raises(libcni.LockTimeoutError):
+            await cni.del_network_list(net, rt(), timeout=0.2)
+        return time.monotonic() - started
+
+    async def main() -> None:
+        slow = RuntimeConf("c1", "/run/netns/none", "slow0")
+        seconds, _ = await asyncio.gather(again(), cni.add_network_list(net, slow))
+        assert seconds < 1.5
+
+    run(main())
+
+
 def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: PluginMaker) -> None:
     net = plugin('sleep 0.2; echo "{}"')
     requests = [(net, rt(f"c{index}")) for index in range(4)]
