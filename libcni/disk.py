@@ -56,6 +56,7 @@ class Drafts:
     ext4 looks at each inode that was freed in the last minutes whenever it makes a file, which then takes ten times as
     long. So a draft that got a second name keeps its first. When the file of that other name has been replaced, the
     draft is written over where a new file would be made and another one be freed. Kept drafts go with the process.
+    Durable files are not kept: the disk may learn of what is written over them before it learns that they have gone.
     """
 
     def __init__(self, path: str) -> None:

@@ -97,8 +97,8 @@ class RecordStore:
                 path = ""
                 try:
                     path = self._claim(source, draft, record.identity)
-                finally:  # its second name is kept; or it has none, and goes
-                    (self._drafts.keep if path else self._drafts.remove)(draft, source)
+                finally:  # it is kept with its second name; or it has none, and goes
+                    (self._drafts.keep if path and not self.durable else self._drafts.remove)(draft, source)
         except OSError as error:
             raise self._error("cannot be written", self._drafts.path, error) from error
         return replace(record, path=path)
@@ -138,7 +138,8 @@ class RecordStore:
         name = record.path.rpartition("/")[2]
         try:
             with Directory(self._drafts.path, create=True) as source:
-                draft = self._drafts.write(source, encode(record), durable=self.durable, new=False)
+                # the disk may learn that a draft is no record any more after it learns what was written over it
+                draft = self._drafts.write(source, encode(record), durable=self.durable, new=self.durable)
                 try:
                     with Directory(self.results, create=True) as directory:
                         os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)

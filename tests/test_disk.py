@@ -18,7 +18,7 @@ KEEPER = """
 import os, sys
 from libcni.record import Record
 from libcni.records import RecordStore
-store = RecordStore(sys.argv[1])
+store = RecordStore(sys.argv[1], durable=False)
 for number in range(3):
     store.complete(store.begin(Record("net", f"c{number}", "eth0")))
 print(len(os.listdir(sys.argv[1] + "/tmp")), flush=True)
@@ -57,6 +57,19 @@ def test_a_draft_that_is_still_a_record_is_never_written_over(store: RecordStore
         attach(store, f"c{number}")
     assert [Path(record.path).read_bytes() for record in pending] == before
     assert [record.state for record in store.records()] == ["ready"] * 8 + ["pending"] * 8
+
+
+def test_nothing_is_written_over_that_may_still_be_a_record_on_the_disk(tmp_path: Path) -> None:
+    """The rename that replaced a record may be lost with the power, after what was written over its file."""
+    store = RecordStore(str(tmp_path), durable=True)
+    begun = store.begin(Record("net", "c0", "eth0", state="pending"))
+    with open(begun.path, "rb") as pending:
+        before = pending.read()
+        store.complete(replace(begun, state="ready"))
+        for number in range(1, 4):
+            attach(store, f"c{number}")
+        assert os.pread(pending.fileno(), 9999, 0) == before
+    assert drafts(store) == {}
 
 
 def test_what_was_longer_before_has_no_old_end(store: RecordStore) -> None:
