@@ -88,11 +88,13 @@ class Drafts:
         return name
 
     def keep(self, name: str, directory: int) -> None:
-        """Keep a draft for a later one, also while it is linked to another name."""
-        if len(self._kept) < _MOST_KEPT:
-            self._kept.append(name)
-        else:
-            self.remove(name, directory)
+        """Keep a draft for a later one while it is linked to another name, as far as the file system counts names."""
+        with suppress(FileNotFoundError):
+            # sshfs says 1 always: nobody could tell when the other name has gone
+            if len(self._kept) < _MOST_KEPT and os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink > 1:
+                self._kept.append(name)
+            else:
+                self.remove(name, directory)
 
     def remove(self, name: str, directory: int) -> None:
         """Remove a draft, if it is there."""

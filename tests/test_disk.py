@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,23 @@ def test_nothing_is_written_over_that_may_still_be_a_record_on_the_disk(tmp_path
             attach(store, f"c{number}")
         assert os.pread(pending.fileno(), 9999, 0) == before
     assert drafts(store) == {}
+
+
+def test_nothing_is_written_over_where_names_are_not_counted(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on sshfs, which makes hard links and shows each file with one."""
+    for name in ("stat", "fstat"):
+        real = getattr(os, name)
+
+        def one(*args: Any, _real: Callable[..., os.stat_result] = real, **more: Any) -> os.stat_result:
+            status = tuple(_real(*args, **more))
+            return os.stat_result((*status[:3], 1, *status[4:]))
+
+        monkeypatch.setattr(os, name, one)
+    pending = store.begin(Record("net", "c0", "eth0", state="pending"))
+    attach(store, "c1")
+    assert store.find(pending.identity) == pending
 
 
 def test_what_was_longer_before_has_no_old_end(store: RecordStore) -> None:
