@@ -107,6 +107,29 @@ def test_a_kept_draft_that_was_removed_is_no_error(store: RecordStore) -> None:
     assert len(store.records()) == 2
 
 
+def test_a_kept_draft_that_is_swept_while_it_is_written_is_no_error(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GC, of this process or another, takes a draft that was kept for a day for left over."""
+    attach(store, "c0")
+    ((name, inode),) = drafts(store).items()
+    os.utime(Path(store.cache_dir, "tmp", name), (0, 0))
+    real = os.fstat
+    swept: list[str] = []
+
+    def fstat(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        if status.st_ino == inode and not swept:
+            swept.extend(store.sweep())
+        return status
+
+    begun = store.begin(Record("net", "c1", "eth0", state="pending"))
+    monkeypatch.setattr(os, "fstat", fstat)
+    store.complete(replace(begun, state="ready"))
+    assert len(swept) == 1
+    assert [record.state for record in store.records()] == ["ready", "ready"]
+
+
 def test_no_more_are_kept_than_can_be_of_use(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "_MOST_KEPT", 3)
     for number in range(6):
