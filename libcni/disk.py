@@ -18,7 +18,6 @@ _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DAY = 86400.0
-_MOST_KEPT = 256
 _TRIES = 4
 _serial = itertools.count()
 
@@ -59,6 +58,8 @@ class Drafts:
     Durable files are not kept: the disk may learn of what is written over them before it learns that they have gone.
     """
 
+    most_kept = 256
+
     def __init__(self, path: str) -> None:
         self.path: str = path
         self._kept: deque[str] = deque()
@@ -91,7 +92,7 @@ class Drafts:
         """Keep a draft for a later one while it is linked to another name, as far as the file system counts names."""
         with suppress(FileNotFoundError):
             # sshfs says 1 always: nobody could tell when the other name has gone
-            if len(self._kept) < _MOST_KEPT and os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink > 1:
+            if len(self._kept) < self.most_kept and os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink > 1:
                 self._kept.append(name)
             else:
                 self.remove(name, directory)
@@ -140,9 +141,11 @@ def _remove_kept() -> None:
 def _forget_kept() -> None:
     for drafts in _drafts.values():
         drafts._kept.clear()  # noqa: SLF001
+    Drafts.most_kept = 0
 
 
-# a forked child must not write over, nor remove, what its parent keeps
+# a forked child must not write over, nor remove, what its parent keeps; and it keeps none itself: most of them end with
+# os._exit, and worker after worker would leave some
 os.register_at_fork(after_in_child=_forget_kept)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from libcni import disk
 from libcni.disk import Directory, Drafts, read_file
 from libcni.record import Record
 from libcni.records import RecordStore
@@ -131,7 +130,7 @@ def test_a_kept_draft_that_is_swept_while_it_is_written_is_no_error(
 
 
 def test_no_more_are_kept_than_can_be_of_use(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_MOST_KEPT", 3)
+    monkeypatch.setattr(Drafts, "most_kept", 3)
     for number in range(6):
         store.begin(Record("net", f"p{number}", "eth0", state="pending"))
     assert len(drafts(store)) == 3
@@ -157,6 +156,20 @@ def test_a_forked_child_leaves_its_parents_drafts_alone(store: RecordStore) -> N
             os._exit(0)
     os.waitpid(pid, 0)
     assert kept.items() <= drafts(store).items()
+
+
+def test_forked_children_leave_nothing_behind(store: RecordStore) -> None:
+    """They end with os._exit, as those of multiprocessing do, and nobody sweeps but GC."""
+    for number in range(3):
+        pid = os.fork()
+        if not pid:
+            try:
+                attach(store, f"c{number}")
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+    assert len(store.records()) == 3
+    assert drafts(store) == {}
 
 
 def test_what_is_replaced_and_written_over_while_it_is_read_is_read_again(
