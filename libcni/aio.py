@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from libcni.attachments import Attachment
 from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
@@ -85,8 +86,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
-    def _turns(self) -> dict[str, _Queue]:
-        return {}
+    def _turns(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
+        return WeakKeyDictionary()
 
     async def add_network_list(  # noqa: PLR0913 - the options of the verb
         self,
@@ -216,7 +217,9 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def _run(self, job: Job[_T], timeout: Timeout) -> _T:
         with self._verb(timeout, job.operation) as verb:
-            async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
+            # a lock that somebody waits for belongs to its loop for ever, also when that was closed meanwhile
+            queues = self._turns.setdefault(asyncio.get_running_loop(), {})
+            async with _Turn(queues, job.operation.container_id, verb), _Place(self._places, verb):
                 course = Course(verb.drive(job.flow))
                 for need in course:
                     with course:

@@ -13,7 +13,9 @@ import pytest
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni.executor import Limits
 from libcni.executor.aio import AsyncProcessExecutor
+from libcni.invocation import Invocation, Outcome
 
 PluginMaker = Callable[..., NetworkConfigList]
 LOGGED = 'echo "$CNI_COMMAND $CNI_CONTAINERID" >> "$(dirname "$0")/log"\n'
@@ -294,6 +296,35 @@ def test_one_client_serves_several_loops(cni: AsyncCNIConfig, plugin: PluginMake
         requests = [(net, rt(f"c{index}")) for index in range(3)]
         run(cni.add_many(requests)).raise_errors()
         run(cni.del_many(requests)).raise_errors()
+
+
+def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(tmp_path: Path, plugin: PluginMaker) -> None:
+    class Sleeper(AsyncProcessExecutor):
+        async def execute(self, _invocation: Invocation, _limits: Limits) -> Outcome:
+            await asyncio.sleep(0.2)
+            return Outcome(0, b"{}")
+
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=Sleeper(), timeout=None)
+    net = plugin()
+
+    def two(*ifnames: str) -> list[Coroutine[Any, Any, Any]]:
+        return [cni.add_network_list(net, RuntimeConf("c1", "/run/netns/none", ifname)) for ifname in ifnames]
+
+    async def main() -> None:
+        await asyncio.gather(*two("eth2", "eth3"))
+
+    abandoned = two("eth0", "eth1")
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(coroutine) for coroutine in abandoned]
+    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.close()
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del tasks, task
+    with pytest.raises(RuntimeError, match="closed"):  # it lets its locks go, and the other one waits for ever
+        abandoned[0].close()
+    run(main())
+    assert len(cni.get_cached_attachments()) == 3
 
 
 def test_nothing_is_left_open(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
