@@ -188,8 +188,10 @@ def read_file(name: str, directory: int) -> bytes | None:
             data = os.read(descriptor, status.st_size + 1)
             while len(data) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grows
                 data += more
+            # replaced meanwhile, it may be written over already, and even have its name again: what was read is of two
+            # records then
+            now = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if (now.st_ino, now.st_mtime_ns) == (status.st_ino, status.st_mtime_ns):
+                return data
         finally:
             os.close(descriptor)
-        # replaced meanwhile, it may be written over already: what was read then is of two records
-        if os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino == status.st_ino:
-            return data

@@ -192,6 +192,29 @@ def test_what_is_replaced_and_written_over_while_it_is_read_is_read_again(
         assert read_file("name", directory) == b"new"
 
 
+def test_what_is_written_over_and_has_its_name_again_while_it_is_read_is_read_again(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container is detached and attached again between two system calls of one who reads its record."""
+    begun = store.begin(Record("net", "c0", "eth0", state="pending", config=b"a" * 3000))
+    os.utime(begun.path, (1, 1))
+    real = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        half = real(descriptor, size // 2)
+        monkeypatch.setattr(os, "read", real)
+        store.complete(begun)
+        store.forget(begun)
+        again = store.begin(replace(begun, path="", config=b"b" * 3000))
+        store.complete(replace(again, state="ready"))
+        return half + real(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read)
+    found = store.find(begun.identity)
+    assert found is not None
+    assert (found.state, found.config) == ("ready", b"b" * 3000)
+
+
 def test_readers_never_see_two_records_in_one(store: RecordStore) -> None:
     """One attaches and detaches as fast as it can, so that drafts are written over; the others look."""
     for number in range(3):
