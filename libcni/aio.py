@@ -325,6 +325,8 @@ async def _each(
     call: Callable[[Network, RuntimeConf], Awaitable[_T]],
     parallel: int,
 ) -> AsyncGenerator[BatchItem[_T], None]:
+    if parallel < 1:  # nothing would be done, without a word
+        raise ValueError(f"parallel: {parallel} is less than 1")
     waiting = enumerate(requests)
     running: set[asyncio.Task[BatchItem[_T]]] = set()
     try:

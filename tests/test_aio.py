@@ -275,6 +275,13 @@ def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, plug
     assert cni.get_cached_attachments() == []
 
 
+@pytest.mark.parametrize("parallel", [0, -1])
+def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, plugin: PluginMaker, parallel: int) -> None:
+    net = plugin()
+    with pytest.raises(ValueError, match="parallel"):
+        run(cni.add_many([(net, rt())], parallel=parallel))
+
+
 def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
     net = plugin('test "$CNI_CONTAINERID" = c0 || sleep 30; echo "{}"')
 
