@@ -114,6 +114,8 @@ class Drafts:
         for _ in range(_TRIES):
             try:
                 name = self._kept.popleft()
+                if not name.startswith(f"{os.getpid()}-"):  # a C program's child, of which Python was not told
+                    continue
                 descriptor = os.open(name, _WRITE_FLAGS, dir_fd=directory)
             except IndexError:
                 return None

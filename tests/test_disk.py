@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -156,6 +157,22 @@ def test_a_forked_child_leaves_its_parents_drafts_alone(store: RecordStore) -> N
             os._exit(0)
     os.waitpid(pid, 0)
     assert kept.items() <= drafts(store).items()
+
+
+def test_a_child_that_python_was_not_told_of_leaves_its_parents_drafts_alone(store: RecordStore) -> None:
+    """Both would write over the same files, and one attachment's record would become another's."""
+    attach(store, "c0")
+    (kept,) = drafts(store).values()
+    pid = ctypes.CDLL(None).fork()
+    if not pid:
+        try:
+            attach(store, "child")
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    found = store.find(("net", "child", "eth0"))
+    assert found is not None
+    assert os.stat(found.path).st_ino != kept
 
 
 def test_forked_children_leave_nothing_behind(store: RecordStore) -> None:
