@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from libcni.attachments import Attachment
 from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
@@ -105,8 +106,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
-    def _turns(self) -> dict[str, _Queue]:
-        return {}
+    def _turns(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
+        return WeakKeyDictionary()
 
     async def add_network_list(  # noqa: PLR0913 - the options of the verb
         self,
@@ -274,7 +275,9 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def _run(self, job: Job[AnswerT], timeout: Timeout) -> AnswerT:
         with self._verb(timeout, job.operation) as verb:
-            async with _Turn(self._turns, job.operation.container_id, verb), _Place(self._places, verb):
+            # a lock that somebody waits for belongs to its loop for ever, also when that was closed meanwhile
+            queues = self._turns.setdefault(asyncio.get_running_loop(), {})
+            async with _Turn(queues, job.operation.container_id, verb), _Place(self._places, verb):
                 course = Course(verb.drive(job.flow))
                 for need in course:
                     with course:
@@ -309,7 +312,7 @@ class _Turn:
         queue = self._queues.setdefault(self._container_id, _Queue())
         queue.users += 1
         try:
-            await _acquired(queue.lock, self._verb)
+            await _acquired(queue, self._verb)
         except BaseException as error:
             self._leave(queue)
             if isinstance(error, TimeoutError):
@@ -351,12 +354,13 @@ class _Place:
         self._place.release()
 
 
-async def _acquired(lock: asyncio.Lock, verb: Verb) -> None:
-    if not lock.locked():
-        await lock.acquire()
+async def _acquired(queue: _Queue, verb: Verb) -> None:
+    # not "if the lock is free": between its release and the next one's waking it is free, and waits for that one
+    if queue.users == 1:
+        await queue.lock.acquire()
         return
     async with asyncio.timeout(verb.seconds_left()):
-        await lock.acquire()
+        await queue.lock.acquire()
 
 
 async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
@@ -379,6 +383,8 @@ async def _each(
     call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]],
     parallel: int,
 ) -> AsyncGenerator[BatchItem[AnswerT], None]:
+    if parallel < 1:  # nothing would be done, without a word
+        raise ValueError(f"parallel: {parallel} is less than 1")
     waiting = enumerate(requests)
     running: set[asyncio.Task[BatchItem[AnswerT]]] = set()
     try:

@@ -18,7 +18,6 @@ _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DAY = 86400.0
-_MOST_KEPT = 256
 _TRIES = 4
 _serial = itertools.count()
 
@@ -56,7 +55,10 @@ class Drafts:
     ext4 looks at each inode that was freed in the last minutes whenever it makes a file, which then takes ten times as
     long. So a draft that got a second name keeps its first. When the file of that other name has been replaced, the
     draft is written over where a new file would be made and another one be freed. Kept drafts go with the process.
+    Durable files are not kept: the disk may learn of what is written over them before it learns that they have gone.
     """
+
+    most_kept = 256
 
     def __init__(self, path: str) -> None:
         self.path: str = path
@@ -87,11 +89,13 @@ class Drafts:
         return name
 
     def keep(self, name: str, directory: int) -> None:
-        """Keep a draft for a later one, also while it is linked to another name."""
-        if len(self._kept) < _MOST_KEPT:
-            self._kept.append(name)
-        else:
-            self.remove(name, directory)
+        """Keep a draft for a later one while it is linked to another name, as far as the file system counts names."""
+        with suppress(FileNotFoundError):
+            # sshfs says 1 always: nobody could tell when the other name has gone
+            if len(self._kept) < self.most_kept and os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink > 1:
+                self._kept.append(name)
+            else:
+                self.remove(name, directory)
 
     def remove(self, name: str, directory: int) -> None:
         """Remove a draft, if it is there."""
@@ -110,6 +114,8 @@ class Drafts:
         for _ in range(_TRIES):
             try:
                 name = self._kept.popleft()
+                if not name.startswith(f"{os.getpid()}-"):  # a C program's child, of which Python was not told
+                    continue
                 descriptor = os.open(name, _WRITE_FLAGS, dir_fd=directory)
             except IndexError:
                 return None
@@ -137,9 +143,11 @@ def _remove_kept() -> None:
 def _forget_kept() -> None:
     for drafts in _drafts.values():
         drafts._kept.clear()  # noqa: SLF001
+    Drafts.most_kept = 0
 
 
-# a forked child must not write over, nor remove, what its parent keeps
+# a forked child must not write over, nor remove, what its parent keeps; and it keeps none itself: most of them end with
+# os._exit, and worker after worker would leave some
 os.register_at_fork(after_in_child=_forget_kept)
 
 
@@ -182,8 +190,10 @@ def read_file(name: str, directory: int) -> bytes | None:
             data = os.read(descriptor, status.st_size + 1)
             while len(data) > status.st_size and (more := os.read(descriptor, 1 << 20)):  # it grows
                 data += more
+            # replaced meanwhile, it may be written over already, and even have its name again: what was read is of two
+            # records then
+            now = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if (now.st_ino, now.st_mtime_ns) == (status.st_ino, status.st_mtime_ns):
+                return data
         finally:
             os.close(descriptor)
-        # replaced meanwhile, it may be written over already: what was read then is of two records
-        if os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino == status.st_ino:
-            return data

@@ -97,8 +97,8 @@ class RecordStore:
                 path = ""
                 try:
                     path = self._claim(source, draft, record.identity)
-                finally:  # its second name is kept; or it has none, and goes
-                    (self._drafts.keep if path else self._drafts.remove)(draft, source)
+                finally:  # it is kept with its second name; or it has none, and goes
+                    (self._drafts.keep if path and not self.durable else self._drafts.remove)(draft, source)
         except OSError as error:
             raise self._error("cannot be written", self._drafts.path, error) from error
         return replace(record, path=path)
@@ -135,18 +135,24 @@ class RecordStore:
 
     def complete(self, record: Record) -> None:
         """Replace the file of a record that has begun with what the record says now."""
-        name = record.path.rpartition("/")[2]
         try:
-            with Directory(self._drafts.path, create=True) as source:
-                draft = self._drafts.write(source, encode(record), durable=self.durable, new=False)
-                try:
-                    with Directory(self.results, create=True) as directory:
-                        os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
-                except BaseException:
-                    self._drafts.remove(draft, source)
-                    raise
+            try:
+                # the disk may learn that a draft is no record any more after it learns what was written over it
+                self._replace(record, new=self.durable)
+            except FileNotFoundError:  # somebody has swept the draft away, which may be a day old
+                self._replace(record, new=True)
         except OSError as error:
             raise self._error("cannot be written", record.path, error) from error
+
+    def _replace(self, record: Record, *, new: bool) -> None:
+        with Directory(self._drafts.path, create=True) as source:
+            draft = self._drafts.write(source, encode(record), durable=self.durable, new=new)
+            try:
+                with Directory(self.results, create=True) as directory:
+                    os.rename(draft, record.path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
+            except BaseException:
+                self._drafts.remove(draft, source)
+                raise
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record; one that has gone already is no error."""

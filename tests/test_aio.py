@@ -13,7 +13,9 @@ import pytest
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni.executor import Limits
 from libcni.executor.aio import AsyncProcessExecutor
+from libcni.invocation import Invocation, Outcome
 
 PluginMaker = Callable[..., NetworkConfigList]
 LOGGED = 'echo "$CNI_COMMAND $CNI_CONTAINERID" >> "$(dirname "$0")/log"\n'
@@ -205,6 +207,27 @@ def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig,
     run(main())
 
 
+def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(
+    cni: AsyncCNIConfig, plugin: PluginMaker
+) -> None:
+    """The first task calls again at once, when the second one's turn has come and it has not run yet."""
+    net = plugin('test "$CNI_IFNAME" = slow0 && sleep 2\n' + ADDS)
+
+    async def again() -> float:
+        await cni.add_network_list(net, rt())
+        started = time.monotonic()
+        with pytest.raises(libcni.LockTimeoutError):
+            await cni.del_network_list(net, rt(), timeout=0.2)
+        return time.monotonic() - started
+
+    async def main() -> None:
+        slow = RuntimeConf("c1", "/run/netns/none", "slow0")
+        seconds, _ = await asyncio.gather(again(), cni.add_network_list(net, slow))
+        assert seconds < 1.5
+
+    run(main())
+
+
 def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: PluginMaker) -> None:
     net = plugin('sleep 0.2; echo "{}"')
     requests = [(net, rt(f"c{index}")) for index in range(4)]
@@ -252,6 +275,13 @@ def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, plug
     assert cni.get_cached_attachments() == []
 
 
+@pytest.mark.parametrize("parallel", [0, -1])
+def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, plugin: PluginMaker, parallel: int) -> None:
+    net = plugin()
+    with pytest.raises(ValueError, match="parallel"):
+        run(cni.add_many([(net, rt())], parallel=parallel))
+
+
 def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
     net = plugin('test "$CNI_CONTAINERID" = c0 || sleep 30; echo "{}"')
 
@@ -273,6 +303,35 @@ def test_one_client_serves_several_loops(cni: AsyncCNIConfig, plugin: PluginMake
         requests = [(net, rt(f"c{index}")) for index in range(3)]
         run(cni.add_many(requests)).raise_errors()
         run(cni.del_many(requests)).raise_errors()
+
+
+def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(tmp_path: Path, plugin: PluginMaker) -> None:
+    class Sleeper(AsyncProcessExecutor):
+        async def execute(self, _invocation: Invocation, _limits: Limits) -> Outcome:
+            await asyncio.sleep(0.2)
+            return Outcome(0, b"{}")
+
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=Sleeper(), timeout=None)
+    net = plugin()
+
+    def two(*ifnames: str) -> list[Coroutine[Any, Any, Any]]:
+        return [cni.add_network_list(net, RuntimeConf("c1", "/run/netns/none", ifname)) for ifname in ifnames]
+
+    async def main() -> None:
+        await asyncio.gather(*two("eth2", "eth3"))
+
+    abandoned = two("eth0", "eth1")
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(coroutine) for coroutine in abandoned]
+    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.close()
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del tasks, task
+    with pytest.raises(RuntimeError, match="closed"):  # it lets its locks go, and the other one waits for ever
+        abandoned[0].close()
+    run(main())
+    assert len(cni.get_cached_attachments()) == 3
 
 
 def test_nothing_is_left_open(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:

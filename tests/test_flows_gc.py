@@ -76,7 +76,9 @@ def test_attachments_may_be_given_as_such() -> None:
     assert world.verbs() == ["GC a", "GC b"]
 
 
-@pytest.mark.parametrize("valid", [None, "c1", b"c1"])
+@pytest.mark.parametrize(
+    "valid", [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7]]
+)
 def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
     world = World(records=[record("c1")])
     with pytest.raises(TypeError, match="valid must be"):

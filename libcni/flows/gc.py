@@ -77,12 +77,19 @@ def gc_flow(
 def valid_pairs(valid: Any) -> list[tuple[str, str]]:
     """Return (container ID, interface name) of each; raises TypeError for None, InvalidIdentifierError for a bad one.
 
-    None is refused because it could only mean that everything is to be deleted.
+    None is refused because it could only mean that everything is to be deleted, and so are container IDs alone: the
+    first two characters of each are a pair, too, of a container that does not exist.
     """
-    if valid is None or isinstance(valid, str | bytes):
+    pairs = None if valid is None or isinstance(valid, str | bytes) else [_pair(one) for one in valid]
+    if pairs is None or None in pairs:
         raise TypeError("valid must be attachments or (container ID, interface name) pairs; [] if none is valid")
-    pairs = [(one.container_id, one.ifname) if isinstance(one, Attachment) else (one[0], one[1]) for one in valid]
-    return [(check_container_id(container_id), check_ifname(ifname)) for container_id, ifname in pairs]
+    return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
+
+
+def _pair(one: Any) -> tuple[str, str] | None:
+    if isinstance(one, Attachment):
+        return one.container_id, one.ifname
+    return (one[0], one[1]) if isinstance(one, tuple | list) and len(one) == 2 else None  # noqa: PLR2004 - a pair
 
 
 def _is_stale(record: Record, network: str, valid: set[tuple[str, str]]) -> bool:
