@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from libcni.disk import Directory, Drafts, read_file
+from libcni.disk import Directory, left_over, read_file, remove, write_draft
 from libcni.errors import RecordError
 from libcni.record import CORRUPT, LEGACY, Identity, Record, decode, encode
 
@@ -36,7 +36,7 @@ class RecordStore:
         self.cache_dir = cache_dir
         self.durable = durable
         self.results: str = f"{cache_dir}/results"
-        self._drafts: Drafts = Drafts.of(f"{cache_dir}/tmp")  # noqa: S108 - not the system's
+        self._drafts = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
 
     def find(self, identity: Identity) -> Record | None:
         """Return the record of an identity; a corrupt file under its name comes back as such; None: there is none."""
@@ -92,15 +92,14 @@ class RecordStore:
             self.complete(record)
             return record
         try:
-            with Directory(self._drafts.path, create=True) as source:
-                draft = self._drafts.write(source, encode(record), durable=self.durable, new=True)
-                path = ""
+            with Directory(self._drafts, create=True) as source:
+                draft = write_draft(source, encode(record), durable=self.durable)
                 try:
                     path = self._claim(source, draft, record.identity)
-                finally:  # it is kept with its second name; or it has none, and goes
-                    (self._drafts.keep if path and not self.durable else self._drafts.remove)(draft, source)
+                finally:
+                    remove(draft, source)
         except OSError as error:
-            raise self._error("cannot be written", self._drafts.path, error) from error
+            raise self._error("cannot be written", self._drafts, error) from error
         return replace(record, path=path)
 
     def _claim(self, source: int, draft: str, identity: Identity) -> str:
@@ -135,24 +134,18 @@ class RecordStore:
 
     def complete(self, record: Record) -> None:
         """Replace the file of a record that has begun with what the record says now."""
+        name = record.path.rpartition("/")[2]
         try:
-            try:
-                # the disk may learn that a draft is no record any more after it learns what was written over it
-                self._replace(record, new=self.durable)
-            except FileNotFoundError:  # somebody has swept the draft away, which may be a day old
-                self._replace(record, new=True)
+            with Directory(self._drafts, create=True) as source:
+                draft = write_draft(source, encode(record), durable=self.durable)
+                try:
+                    with Directory(self.results, create=True) as directory:
+                        os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+                except BaseException:
+                    remove(draft, source)
+                    raise
         except OSError as error:
             raise self._error("cannot be written", record.path, error) from error
-
-    def _replace(self, record: Record, *, new: bool) -> None:
-        with Directory(self._drafts.path, create=True) as source:
-            draft = self._drafts.write(source, encode(record), durable=self.durable, new=new)
-            try:
-                with Directory(self.results, create=True) as directory:
-                    os.rename(draft, record.path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
-            except BaseException:
-                self._drafts.remove(draft, source)
-                raise
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record; one that has gone already is no error."""
@@ -181,14 +174,15 @@ class RecordStore:
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
         """Remove what writers that were killed have left in ``tmp``; return the paths.
 
-        ``older_than``: seconds since the last write. A file whose writer lives is left alone for a day.
+        ``older_than``: seconds since the last write. A file whose writer lives is left alone, unless it is 0: then the
+        caller knows that there is no writer.
         """
-        path = self._drafts.path
+        path = self._drafts
         try:
             with Directory(path) as directory:
-                stale = self._drafts.left_over(directory, older_than)
+                stale = left_over(directory, older_than)
                 for name in () if dry_run else stale:
-                    self._drafts.remove(name, directory)
+                    remove(name, directory)
         except FileNotFoundError:
             return []
         except OSError as error:

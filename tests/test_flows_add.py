@@ -453,6 +453,16 @@ def test_a_stale_record_whose_plugin_is_missing_stops_the_add() -> None:
     assert world.calls == []
 
 
+def test_what_cannot_be_detached_first_is_told_with_the_way_out() -> None:
+    stale = attached(network("a"), state=PENDING)
+    refusing = Outcome(exit_status=1, stdout=b'{"cniVersion":"1.0.0","code":100,"msg":"no"}')
+    with pytest.raises(PluginError) as caught:
+        add(World({("DEL", "a"): refusing}, records=[stale]))
+    (note,) = caught.value.__notes__
+    assert f"ADD was detaching {stale.path}, which is pending, first" in note
+    assert "DelPolicy(use_given=True)" in note
+
+
 def test_corrupt_records_are_no_siblings() -> None:
     world = World(records=[Record(state=CORRUPT, path="/cache/x")])
     add(world)

@@ -94,6 +94,7 @@ def message_of(error: CNIError) -> str:
 def _details(error: CNIError) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
+    rows += [("note", text) for text in _notes(error)]
     hint = _hint(error)
     return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
 
@@ -122,6 +123,12 @@ _HINTS: tuple[tuple[type[CNIError], str], ...] = (
 )
 
 
+def _notes(error: CNIError) -> list[str]:
+    """Return what was added to an error on its way, without the errors of a roll-back, which are told apart."""
+    told = {f"when it was rolled back: {one}" for one in error.rollback_errors}
+    return [text for text in getattr(error, "__notes__", ()) if text not in told]
+
+
 def _hint(error: CNIError) -> str:
     if isinstance(error, AttachmentExistsError):
         return f"detach it first (libcni del --container {error.container_id}), or say --on-existing replace"
@@ -145,5 +152,7 @@ def as_data(error: CNIError) -> dict[str, Any]:
     data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
     if error.rollback_errors:
         data["rollback_errors"] = [as_data(one) for one in error.rollback_errors]
+    if notes := _notes(error):
+        data["notes"] = notes
     hint = _hint(error)
     return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}

@@ -25,6 +25,8 @@ __all__ = ["OnExisting", "add_flow"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
+_WAY_OUT = "DEL with DelPolicy(use_given=True) detaches with the configuration and arguments that it is given"
+
 OnExisting = Literal["refuse", "replace", "allow"]
 
 
@@ -112,7 +114,11 @@ def _make_room(network: str, rt: RuntimeConf, path: Sequence[str], on_existing: 
         networks = needed
     for record in stale:
         logger.warning("%s: detached before ADD: it is %s", record.path, record.state)
-        yield from detach_record(record, path)
+        try:
+            yield from detach_record(record, path)
+        except CNIError as error:
+            error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first; {_WAY_OUT}")
+            raise
     return next((record.path for record in kept if record.network == network), "")
 
 

@@ -17,7 +17,9 @@ import pytest
 import yaml
 
 from cli.node import DBNET, Node
-from libcni.cli import main
+from libcni.cli import failures, main
+from libcni.cli.failures import as_data
+from libcni.errors import PluginError
 
 REFUSING = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
     "ADD": {"error": {"code": 7, "msg": "no", "details": "not today"}, "stderr": "complaint\n"}}}]}  # fmt: skip
@@ -378,3 +380,13 @@ def test_completion_knows_networks_and_containers(node: Node) -> None:
     assert "doctor" in complete("d")
     assert complete("add", "db") == ["dbnet"]
     assert complete("attachments", "--container", "al") == ["alpha"]
+
+
+def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
+    error = PluginError("it failed", plugin="a", verb="ADD")
+    error.rollback_errors = (PluginError("it failed, too", plugin="a", verb="DEL"),)
+    error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
+    error.add_note("ADD was detaching another one first")
+    assert as_data(error)["notes"] == ["ADD was detaching another one first"]
+    assert ("note", "ADD was detaching another one first") in failures._details(error)
+    assert "notes" not in as_data(PluginError("it failed", plugin="a", verb="ADD"))
