@@ -68,7 +68,8 @@ class RecordStore:
         try:
             with Directory(self.results) as directory:
                 names = [name for name in os.listdir(directory) if part in name or name[0] == "~"]
-                found = [read(name, directory) for name in sorted(names, key=os.fsencode)]
+                names.sort(key=None if "".join(names).isascii() else os.fsencode)
+                found = [read(name, directory) for name in names]
         except FileNotFoundError:
             return []
         except OSError as error:

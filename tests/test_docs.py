@@ -154,3 +154,10 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / link).exists()
     ]
     assert broken == []
+
+
+def test_the_page_on_performance_has_the_table_of_a_run() -> None:
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- table -->")[2].partition("<!-- end of table -->")[0]
+    assert {f"**{number}" for number in range(1, 7)} <= {line[:3] for line in table.splitlines()}
+    assert "| Go |" in table
