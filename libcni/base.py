@@ -222,14 +222,14 @@ class ClientBase(Generic[ExecutorT]):
         return _readable(self._store.find((name, rt.container_id, rt.ifname)))
 
     def _named(self, net: Network) -> NetworkConfigList:
-        return net if isinstance(net, NetworkConfigList) else self.network(net)
+        return net if isinstance(net, NetworkConfigList) else self.network(_name(net))
 
     def _named_or_gone(self, net: Network) -> tuple[str, NetworkConfigList | None]:
         """Return a network's name, and its configuration unless there is none any more."""
         if isinstance(net, NetworkConfigList):
             return net.name, net
         try:
-            return net, self.network(net)
+            return net, self.network(_name(net))
         except NetworkNotFoundError:
             return net, None
         except ConfigError as error:  # the directory itself cannot be read, and a record may be all that is needed
@@ -281,6 +281,12 @@ class ClientBase(Generic[ExecutorT]):
         named = self._named(net)
         flow = status_flow(named, self.path, stop=stop)
         return Job(Operation("STATUS", named.name), _then(_raise_first, flow) if stop else flow)
+
+
+def _name(net: object) -> str:
+    if not isinstance(net, str):
+        raise TypeError(f"a network is a NetworkConfigList or a name, not {type(net).__name__}")
+    return net
 
 
 def _then(check: Callable[[_T], object], flow: Flow[_T]) -> Flow[_T]:
