@@ -96,6 +96,7 @@ class Model(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.plugins = Plugins()
         self.states: dict[Key, str] = {}
+        self.half_undone: set[Key] = set()
         self.generation = 0
         self.boot = 0
 
@@ -165,10 +166,10 @@ class Model(RuleBasedStateMachine):
             else:
                 self.gc(attachment)
         except CrashError:
-            self.after_a_crash()
+            self.after_a_crash(verb, attachment)
         except (PluginError, PluginNotFoundError, CNIErrorGroup):
             assert wrong != {""}, "no fault, and an error"
-            self.after_a_crash()
+            self.after_a_crash(verb, attachment)
         finally:
             self.plugins.fault = lambda _: ""
 
@@ -185,9 +186,10 @@ class Model(RuleBasedStateMachine):
         for key in same:
             del self.states[key]
         self.states[attachment] = "ready"
+        self.half_undone -= {attachment, *same}
 
     def check(self, attachment: Key, rt: RuntimeConf) -> None:
-        if self.states.get(attachment) == "stale-boot":
+        if self.states.get(attachment) == "stale-boot" or attachment in self.half_undone:
             return  # its plugins hold nothing any more: their answer is theirs
         try:
             self.cni.check_network_list(attachment[0], rt)
@@ -201,9 +203,16 @@ class Model(RuleBasedStateMachine):
             key: state for key, state in self.states.items() if key[0] != attachment[0] or key[1:] == attachment[1:]
         }
 
-    def after_a_crash(self) -> None:
-        """Take what is listed for true, within what the library promises."""
+    def after_a_crash(self, verb: str, attachment: Key) -> None:
+        """Take what is listed for true, within what the library promises.
+
+        What was to be detached is still recorded as it was, for the next DEL, and some of its plugins have undone it.
+        """
         listed = self.listed()
+        in_question = 1 if verb == "GC" else 3
+        self.half_undone |= {
+            key for key in listed if key[:in_question] == attachment[:in_question] or key[1:] == attachment[1:]
+        }
         for key, state in listed.items():
             before = self.states.get(key)
             assert before == state or (before in {None, "stale-boot"} and state == "pending") or before is not None, key
@@ -242,7 +251,7 @@ class Model(RuleBasedStateMachine):
             assert self.listed() == self.states
             assert {key for key, _ in self.plugins.held} <= self.states.keys(), "held, and not listed"
             for key, state in self.states.items():
-                if state == "ready":
+                if state == "ready" and key not in self.half_undone:
                     assert {(key, "first"), (key, "second")} <= self.plugins.held.keys()
 
     def teardown(self) -> None:
