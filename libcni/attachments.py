@@ -204,15 +204,11 @@ def _usable_args(record: Record) -> Args:
 
 def _usable(record: Record, text: str) -> dict[str, Any]:
     try:
-        jsontext.dumps(decoded := _decoded(text) or {})
+        decoded: dict[str, Any] = jsontext.parse(text) if text else {}
+        jsontext.dumps(decoded)
     except ValueError as error:  # such as 1e400, which Python decodes and cannot encode
         logger.warning("%s: going on without recorded arguments: %s", record.path, error)
         return {}
-    return decoded
-
-
-def _decoded(text: str) -> dict[str, Any] | None:
-    decoded: dict[str, Any] | None = jsontext.parse(text) if text else None
     return decoded
 
 

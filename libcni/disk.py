@@ -9,7 +9,7 @@ import stat
 import time
 from contextlib import suppress
 
-__all__ = ["Directory", "left_over", "make_directory", "read_file", "remove", "write_draft"]
+__all__ = ["Directory", "left_over", "read_file", "remove", "write_draft"]
 
 _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -36,7 +36,7 @@ class Directory:
         except FileNotFoundError:
             if not self._create:
                 raise
-            make_directory(self._path)
+            _make_directory(self._path)
             self._descriptor = os.open(self._path, _DIR_FLAGS)
         return self._descriptor
 
@@ -85,12 +85,12 @@ def _is_left_over(name: str, directory: int, older_than: float) -> bool:
     return older_than <= 0 or (age > older_than and not os.path.exists(f"/proc/{name.partition('-')[0]}"))
 
 
-def make_directory(path: str) -> None:
+def _make_directory(path: str) -> None:
     """Make a directory and what is missing above it, for this user alone."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         if parent and parent != path:
-            make_directory(parent)
+            _make_directory(parent)
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
 

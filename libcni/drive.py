@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 _ORPHAN_WAIT = 30.0
 _REMOVALS = 3
-_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+_ORPHAN_DELAY = 0.02
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Where the stderr of a plugin that succeeded goes: a callable that takes the call and the text, or a text file."""
@@ -263,7 +263,8 @@ class Verb:
         for _ in range(_REMOVALS):
             hold = Hold(self._settings.cache_dir, step.request, token)
             self._holds.append(hold)
-            yield from _take(hold, deadline)
+            for delay in hold.waits(deadline):
+                yield Sleep(delay)
             if hold.is_current():
                 break
             self._holds.pop().close()  # somebody removed the file and others may lock the new one: do so, too
@@ -280,7 +281,7 @@ class Verb:
         now = time.monotonic()
         deadline = now + min(_ORPHAN_WAIT, (self._deadline - now) / 2)
         while hold.orphans(verb) and time.monotonic() < deadline:
-            yield Sleep(_LAST_DELAY)
+            yield Sleep(_ORPHAN_DELAY)
         if not hold.orphans(verb):
             return True
         logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", hold.request.what, hold.path)
@@ -363,16 +364,6 @@ def _file_identity(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _take(hold: Hold, deadline: float) -> Generator[Need, Any, None]:
-    started = time.monotonic()
-    delay = _FIRST_DELAY
-    while not hold.advance():
-        if time.monotonic() >= deadline:
-            raise hold.timeout(time.monotonic() - started)
-        yield Sleep(delay)
-        delay = min(2 * delay, _LAST_DELAY)
 
 
 def _merged(env: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:

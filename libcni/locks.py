@@ -14,7 +14,9 @@ import io
 import os
 import secrets
 import struct
+import time
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ _REGION = 1 << 50
 _CONTAINER, _NETWORK, _TURNSTILE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
 _FLOCK = "hhqqi0q"
 _ABOVE_STDIO = 3
+_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _BUSY = {errno.EAGAIN, errno.EACCES}
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
@@ -65,7 +68,7 @@ class LockRequest:
 class Hold:
     """The locks of one verb, on their way or taken.
 
-    ``advance`` takes what is free and says whether all is taken; between two calls the caller waits as it likes.
+    ``advance`` takes what is free and says whether all is taken; ``waits`` says how long to sleep until it is.
     ``close`` lets everything go. ``token`` goes to plugins in LIBCNI_LOCK.
 
     ``in_flight`` gives a descriptor for a plugin to inherit. As long as one of them lives, ``orphans`` tells the next
@@ -132,6 +135,21 @@ class Hold:
                 return False
             del self._todo[0]
         return True
+
+    def waits(self, deadline: float) -> Iterator[float]:
+        """Take the locks; yield seconds to sleep until all are taken. ``deadline``: as ``time.monotonic`` counts.
+
+        Raises:
+            LockTimeoutError: not all were free by then.
+        """
+        started = time.monotonic()
+        delay = _FIRST_DELAY
+        while not self.advance():
+            now = time.monotonic()
+            if now >= deadline:
+                raise self.timeout(now - started)
+            yield delay
+            delay = min(2 * delay, _LAST_DELAY)
 
     def is_current(self) -> bool:
         """Return whether the locks are still those of the file at ``path``: it may be removed while one waits."""

@@ -10,7 +10,8 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from libcni.disk import Directory, left_over, read_file, remove, write_draft
@@ -93,12 +94,8 @@ class RecordStore:
             self.complete(record)
             return record
         try:
-            with Directory(self._drafts, create=True) as source:
-                draft = write_draft(source, encode(record), durable=self.durable)
-                try:
-                    path = self._claim(source, draft, record.identity)
-                finally:
-                    remove(draft, source)
+            with self._draft(record) as (draft, source):
+                path = self._claim(source, draft, record.identity)
         except OSError as error:
             raise self._error("cannot be written", self._drafts, error) from error
         return replace(record, path=path)
@@ -137,16 +134,20 @@ class RecordStore:
         """Replace the file of a record that has begun with what the record says now."""
         name = record.path.rpartition("/")[2]
         try:
-            with Directory(self._drafts, create=True) as source:
-                draft = write_draft(source, encode(record), durable=self.durable)
-                try:
-                    with Directory(self.results, create=True) as directory:
-                        os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
-                except BaseException:
-                    remove(draft, source)
-                    raise
+            with self._draft(record) as (draft, source), Directory(self.results, create=True) as directory:
+                os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
         except OSError as error:
             raise self._error("cannot be written", record.path, error) from error
+
+    @contextmanager
+    def _draft(self, record: Record) -> Iterator[tuple[str, int]]:
+        """Write a record under a name of its own; give the name and its directory. That name goes in the end."""
+        with Directory(self._drafts, create=True) as directory:
+            draft = write_draft(directory, encode(record), durable=self.durable)
+            try:
+                yield draft, directory
+            finally:
+                remove(draft, directory)
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record; one that has gone already is no error."""

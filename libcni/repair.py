@@ -15,8 +15,6 @@ from libcni.records import RecordStore
 
 __all__ = ["RepairReport", "repair_records"]
 
-_DELAY = 0.005
-
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
@@ -58,20 +56,13 @@ def repair_records(
         return RepairReport()
     hold = Hold(directory, LockRequest(all_containers=True))
     try:
-        _take(hold, timeout)
+        for delay in hold.waits(math.inf if timeout is None else time.monotonic() + timeout):
+            time.sleep(delay)
         corrupt = _corrupt(store)
         moved = tuple(_set_aside(store, attachment) for attachment in corrupt)
         return RepairReport(corrupt, moved, tuple(store.sweep(older_than=0)))
     finally:
         hold.close()
-
-
-def _take(hold: Hold, timeout: float | None) -> None:
-    started = time.monotonic()
-    while not hold.advance():
-        if time.monotonic() - started >= (math.inf if timeout is None else timeout):
-            raise hold.timeout(time.monotonic() - started)
-        time.sleep(_DELAY)
 
 
 def _corrupt(store: RecordStore) -> tuple[Attachment, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -63,7 +64,6 @@ _Answer = TypeVar("_Answer")
 Plan = Generator[Step, Any, _Answer]
 """An operation: yields steps, is sent their answers or thrown their CNIErrors, and returns the operation's answer."""
 
-_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _ALL = "//manager"  # no network's name, so never the lock of one
 
 
@@ -83,16 +83,11 @@ class Turns:
         requests = [LockRequest((_ALL,), exclusive=not turn.container_id)]
         if turn.container_id:
             requests.append(LockRequest((f"{_ALL}/{turn.container_id}",), exclusive=True))
-        started = now()
+        deadline = math.inf if turn.timeout is None else now() + turn.timeout
         for request in requests:
             hold = Hold(self._cache_dir, request)
             self._holds.append(hold)
-            delay = _FIRST_DELAY
-            while not hold.advance():
-                if turn.timeout is not None and now() - started >= turn.timeout:
-                    raise hold.timeout(now() - started)
-                yield delay
-                delay = min(2 * delay, _LAST_DELAY)
+            yield from hold.waits(deadline)
 
     def close(self) -> None:
         """Give all turns back."""
