@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from libcni.aio import AsyncCNIConfig, Batch, BatchItem
-    from libcni.attachments import Attachment
-    from libcni.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
     from libcni.client import CNIConfig
-    from libcni.cni_args import format_args, parse_args
-    from libcni.confdir import (
+    from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
+    from libcni.config.cni_args import format_args, parse_args
+    from libcni.config.directory import (
         ConfigDirectory,
         conf_files,
         load_network_conf,
@@ -33,8 +32,11 @@ if TYPE_CHECKING:
         plugin_conf_from_file,
         read_config_directory,
     )
-    from libcni.config import NetworkConfigList, PluginConfig, inject_conf
-    from libcni.diagnosis import Finding, Leftover, diagnose, find_leftovers
+    from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
+    from libcni.config.runtime_conf import RuntimeConf
+    from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
+    from libcni.diagnosis.doctor import Finding, Leftover, diagnose, find_leftovers
+    from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.errors import (
         AttachmentExistsError,
         CNIError,
@@ -53,8 +55,14 @@ if TYPE_CHECKING:
         VersionError,
     )
     from libcni.executor import AsyncExecutor, Executor, Limits, ProcessExecutor
-    from libcni.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
-    from libcni.flows import (
+    from libcni.observe.logs import LoggingObserver
+    from libcni.observe.otel import OpenTelemetryObserver
+    from libcni.observe.protocol import Observer, Operation
+    from libcni.protocol.invocation import Invocation, Outcome
+    from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
+    from libcni.store.attachments import Attachment
+    from libcni.store.repair import RepairReport, repair_records
+    from libcni.verbs import (
         DelPolicy,
         DelReport,
         GCReport,
@@ -66,40 +74,32 @@ if TYPE_CHECKING:
         RetryPolicy,
         ValidationReport,
     )
-    from libcni.invocation import Invocation, Outcome
-    from libcni.observe.logs import LoggingObserver
-    from libcni.observe.otel import OpenTelemetryObserver
-    from libcni.observe.protocol import Observer, Operation
-    from libcni.repair import RepairReport, repair_records
-    from libcni.result import DNS, Interface, IPConfig, Result, Route
-    from libcni.runtime_conf import RuntimeConf
-    from libcni.versions import ALL_VERSIONS, CURRENT_VERSION
 
 _MODULES = {
     "aio": "AsyncCNIConfig Batch BatchItem",
-    "attachments": "Attachment",
-    "capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
+    "store.attachments": "Attachment",
+    "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
     "client": "CNIConfig",
-    "cni_args": "format_args parse_args",
-    "confdir": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
+    "config.cni_args": "format_args parse_args",
+    "config.directory": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
     "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
-    "config": "NetworkConfigList PluginConfig inject_conf",
-    "diagnosis": "Finding Leftover diagnose find_leftovers",
+    "config.network": "NetworkConfigList PluginConfig inject_conf",
+    "diagnosis.doctor": "Finding Leftover diagnose find_leftovers",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InvalidIdentifierError "
     "InvalidOutputError LockTimeoutError NetworkNotFoundError NotAttachedError PluginError PluginNotFoundError "
     "PluginTimeoutError RecordError VersionError",
     "executor": "AsyncExecutor Executor Limits ProcessExecutor",
-    "explanation": "ExplainedCall ExplainedVerb Explanation explain",
-    "flows": "DelPolicy DelReport GCReport NetworkStatus PluginInfo PluginReport PluginStatus PluginValidation "
+    "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
+    "verbs": "DelPolicy DelReport GCReport NetworkStatus PluginInfo PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
-    "invocation": "Invocation Outcome",
+    "protocol.invocation": "Invocation Outcome",
     "observe.logs": "LoggingObserver",
     "observe.otel": "OpenTelemetryObserver",
     "observe.protocol": "Observer Operation",
-    "repair": "RepairReport repair_records",
-    "result": "DNS IPConfig Interface Result Route",
-    "runtime_conf": "RuntimeConf",
-    "versions": "ALL_VERSIONS CURRENT_VERSION",
+    "store.repair": "RepairReport repair_records",
+    "protocol.result": "DNS IPConfig Interface Result Route",
+    "config.runtime_conf": "RuntimeConf",
+    "config.versions": "ALL_VERSIONS CURRENT_VERSION",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

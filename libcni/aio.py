@@ -11,15 +11,14 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from libcni.attachments import Attachment
-from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
-from libcni.config import NetworkConfigList, PluginConfig
-from libcni.course import Course
-from libcni.drive import Call, Need, Sleep, Verb
+from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor import AsyncExecutor
-from libcni.executor.aio import MAX_PROCESSES, AsyncProcessExecutor, Places
-from libcni.flows import (
+from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, Places
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment
+from libcni.verbs import (
     DelPolicy,
     DelReport,
     GCReport,
@@ -30,8 +29,9 @@ from libcni.flows import (
     ValidationReport,
     ValidAttachment,
 )
-from libcni.result import Result
-from libcni.runtime_conf import RuntimeConf
+from libcni.verbs.client_base import DEFAULT, ClientBase, Job, Network, Timeout, alone
+from libcni.verbs.course import Course
+from libcni.verbs.node import Call, Need, Sleep, Verb
 
 __all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
 

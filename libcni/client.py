@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from libcni.attachments import Attachment
-from libcni.base import DEFAULT, ClientBase, Job, Network, Timeout, alone
-from libcni.config import NetworkConfigList, PluginConfig
-from libcni.course import Course
-from libcni.drive import Call, Need, Sleep
+from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor import Executor, ProcessExecutor
-from libcni.flows import (
+from libcni.executor.gate import Passage
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment
+from libcni.verbs import (
     DelPolicy,
     DelReport,
     GCReport,
@@ -23,9 +23,9 @@ from libcni.flows import (
     ValidationReport,
     ValidAttachment,
 )
-from libcni.gate import Passage
-from libcni.result import Result
-from libcni.runtime_conf import RuntimeConf
+from libcni.verbs.client_base import DEFAULT, ClientBase, Job, Network, Timeout, alone
+from libcni.verbs.course import Course
+from libcni.verbs.node import Call, Need, Sleep
 
 __all__ = ["CNIConfig"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from libcni.config import NetworkConfigList
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
-from libcni.flows import add_flow
-from libcni.invocation import Invocation, Outcome
-from libcni.record import READY, Identity, Record
-from libcni.runtime_conf import RuntimeConf
-from libcni.steps import (
+from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.record import READY, Identity, Record
+from libcni.verbs import add_flow
+from libcni.verbs.steps import (
     AllRecords,
     AwaitOrphan,
     Begin,

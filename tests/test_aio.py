@@ -14,8 +14,8 @@ import pytest
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import Limits
-from libcni.executor.aio import AsyncProcessExecutor
-from libcni.invocation import Invocation, Outcome
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.protocol.invocation import Invocation, Outcome
 
 PluginMaker = Callable[..., NetworkConfigList]
 LOGGED = 'echo "$CNI_COMMAND $CNI_CONTAINERID" >> "$(dirname "$0")/log"\n'

@@ -34,7 +34,7 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
-from libcni.locks import Hold, LockRequest
+from libcni.store.locks import Hold, LockRequest
 
 CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
 

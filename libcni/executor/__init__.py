@@ -1,7 +1,32 @@
-"""The seam to the outside: where a plugin is, and how it is run. Give your own to ``CNIConfig(executor=...)``."""
+"""The seam to the outside: where a plugin is, and how it is run. Give your own to ``CNIConfig(executor=...)``.
 
-from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import AsyncExecutor, Executor, Limits
-from libcni.find import find_plugin
+The names are resolved on first use, so that plugins can import ``libcni.executor.find`` alone.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from libcni.executor.find import find_plugin
+    from libcni.executor.process import ProcessExecutor
+    from libcni.executor.protocol import AsyncExecutor, Executor, Limits
+
+_HOME = {
+    "AsyncExecutor": "protocol",
+    "Executor": "protocol",
+    "Limits": "protocol",
+    "ProcessExecutor": "process",
+    "find_plugin": "find",
+}
 
 __all__ = ["AsyncExecutor", "Executor", "Limits", "ProcessExecutor", "find_plugin"]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

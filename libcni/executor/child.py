@@ -21,7 +21,7 @@ from typing import Any
 
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import Limits
-from libcni.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, failure
 
 __all__ = ["Child", "is_busy", "start_problem"]
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from libcni.errors import InvalidOutputError
 from libcni.executor.child import Child, is_busy, start_problem
+from libcni.executor.find import find_plugin
+from libcni.executor.gate import Passage
 from libcni.executor.protocol import Limits
-from libcni.find import find_plugin
-from libcni.gate import Passage
-from libcni.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["GRACE", "OUTPUT_LIMIT", "QUIET", "ProcessExecutor", "busy_delays"]
 

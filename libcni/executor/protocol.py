@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from libcni.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["AsyncExecutor", "Executor", "Limits"]
 

@@ -9,8 +9,9 @@ result.primary(), result.resolv_conf.text()
 manager.tear_down("c1")
 """
 
-from libcni.manager.aio import AsyncNetworkManager
+from libcni.manager.async_manager import AsyncNetworkManager
 from libcni.manager.container import Container, NetworkRequest
+from libcni.manager.container_result import Address, Attached, ContainerResult, InterfaceResult, ResolvConf
 from libcni.manager.events import Event, EventStream
 from libcni.manager.kubernetes import (
     AttachmentDefinitions,
@@ -32,7 +33,6 @@ from libcni.manager.reports import (
     NetworkState,
     TearDown,
 )
-from libcni.manager.result import Address, Attached, ContainerResult, InterfaceResult, ResolvConf
 from libcni.manager.watch import Watch
 
 __all__ = [

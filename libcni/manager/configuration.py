@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from libcni.config import NetworkConfigList
+from libcni.config.network import NetworkConfigList
 from libcni.errors import NetworkNotFoundError
 from libcni.manager.events import Event
 from libcni.manager.networks import Default, NetworkSet, Sources, changes, choose_default, load

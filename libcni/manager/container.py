@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libcni.capabilities import CapabilityArgs
-from libcni.cni_args import check_args
-from libcni.config import NetworkConfigList
+from libcni.config.capabilities import CapabilityArgs
+from libcni.config.cni_args import check_args
+from libcni.config.identifiers import check_ifname
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
-from libcni.identifiers import check_ifname
-from libcni.runtime_conf import RuntimeConf
 
 __all__ = ["Attach", "Container", "NetworkRequest", "resolve"]
 

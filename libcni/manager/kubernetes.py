@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from libcni import jsontext
-from libcni.capabilities import CapabilityArgs
-from libcni.config import NetworkConfigList
-from libcni.documents import describe
+from libcni.config import jsontext
+from libcni.config.capabilities import CapabilityArgs
+from libcni.config.identifiers import check_ifname
+from libcni.config.jsontext import JSONTextError
+from libcni.config.network import NetworkConfigList
+from libcni.config.schema import describe
 from libcni.errors import ConfigError, NetworkNotFoundError
-from libcni.identifiers import check_ifname
-from libcni.jsontext import JSONTextError
 from libcni.manager.container import Capabilities, Container, NetworkRequest, as_mapping, merged
-from libcni.manager.result import ContainerResult
+from libcni.manager.container_result import ContainerResult
 
 __all__ = [
     "AttachmentDefinitions",

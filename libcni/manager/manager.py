@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from libcni.client import CNIConfig
-from libcni.flows import DelPolicy
 from libcni.manager import drive
-from libcni.manager.base import ManagerBase
 from libcni.manager.container import Container
+from libcni.manager.container_result import ContainerResult
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDown
-from libcni.manager.result import ContainerResult
+from libcni.manager.shared import ManagerBase
 from libcni.manager.steps import Plan
 from libcni.manager.sweeps import Live
+from libcni.verbs import DelPolicy
 
 __all__ = ["NetworkManager"]
 

@@ -7,8 +7,8 @@ import subprocess
 from importlib import import_module
 from typing import Any, Literal, Protocol
 
+from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError
-from libcni.identifiers import check_container_id
 
 __all__ = ["IPRoute2", "NamespaceError", "NamespaceTool", "Namespaces", "PyRoute2"]
 

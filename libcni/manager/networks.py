@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from libcni.confdir import read_config_directory
-from libcni.config import NetworkConfigList, read_network
+from libcni.config.directory import read_config_directory
+from libcni.config.network import NetworkConfigList, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
 
 __all__ = ["LOOPBACK", "Default", "NetworkSet", "Sources", "choose_default", "load"]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from libcni.attachments import Attachment
 from libcni.errors import CNIError, CNIErrorGroup
-from libcni.flows import DelReport, GCReport, PluginStatus
+from libcni.store.attachments import Attachment
+from libcni.verbs import DelReport, GCReport, PluginStatus
 
 __all__ = ["AttachmentCheck", "CheckReport", "Detached", "GCSummary", "ManagerStatus", "NetworkState", "TearDown"]
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from libcni.config.identifiers import check_container_id
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError
-from libcni.flows import DelPolicy
-from libcni.identifiers import check_container_id
 from libcni.manager.container import Attach, Container, unused_by_all
+from libcni.manager.container_result import Attached, ContainerResult
 from libcni.manager.events import Event
 from libcni.manager.namespaces import Namespaces
-from libcni.manager.result import Attached, ContainerResult
 from libcni.manager.steps import Call, Plan, Turn, Work
-from libcni.runtime_conf import RuntimeConf
+from libcni.verbs import DelPolicy
 
 __all__ = ["SetUp"]
 

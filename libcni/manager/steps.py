@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from libcni.locks import Hold, LockRequest
 from libcni.manager.events import Event
+from libcni.store.locks import Hold, LockRequest
 
 __all__ = ["Ask", "Call", "Plan", "Step", "Turn", "Turns", "Work"]
 

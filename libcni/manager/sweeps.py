@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from libcni.attachments import Attachment, recorded_network
-from libcni.config import NetworkConfigList
+from libcni.config.identifiers import check_container_id
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, VersionError
-from libcni.flows import GCReport, NetworkStatus, ValidationReport
-from libcni.flows.gc import valid_pairs
-from libcni.identifiers import check_container_id
+from libcni.manager.container_result import Attached, ContainerResult
 from libcni.manager.events import Event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import (
@@ -22,11 +21,12 @@ from libcni.manager.reports import (
     NetworkState,
     raise_errors,
 )
-from libcni.manager.result import Attached, ContainerResult
 from libcni.manager.steps import Ask, Call, Plan, Turn
 from libcni.manager.teardown import in_order
-from libcni.record import READY
-from libcni.runtime_conf import RuntimeConf
+from libcni.store.attachments import Attachment, recorded_network
+from libcni.store.record import READY
+from libcni.verbs import GCReport, NetworkStatus, ValidationReport
+from libcni.verbs.gc import valid_pairs
 
 __all__ = ["Live", "check_plan", "container_result", "gc_plan", "status_plan"]
 

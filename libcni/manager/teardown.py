@@ -7,17 +7,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from libcni.attachments import Attachment
+from libcni.config.identifiers import check_container_id
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError
-from libcni.flows import DelPolicy
-from libcni.identifiers import check_container_id
 from libcni.manager.container import Attach
 from libcni.manager.events import Event
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import Detached, TearDown, raise_errors
 from libcni.manager.steps import Call, Plan, Turn, Work
-from libcni.runtime_conf import RuntimeConf
+from libcni.store.attachments import Attachment
+from libcni.verbs import DelPolicy
 
 __all__ = ["TearDownOf", "by_age", "in_order"]
 

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from libcni.errors import CNIError, PluginError
-from libcni.invocation import Invocation, Outcome
 from libcni.observe.protocol import Observer, Operation
 from libcni.observe.redact import redacted
+from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["LoggingObserver"]
 

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from libcni.errors import PluginError
-from libcni.invocation import Invocation, Outcome
 from libcni.observe.protocol import Observer, Operation
+from libcni.protocol.invocation import Invocation, Outcome
 
 try:
     from opentelemetry import baggage, metrics, trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from libcni.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["Observer", "Operation"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from libcni import jsontext
-from libcni.jsontext import JSONTextError
+from libcni.config import jsontext
+from libcni.config.jsontext import JSONTextError
 
 __all__ = ["redacted"]
 

@@ -25,6 +25,6 @@ from libcni.errors import ErrorCode
 from libcni.plugin.dispatch import Plugin
 from libcni.plugin.failure import VerbError
 from libcni.plugin.request import Request
-from libcni.plugin.result import PluginResult
+from libcni.plugin.results import PluginResult
 
 __all__ = ["ErrorCode", "Plugin", "PluginResult", "Request", "VerbError"]

@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from libcni.errors import CNIError, ErrorCode, InvalidOutputError, PluginError
-from libcni.find import find_plugin
+from libcni.executor.find import find_plugin
 from libcni.plugin.failure import VerbError
 from libcni.plugin.reading import decode
-from libcni.plugin.result import PluginResult
+from libcni.plugin.results import PluginResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

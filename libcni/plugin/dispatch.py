@@ -7,12 +7,12 @@ import os
 import sys
 from io import BytesIO, StringIO
 
+from libcni.config.versions import ALL_VERSIONS, check_known
 from libcni.plugin.environment import check_environment, check_netns
 from libcni.plugin.failure import VerbError, error_document, is_foreseen
 from libcni.plugin.reading import check_name, check_version, decode, read, version_of
 from libcni.plugin.request import Request
-from libcni.plugin.result import PluginResult
-from libcni.versions import ALL_VERSIONS, check_known
+from libcni.plugin.results import PluginResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

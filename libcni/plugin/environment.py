@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.errors import ErrorCode, InvalidIdentifierError
-from libcni.identifiers import check_container_id, check_ifname
 from libcni.plugin.failure import VerbError
 
 TYPE_CHECKING = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from libcni.config.identifiers import check_network_name
+from libcni.config.versions import DEFAULT_VERSION, SINCE, parse_version, supports
 from libcni.errors import ErrorCode, InvalidIdentifierError, VersionError
-from libcni.identifiers import check_network_name
 from libcni.plugin.failure import VerbError
-from libcni.versions import DEFAULT_VERSION, SINCE, parse_version, supports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 from libcni.errors import ErrorCode
 from libcni.plugin.failure import VerbError
 from libcni.plugin.reading import version_of
-from libcni.plugin.result import PluginResult
+from libcni.plugin.results import PluginResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

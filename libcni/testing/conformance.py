@@ -10,11 +10,11 @@ from tempfile import gettempdir
 from typing import Any
 from uuid import uuid4
 
+from libcni.config.versions import ALL_VERSIONS, SINCE, parse_version
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.shapes import error_problems, result_problems, version_problems
-from libcni.versions import ALL_VERSIONS, SINCE, parse_version
 
 __all__ = ["ConformanceReport", "Finding", "assert_plugin_conforms", "check_plugin"]
 

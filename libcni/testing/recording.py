@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError
 from libcni.executor import Limits
-from libcni.invocation import Invocation, Outcome
-from libcni.versions import ALL_VERSIONS, DEFAULT_VERSION
+from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["Answers", "AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
+from libcni.config.versions import parse_version
 from libcni.errors import VersionError
-from libcni.versions import parse_version
 
 __all__ = ["error_problems", "result_problems", "version_problems"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import libcni.manager
-from libcni.jsontext import dumps
+from libcni.config.jsontext import dumps
 from manager.fakes import RESULT, Place
 
 HERE = Path(__file__).parent

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import libcni
+from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import Plugin, Request
-from libcni.versions import ALL_VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

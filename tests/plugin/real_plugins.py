@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, network_namespace
-from libcni.versions import ALL_VERSIONS
 
 DIRECTORY = Path("/usr/lib/cni")
 HOST_LINK, MASTER, BRIDGE, IFNAME = "cnitesthost0", "cnitestdev0", "cnitestbr0", "cnitest0"

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import PluginResult, VerbError
-from libcni.versions import ALL_VERSIONS
 from plugin.plugins import VERBS, Recorder
 
 JSON = st.recursive(

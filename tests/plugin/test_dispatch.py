@@ -10,10 +10,10 @@ from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
 
+from libcni.config.versions import ALL_VERSIONS
 from libcni.errors import VersionError
 from libcni.plugin import ErrorCode, Plugin, PluginResult, Request, VerbError
 from libcni.testing import call_plugin
-from libcni.versions import ALL_VERSIONS
 from plugin.plugins import VERBS, Recorder, config, nothing
 
 FIRST_WITH = {"ADD": "0.1.0", "DEL": "0.1.0", "CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}

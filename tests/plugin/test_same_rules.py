@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from libcni.conversion import convert
+from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import PluginResult
+from libcni.protocol.conversion import convert
 from libcni.testing.shapes import result_problems
-from libcni.versions import ALL_VERSIONS
 
 WHOLE: dict[str, Any] = {
     "interfaces": [{"name": "eth0", "mac": "00:11:22:33:44:55", "sandbox": "/run/netns/blue", "x": 1}],

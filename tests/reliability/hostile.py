@@ -27,12 +27,12 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
-from libcni.attachments import attachment_of
-from libcni.flows import add_flow, del_flow
-from libcni.flows.chain import plugin_error
-from libcni.flows.query import _plugin_info
-from libcni.record import CORRUPT, LEGACY, decode, encode
-from libcni.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
+from libcni.store.attachments import attachment_of
+from libcni.store.record import CORRUPT, LEGACY, decode, encode
+from libcni.verbs import add_flow, del_flow
+from libcni.verbs.chain import plugin_error
+from libcni.verbs.query import _plugin_info
+from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
 
 CALL = Invocation("ADD", "a", "/a", b"", {})
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})

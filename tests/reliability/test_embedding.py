@@ -18,7 +18,7 @@ import pytest
 
 from libcni import CNIError, Invocation, Limits, PluginError, ProcessExecutor, RuntimeConf
 from libcni.executor import child as child_module
-from libcni.locks import Hold, LockRequest
+from libcni.store.locks import Hold, LockRequest
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place

@@ -26,10 +26,10 @@ from libcni import (
     RecordError,
     RetryPolicy,
     RuntimeConf,
-    disk,
-    records,
 )
-from libcni.flows import DelPolicy
+from libcni.store import files as disk
+from libcni.store import records
+from libcni.verbs import DelPolicy
 from reliability.shell import RT, Shell
 
 

@@ -21,11 +21,11 @@ from libcni import (
     PluginError,
     RecordError,
     RuntimeConf,
-    drive,
-    record,
     repair_records,
 )
+from libcni.store import record
 from libcni.testing import network_namespace, why_no_namespaces
+from libcni.verbs import node as drive
 from reliability.shell import RESULT, RT, Shell
 
 C2 = RuntimeConf("c2", None, "eth0")

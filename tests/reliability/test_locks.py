@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, locks, repair_records
-from libcni.locks import Hold, LockRequest
+from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
+from libcni.store import locks
+from libcni.store.locks import Hold, LockRequest
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place
@@ -152,7 +153,9 @@ def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(sh
 
 
 def _same_locks() -> str:
-    return f"import libcni\nfrom libcni import locks\nlocks._SETLK, locks._GETLK = {locks._SETLK}, {locks._GETLK}\n"
+    return (
+        f"import libcni\nfrom libcni.store import locks\nlocks._SETLK, locks._GETLK = {locks._SETLK}, {locks._GETLK}\n"
+    )
 
 
 def test_a_token_is_worth_nothing_after_its_verb(tmp_path: Path) -> None:

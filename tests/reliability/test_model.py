@@ -34,10 +34,10 @@ from libcni import (
     PluginNotFoundError,
     RecordError,
     RuntimeConf,
-    drive,
-    record,
 )
+from libcni.store import record
 from libcni.testing import error_outcome
+from libcni.verbs import node as drive
 
 CONTAINERS = ["c1", "c2", "b-c1"]
 NETWORKS = ["net", "net-b"]  # with these containers, two attachments have the same file name

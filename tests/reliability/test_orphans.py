@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIError, RuntimeConf, drive
+from libcni import CNIError, RuntimeConf
+from libcni.verbs import node as drive
 from reliability.forked import fork, kill_after, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place

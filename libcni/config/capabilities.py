@@ -1,0 +1,210 @@
+"""The conventions, typed: capability arguments, and what stands under ``args`` (spec/conventions, and cgroupPath).
+
+capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)]).to_args()
+network_args = network_args(labels={"app": "web"})
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from libcni.config.schema import describe
+from libcni.errors import ConfigError
+
+__all__ = ["Bandwidth", "CapabilityArgs", "DNSServers", "IPRange", "PortMapping", "network_args"]
+
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+_GUID = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){7}")
+_MAX_PORT = 65535
+_PROTOCOLS = ("tcp", "udp", "sctp")
+
+
+def _matching(pattern: re.Pattern[str], example: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not of the form {example}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _ip(text: str) -> str:
+    ipaddress.ip_address(text)
+    return text
+
+
+def _ip_or_cidr(text: str) -> str:
+    ipaddress.ip_interface(text)
+    return text
+
+
+def _protocol(text: str) -> str:
+    if text.lower() not in _PROTOCOLS:
+        raise ValueError(f"{text!r} is none of {', '.join(_PROTOCOLS)}")
+    return text.lower()
+
+
+def _spelt(key: str) -> Any:
+    """Return an optional field whose key in the convention is not its name in camel case."""
+    return Field(default=None, validation_alias=key, serialization_alias=key)
+
+
+_IP = Annotated[str, AfterValidator(_ip)]
+_IPOrCIDR = Annotated[str, AfterValidator(_ip_or_cidr)]
+_Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
+_Bits = Annotated[int, Field(ge=0)]
+
+
+class _Capability(BaseModel):
+    """Raises ConfigError for a value that the convention does not allow; unknown fields are passed on."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            place, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
+            raise ConfigError(problem, place=place) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with the convention's keys, without what is not set."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class PortMapping(_Capability):
+    """``portMappings``: a port of the host that leads to one of the container.
+
+    Attributes:
+        host_port (int): 0 to 65535.
+        container_port (int): likewise.
+        protocol (str): ``tcp``, ``udp`` or ``sctp``.
+        host_ip (str | None): only at this address of the host; None: at all.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
+
+    host_port: _Port
+    container_port: _Port
+    protocol: Annotated[str, AfterValidator(_protocol)] = "tcp"
+    host_ip: _IP | None = _spelt("hostIP")
+
+
+class Bandwidth(_Capability):
+    """``bandwidth``: limits of an interface; None: no limit.
+
+    Attributes:
+        ingress_rate (int | None): into the container, bits per second.
+        ingress_burst (int | None): bits.
+        egress_rate (int | None): out of the container, bits per second.
+        egress_burst (int | None): bits.
+
+    Raises:
+        ConfigError: a value that the convention does not allow.
+    """
+
+    ingress_rate: _Bits | None = None
+    ingress_burst: _Bits | None = None
+    egress_rate: _Bits | None = None
+    egress_burst: _Bits | None = None
+
+
+class IPRange(_Capability):
+    """One pool of ``ipRanges``.
+
+    Attributes:
+        subnet (str): the network, in CIDR form.
+        range_start (str | None): the first address to give.
+        range_end (str | None): the last.
+        gateway (str | None): the subnet's gateway.
+
+    Raises:
+        ConfigError: a value that is no address.
+    """
+
+    subnet: _IPOrCIDR
+    range_start: _IP | None = None
+    range_end: _IP | None = None
+    gateway: _IP | None = None
+
+
+class DNSServers(_Capability):
+    """``dns``: what the container's resolver is to use.
+
+    Attributes:
+        servers (Sequence[str]): addresses.
+        searches (Sequence[str]): domains.
+        options (Sequence[str]): resolver options, such as ``ndots:2``.
+
+    Raises:
+        ConfigError: a server that is no address.
+    """
+
+    servers: Sequence[_IP] = ()
+    searches: Sequence[str] = ()
+    options: Sequence[str] = ()
+
+
+class CapabilityArgs(_Capability):
+    """All well-known capability arguments of one attachment; others can be given by their own names.
+
+    Attributes:
+        port_mappings (Sequence[PortMapping] | None): ports of the host that lead into the container.
+        ip_ranges (Sequence[Sequence[IPRange]] | None): one list of pools for each address that is wanted.
+        bandwidth (Bandwidth | None): limits of the interface.
+        dns (DNSServers | None): what the resolver is to use.
+        ips (Sequence[str] | None): addresses, with or without prefix length.
+        mac (str | None): the interface's hardware address.
+        infiniband_guid (str | None): its InfiniBand GUID.
+        device_id (str | None): the device to use, such as a PCI address.
+        aliases (Sequence[str] | None): names of the container on this network.
+        cgroup_path (str | None): the container's cgroup.
+
+    Raises:
+        ConfigError: a value that the convention does not allow; the error names the place.
+    """
+
+    port_mappings: Sequence[PortMapping] | None = None
+    ip_ranges: Sequence[Sequence[IPRange]] | None = None
+    bandwidth: Bandwidth | None = None
+    dns: DNSServers | None = None
+    ips: Sequence[_IPOrCIDR] | None = None
+    mac: Annotated[str, _matching(_MAC, "c2:11:22:33:44:55")] | None = None
+    infiniband_guid: Annotated[str, _matching(_GUID, "c2:11:22:33:44:55:66:77")] | None = _spelt("infinibandGUID")
+    device_id: str | None = _spelt("deviceID")
+    aliases: Sequence[str] | None = None
+    cgroup_path: str | None = None
+
+    def to_args(self) -> dict[str, Any]:
+        """Return ``RuntimeConf.capability_args``."""
+        return self.to_json()
+
+
+def network_args(
+    *, labels: Mapping[str, str] | None = None, ips: Iterable[str] | None = None, **others: Any
+) -> dict[str, Any]:
+    """Return ``RuntimeConf.network_args`` with the conventions' ``args.cni``.
+
+    Args:
+        labels: key and value of each label.
+        ips: the addresses that are asked for, with or without prefix length.
+        others: further keys under ``cni``.
+
+    Raises:
+        ConfigError: one of ``ips`` is no address.
+    """
+    cni: dict[str, Any] = dict(others)
+    if labels is not None:
+        cni["labels"] = [{"key": key, "value": value} for key, value in labels.items()]
+    if ips is not None:
+        cni["ips"] = list(CapabilityArgs(ips=list(ips)).ips or ())
+    return {"cni": cni}

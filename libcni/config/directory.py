@@ -1,0 +1,142 @@
+"""A directory of network configurations: the load order, duplicates, and bad files that never hide good ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from libcni.config.network import NetworkConfigList, PluginConfig, files_in, read_network
+from libcni.errors import ConfigError, NetworkNotFoundError
+
+__all__ = [
+    "ConfigDirectory",
+    "conf_files",
+    "load_network_conf",
+    "network_conf_from_bytes",
+    "network_conf_from_file",
+    "plugin_conf_from_bytes",
+    "plugin_conf_from_file",
+    "read_config_directory",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDirectory:
+    """What one look at a configuration directory found.
+
+    Attributes:
+        directory: its path.
+        networks: the good ones in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
+            Where a network's name stands in several files, the first counts and the others are in ``problems``.
+        problems: one error for each file that cannot be used, in the same order.
+    """
+
+    directory: str
+    networks: tuple[NetworkConfigList, ...]
+    problems: tuple[ConfigError, ...]
+
+    def network(self, name: str) -> NetworkConfigList:
+        """Return the network of that name.
+
+        Raises:
+            NetworkNotFoundError: there is none; the text says which files could not be read.
+        """
+        for net in self.networks:
+            if net.name == name:
+                return net
+        raise self._not_found(name)
+
+    def _not_found(self, name: str) -> NetworkNotFoundError:
+        problem = f'no network named "{name}"' if self.networks else "no network configurations"
+        if self.problems:
+            unusable = "; ".join(str(error) for error in self.problems)
+            problem += f", and {len(self.problems)} unusable: {unusable}"
+        known = ", ".join(net.name for net in self.networks)
+        return NetworkNotFoundError(
+            problem, network=name, file=self.directory, hint=f"there are: {known}" if known else None
+        )
+
+
+def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
+    """Read every configuration in ``directory``. A missing directory is an empty one. Nothing is logged.
+
+    Raises:
+        ConfigError: the directory cannot be read.
+    """
+    path = os.fspath(directory)
+    networks: dict[str, NetworkConfigList] = {}
+    problems: list[ConfigError] = []
+    for file in files_in(path, (".conflist",)) + files_in(path, (".conf", ".json")):
+        try:
+            net = read_network(file)
+        except ConfigError as error:
+            problems.append(error)
+            continue
+        first = networks.setdefault(net.name, net)
+        if first is not net:
+            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, place="name"))
+    return ConfigDirectory(path, tuple(networks.values()), tuple(problems))
+
+
+def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkConfigList:
+    """Load the network ``name`` from a configuration directory, with its drop-in plugins.
+
+    A bad file elsewhere in the directory does not matter, unless the network cannot be found.
+
+    Args:
+        directory: such as ``/etc/cni/net.d``.
+        name: the network's name.
+
+    Raises:
+        NetworkNotFoundError: no usable file has it.
+        ConfigError: the directory cannot be read.
+    """
+    net = read_config_directory(directory).network(name)
+    net.log_warnings()
+    return net
+
+
+def network_conf_from_bytes(data: bytes | str) -> NetworkConfigList:
+    """Read a list from bytes; Go's ``ConfListFromBytes``. Same as ``NetworkConfigList.from_bytes``.
+
+    Raises:
+        ConfigError: as there.
+    """
+    return NetworkConfigList.from_bytes(data)
+
+
+def network_conf_from_file(path: str | os.PathLike[str]) -> NetworkConfigList:
+    """Read a list from a file; Go's ``ConfListFromFile``. Same as ``NetworkConfigList.from_file``.
+
+    Raises:
+        ConfigError: as there.
+    """
+    return NetworkConfigList.from_file(path)
+
+
+def plugin_conf_from_bytes(data: bytes | str) -> PluginConfig:
+    """Read a single plugin from bytes; Go's ``ConfFromBytes``. Same as ``PluginConfig.from_bytes``.
+
+    Raises:
+        ConfigError: as there.
+    """
+    return PluginConfig.from_bytes(data)
+
+
+def plugin_conf_from_file(path: str | os.PathLike[str]) -> PluginConfig:
+    """Read a single plugin from a file; Go's ``ConfFromFile``. Same as ``PluginConfig.from_file``.
+
+    Raises:
+        ConfigError: as there.
+    """
+    return PluginConfig.from_file(path)
+
+
+def conf_files(directory: str | os.PathLike[str], extensions: Iterable[str]) -> list[str]:
+    """Return the paths of a directory's files with one of ``extensions`` (with the dot), sorted; Go's ``ConfFiles``.
+
+    Raises:
+        ConfigError: the directory cannot be read; a missing one has no files.
+    """
+    return files_in(os.fspath(directory), tuple(extensions))

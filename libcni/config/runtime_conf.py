@@ -1,0 +1,111 @@
+"""The parameters of one attachment, as the runtime gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from libcni.config import jsontext
+from libcni.config.cni_args import Args, check_args, is_environment_text
+from libcni.config.identifiers import check_container_id, check_ifname
+from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
+
+if TYPE_CHECKING:  # six models that few need cost a twentieth of the import
+    from libcni.config.capabilities import CapabilityArgs
+
+__all__ = ["RuntimeConf"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConf:
+    """The parameters of one attachment (spec 1.1.0, section 3, Attachment parameters).
+
+    Attributes:
+        container_id: the container's ID.
+        netns: the container's isolation domain, normally a path; opaque, and never required to exist.
+            None on CHECK and DEL: as recorded.
+        ifname: the interface's name inside the container.
+        args: CNI_ARGS, as ordered pairs or a mapping. None: none on ADD, as recorded on CHECK and DEL.
+        capability_args: capability name to any value that JSON has, such as
+            ``{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}``, or CapabilityArgs.
+            None as for ``args``.
+        network_args: merged into the ``args`` key of each plugin's configuration, such as
+            ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``. None as for ``args``.
+
+    Raises:
+        InvalidIdentifierError: an ``args`` key or value that CNI_ARGS cannot carry.
+        ConfigError: a value in ``capability_args`` or ``network_args`` that JSON cannot carry.
+    """
+
+    container_id: str
+    netns: str | None
+    ifname: str
+    args: Args | None = None
+    capability_args: Mapping[str, Any] | None = None
+    network_args: Mapping[str, Any] | None = None
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the specification's attachment parameters
+        self,
+        container_id: str,
+        netns: str | None,
+        ifname: str,
+        args: Iterable[tuple[str, str]] | Mapping[str, str] | None = None,
+        capability_args: Mapping[str, Any] | CapabilityArgs | None = None,
+        network_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "container_id", container_id)
+        put(self, "netns", netns)
+        put(self, "ifname", ifname)
+        put(self, "args", None if args is None else check_args(args))
+        put(self, "capability_args", _frozen("capability_args", capability_args))
+        put(self, "network_args", _frozen("network_args", network_args))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RuntimeConf, (
+            self.container_id,
+            self.netns,
+            self.ifname,
+            self.args,
+            None if self.capability_args is None else dict(self.capability_args),
+            None if self.network_args is None else dict(self.network_args),
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.container_id, self.netns, self.ifname, self.args))
+
+    def with_netns(self, netns: str | None) -> RuntimeConf:
+        """Return the same parameters with another network namespace."""
+        return RuntimeConf(self.container_id, netns, self.ifname, self.args, self.capability_args, self.network_args)
+
+    def check(self) -> None:
+        """See that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.
+
+        Raises:
+            InvalidIdentifierError: one does not.
+        """
+        check_container_id(self.container_id)
+        check_ifname(self.ifname)
+        if self.netns is not None:
+            _check_netns(self.netns)
+
+
+def _check_netns(netns: object) -> None:
+    if not isinstance(netns, str) or not is_environment_text(netns):
+        raise InvalidIdentifierError("network namespace", netns, "it must be a string that a variable can hold")
+
+
+def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapping[str, Any] | None:
+    """Return a copy that the caller's later changes do not reach, as JSON would decode it."""
+    if value is None:
+        return None
+    given = dict(value) if isinstance(value, Mapping) else value.to_args()
+    try:
+        copy = jsontext.parse(jsontext.bounded(jsontext.dumps(given)))
+    except CNIError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"it has no JSON form: {error}", place=name) from error
+    return MappingProxyType(copy)

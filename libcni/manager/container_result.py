@@ -1,0 +1,226 @@
+"""What a container's networks came to: one view of all its attachments' results."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
+
+__all__ = ["Address", "Attached", "ContainerResult", "InterfaceResult", "Preference", "ResolvConf"]
+
+Preference = Literal["ipv4", "ipv6", "both", "listed"]
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address of an interface.
+
+    Attributes:
+        address: the address with its network, as the standard library's type.
+        gateway: the gateway that the plugin named, or None.
+    """
+
+    address: IPInterface
+    gateway: IPAddress | None = None
+
+    @property
+    def ip(self) -> IPAddress:
+        """The address alone."""
+        return self.address.ip
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceResult:
+    """One interface.
+
+    Attributes:
+        name: its name.
+        network: the network that it belongs to.
+        sandbox: the namespace that it is in, as the plugin says; "" for one on the host.
+        addresses: what it was given.
+        mac: as the plugin says, or None; so are the next three.
+        mtu: in bytes.
+        pci_id: of the device.
+        socket_path: of a vhost-user interface.
+    """
+
+    name: str
+    network: str
+    sandbox: str = ""
+    addresses: tuple[Address, ...] = ()
+    mac: str | None = None
+    mtu: int | None = None
+    pci_id: str | None = None
+    socket_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """One attachment.
+
+    Attributes:
+        network: its network's name.
+        ifname: the interface name given to ADD.
+        result: what ADD answered.
+    """
+
+    network: str
+    ifname: str
+    result: Result
+
+    @property
+    def interfaces(self) -> tuple[InterfaceResult, ...]:
+        """The interfaces in the result's order; one named as ``ifname`` is made up where the plugin lists none."""
+        result = self.result
+        listed = list(result.interfaces) or [Interface(name=self.ifname)]
+        own = self._own_index(listed)
+        addresses: list[list[Address]] = [[] for _ in listed]
+        for ip in result.ips:
+            index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
+            addresses[index].append(_address(ip))
+        return tuple(_interface(one, self.network, tuple(found)) for one, found in zip(listed, addresses, strict=True))
+
+    def _own_index(self, listed: Sequence[Interface]) -> int:
+        """Return which interface is the container's: by name in a sandbox, by name, in a sandbox, or the first."""
+        best = [index for index, one in enumerate(listed) if one.name == self.ifname and one.sandbox]
+        best += [index for index, one in enumerate(listed) if one.name == self.ifname]
+        best += [index for index, one in enumerate(listed) if one.sandbox]
+        return (best or [0])[0]
+
+    @property
+    def own(self) -> InterfaceResult:
+        """The container's own interface."""
+        interfaces = self.interfaces
+        return interfaces[self._own_index(list(self.result.interfaces) or [Interface(name=self.ifname)])]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvConf:
+    """What a container's resolv.conf says.
+
+    Attributes:
+        nameservers: addresses, the first preferred.
+        search: domains to search for short names, the first preferred.
+        options: resolver options, such as ``ndots:2``.
+    """
+
+    nameservers: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """Return the file's text, "" if there is nothing to say."""
+        lines = [f"nameserver {server}" for server in self.nameservers]
+        lines += [f"search {' '.join(self.search)}"] if self.search else []
+        lines += [f"options {' '.join(self.options)}"] if self.options else []
+        return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResult:
+    """All attachments of a container.
+
+    Attributes:
+        container_id: the container.
+        netns: the path of the namespace that was given to the plugins.
+        attached: the attachments in the order of their set-up, loopback included.
+        unused_capabilities: the container's capability arguments that none of its networks takes.
+    """
+
+    container_id: str
+    netns: str
+    attached: tuple[Attached, ...] = ()
+    unused_capabilities: tuple[str, ...] = ()
+
+    @property
+    def interfaces(self) -> dict[str, InterfaceResult]:
+        """The container's interfaces by name, those on the host left out."""
+        found: dict[str, InterfaceResult] = {}
+        for one in self.attached:
+            found.setdefault(one.own.name, one.own)
+            for interface in one.interfaces:
+                if interface.sandbox:
+                    found.setdefault(interface.name, interface)
+        return found
+
+    @property
+    def host_interfaces(self) -> tuple[InterfaceResult, ...]:
+        """The interfaces on the host, such as bridges and the other ends of veth pairs."""
+        return tuple(
+            interface
+            for one in self.attached
+            for interface in one.interfaces
+            if not interface.sandbox and interface != one.own
+        )
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """All routes, in the order of the networks."""
+        return tuple(route for one in self.attached for route in one.result.routes)
+
+    @property
+    def dns(self) -> tuple[DNS, ...]:
+        """What each network says about name resolution, those left out that say nothing."""
+        return tuple(one.result.dns for one in self.attached if one.result.dns != DNS())
+
+    @property
+    def resolv_conf(self) -> ResolvConf:
+        """The networks' name resolution as one, in their order; a network's domain goes before its search list."""
+        search = [name for dns in self.dns for name in (dns.domain, *dns.search) if name]
+        return ResolvConf(
+            _each_once(server for dns in self.dns for server in dns.nameservers),
+            _each_once(search),
+            _each_once(option for dns in self.dns for option in dns.options),
+        )
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All addresses of the container but loopback's, in the order of the networks."""
+        return tuple(
+            address
+            for interface in self.interfaces.values()
+            if interface.name != "lo"
+            for address in interface.addresses
+        )
+
+    def primary(self, prefer: Preference = "ipv4") -> tuple[IPAddress, ...]:
+        """Return the primary address: that of the first network that has any; () where none has.
+
+        Args:
+            prefer: ``ipv4``, ``ipv6``: its first of that family, or else of the other; ``listed``: the first that it
+                lists; ``both``: the first IPv4 and the first IPv6 address of all networks.
+        """
+        if prefer == "both":
+            return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
+        rows = [one.own.addresses for one in self.attached if one.own.name != "lo" and one.own.addresses]
+        first = rows[0] if rows else ()
+        wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip for address in first]
+        return tuple(wanted[:1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return each network's result document, for a state file or a command's output."""
+        rows = [{"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attached]
+        return {"containerId": self.container_id, "netns": self.netns, "networks": rows}
+
+
+def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:
+    return [address.ip for address in addresses if address.ip.version == version]
+
+
+def _address(ip: IPConfig) -> Address:
+    return Address(ip.ip, ipaddress.ip_address(ip.gateway) if ip.gateway else None)
+
+
+def _interface(one: Interface, network: str, addresses: tuple[Address, ...]) -> InterfaceResult:
+    return InterfaceResult(
+        one.name, network, one.sandbox or "", addresses, one.mac, one.mtu, one.pci_id, one.socket_path
+    )  # fmt: skip
+
+
+def _each_once(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,1 @@
+"""One plugin call: what the plugin receives and what it answers."""

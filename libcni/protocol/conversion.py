@@ -1,0 +1,182 @@
+"""Results from one spec version to another: one table, (from, to) -> function. Works on text, so nothing is lost.
+
+A document is a mapping of its top-level keys to the text of their values.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+
+from libcni.config import jsontext
+from libcni.config.jsontext import Member, dumps, elements, join_array, join_object, members
+from libcni.config.versions import ALL_VERSIONS
+
+__all__ = ["ConversionError", "convert"]
+
+Document = dict[str, str]
+Converter = Callable[[Document], Document]
+
+_FLAT = ("0.1.0", "0.2.0")
+_LISTED = ("0.3.0", "0.3.1", "0.4.0")
+_PLAIN = ("1.0.0", "1.1.0")
+_ROUTE_PARTS_OF_0_2 = {"dst", "gw"}
+_INTERFACE_PARTS_OF_1_0 = {"mtu", "socketPath", "pciID"}
+
+
+class ConversionError(ValueError):
+    """Report a result that has no form in the other version."""
+
+
+def convert(text: str, source: str, target: str) -> str:
+    """Return the result ``text`` of version ``source`` as version ``target``, with ``cniVersion`` set.
+
+    Unknown fields are kept. What the other version cannot say is dropped: see ``docs/explanation/results.md``.
+
+    Raises:
+        ConversionError: no converter between the two, or no address that the target version could carry.
+        JSONTextError: ``text`` is no result.
+    """
+    converter = _TABLE.get((source, target))
+    if converter is None:
+        raise ConversionError(f'no converter for CNI result version "{source}" to "{target}"')
+    document = converter({member.key: member.text for member in members(text)})
+    document.pop("cniVersion", None)
+    return _object({"cniVersion": dumps(target), **document})
+
+
+def _object(document: Mapping[str, str]) -> str:
+    return join_object([(dumps(key), value) for key, value in document.items()])
+
+
+def _parts(text: str) -> list[str]:
+    return [] if text == "null" else [element.text for element in elements(text)]
+
+
+def _same(document: Document) -> Document:
+    return dict(document)
+
+
+def _then(first: Converter, second: Converter) -> Converter:
+    return lambda document: second(first(document))
+
+
+def _flat_to_listed(document: Document) -> Document:
+    """0.2 -> 0.3: ``ip4`` and ``ip6`` become entries of ``ips``; their routes become the result's."""
+    result = {key: value for key, value in document.items() if key not in {"ip4", "ip6"}}
+    ips: list[str] = []
+    routes: list[str] = _parts(document.get("routes", "null"))
+    for key, version in (("ip4", "4"), ("ip6", "6")):
+        if document.get(key, "null") != "null":
+            parts = members(document[key])
+            ips.append(_listed_ip(version, parts))
+            routes += [text for part in parts if part.key == "routes" for text in _parts(part.text)]
+    if ips:
+        result["ips"] = join_array(ips)
+    if routes:
+        result["routes"] = join_array(routes)
+    return result
+
+
+def _listed_ip(version: str, parts: list[Member]) -> str:
+    kept = [("address" if part.key == "ip" else part.key, part.text) for part in parts if part.key != "routes"]
+    return join_object([('"version"', dumps(version)), *((dumps(key), text) for key, text in kept)])
+
+
+def _listed_to_flat(document: Document) -> Document:
+    """0.3 -> 0.2: the first address of each family stays, with the family's routes (``dst`` and ``gw`` only)."""
+    left_out = {"ips", "interfaces", "routes"}
+    result = {key: value for key, value in document.items() if key not in left_out}
+    for text in _parts(document.get("ips", "null")):
+        parts = {part.key: part for part in members(text)}
+        version = parts["version"].value if "version" in parts else None
+        if version in {"4", "6"} and f"ip{version}" not in result:
+            result[f"ip{version}"] = _flat_ip(parts, _routes_of(document.get("routes", "null"), str(version)))
+    if "ip4" not in result and "ip6" not in result:
+        raise ConversionError("cannot convert: no valid IP addresses")
+    return result
+
+
+def _flat_ip(parts: Mapping[str, Member], routes: list[str]) -> str:
+    left_out = {"version", "interface"}
+    kept = [("ip" if key == "address" else key, part.text) for key, part in parts.items() if key not in left_out]
+    if routes:
+        kept.append(("routes", join_array(routes)))
+    return _object(dict(kept))
+
+
+def _routes_of(routes: str, version: str) -> list[str]:
+    found = []
+    for text in _parts(routes):
+        parts = [part for part in members(text) if part.key in _ROUTE_PARTS_OF_0_2]
+        destination = next((part.value for part in parts if part.key == "dst"), "")
+        if _family(destination) == version:
+            found.append(_object({part.key: part.text for part in parts}))
+    return found
+
+
+def _listed_to_plain(document: Document) -> Document:
+    """0.4 -> 1.0: ``version`` goes from each of ``ips``."""
+    return _with_each(document, "ips", lambda parts: [part for part in parts if part[0] != "version"])
+
+
+def _plain_to_listed(document: Document) -> Document:
+    """1.0 -> 0.4: each of ``ips`` says its family again; what 1.0 knows of interfaces goes."""
+    result = _with_each(document, "ips", _with_family)
+    return _with_each(
+        result, "interfaces", lambda parts: [part for part in parts if part[0] not in _INTERFACE_PARTS_OF_1_0]
+    )
+
+
+Parts = list[tuple[str, str]]
+
+
+def _with_each(document: Document, key: str, change: Callable[[Parts], Parts]) -> Document:
+    if document.get(key, "null") == "null":
+        return dict(document)
+    changed = []
+    for text in _parts(document[key]):
+        parts = change([(part.key, part.text) for part in members(text)])
+        changed.append(_object(dict(parts)))
+    return {**document, key: join_array(changed)}
+
+
+def _with_family(parts: Parts) -> Parts:
+    address = next((text for key, text in parts if key == "address"), '""')
+    rest = [part for part in parts if part[0] != "version"]
+    return [("version", dumps(_family(jsontext.parse(address)))), *rest]
+
+
+def _family(address: str) -> str:
+    """Return "4" or "6"; an IPv4-mapped IPv6 address is IPv4, as in Go."""
+    parsed = ipaddress.ip_interface(address).ip
+    mapped = isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None
+    return "4" if parsed.version == 4 or mapped else "6"  # noqa: PLR2004 - the family is called so
+
+
+def _register(table: dict[tuple[str, str], Converter], sources: tuple[str, ...], to: dict[str, Converter]) -> None:
+    for source in sources:
+        for target, converter in to.items():
+            if (source, target) in table:
+                raise AssertionError(f"two converters from {source} to {target}")
+            table[source, target] = _same if source == target else converter
+
+
+def _each(versions: tuple[str, ...], converter: Converter) -> dict[str, Converter]:
+    return dict.fromkeys(versions, converter)
+
+
+def _make_table() -> dict[tuple[str, str], Converter]:
+    table: dict[tuple[str, str], Converter] = {}
+    up = _then(_flat_to_listed, _listed_to_plain)
+    down = _then(_plain_to_listed, _listed_to_flat)
+    _register(table, _FLAT, {**_each(_FLAT, _same), **_each(_LISTED, _flat_to_listed), **_each(_PLAIN, up)})
+    _register(
+        table, _LISTED, {**_each(_FLAT, _listed_to_flat), **_each(_LISTED, _same), **_each(_PLAIN, _listed_to_plain)}
+    )
+    _register(table, _PLAIN, {**_each(_FLAT, down), **_each(_LISTED, _plain_to_listed), **_each(_PLAIN, _same)})
+    return table
+
+
+_TABLE = _make_table()
+assert len(_TABLE) == len(ALL_VERSIONS) ** 2

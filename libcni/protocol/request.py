@@ -1,0 +1,86 @@
+"""From a plugin's configuration to what the plugin receives: environment and stdin (spec 1.1.0, section 3).
+
+Members that the runtime does not make are passed on as the text that they are, in their order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from libcni.config.cni_args import format_args
+from libcni.config.jsontext import dumps, join_array, join_object, merge
+from libcni.config.network import PluginConfig
+from libcni.config.runtime_conf import RuntimeConf
+
+__all__ = ["environment", "execution_config", "valid_attachments"]
+
+VALID_ATTACHMENTS = "cni.dev/valid-attachments"
+_OLD_VALID_ATTACHMENTS = "cni.dev/attachments"
+
+
+def execution_config(  # noqa: PLR0913 - all that an execution configuration is made of
+    plugin: PluginConfig,
+    network: str,
+    version: str,
+    *,
+    rt: RuntimeConf | None = None,
+    prev_result: str | None = None,
+    valid: str | None = None,
+) -> bytes:
+    """Return the stdin of one plugin (spec 1.1.0, section 3, Deriving execution configuration).
+
+    Args:
+        plugin: the plugin's configuration.
+        network: the list's name, which replaces the plugin's own.
+        version: the list's spec version, likewise.
+        rt: the attachment, for ``runtimeConfig`` and ``args``; None for GC and STATUS.
+        prev_result: the text of ``prevResult``, or None for none.
+        valid: the text of the list of valid attachments, for GC.
+    """
+    passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.passed_text
+    parts = [f'"cniVersion":{dumps(version)},"name":{dumps(network)}', passed]
+    if rt is not None and (runtime_config := _runtime_config(plugin, rt)):
+        parts.append(f'"runtimeConfig":{dumps(runtime_config)}')
+    if prev_result is not None:
+        parts.append(f'"prevResult":{prev_result}')
+    if valid is not None:
+        parts += [f'"{VALID_ATTACHMENTS}":{valid}', f'"{_OLD_VALID_ATTACHMENTS}":{valid}']
+    return ("{" + ",".join(parts) + "}").encode()
+
+
+def _runtime_config(plugin: PluginConfig, rt: RuntimeConf) -> dict[str, Any]:
+    given = rt.capability_args or {}
+    return {name: given[name] for name in plugin.capabilities if name in given}
+
+
+def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
+    """Return the members that pass, with ``network_args`` merged into ``args``."""
+    own = next((member for member in reversed(plugin.passed_on) if member.key == "args"), None)
+    merged = merge(own.text if own is not None and own.value is not None else "{}", network_args)
+    parts = [
+        (member.key_text, merged if member is own else member.text)
+        for member in plugin.passed_on
+        if member is own or member.key != "args"
+    ]
+    if own is None:
+        parts.append(('"args"', merged))
+    return join_object(parts)[1:-1]
+
+
+def valid_attachments(valid: Iterable[tuple[str, str]]) -> str:
+    """Return the text of GC's list for (container ID, interface name) pairs; ``[]`` where there are none."""
+    return join_array([dumps({"containerID": container_id, "ifname": ifname}) for container_id, ifname in valid])
+
+
+def environment(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -> dict[str, str]:
+    """Return the six CNI_* variables (spec 1.1.0, section 2, Parameters), "" where the verb has none."""
+    return {
+        "CNI_COMMAND": verb,
+        "CNI_CONTAINERID": rt.container_id if rt else "",
+        "CNI_NETNS": (rt.netns or "") if rt else "",
+        "CNI_IFNAME": rt.ifname if rt else "",
+        "CNI_ARGS": format_args(rt.args or ()) if rt else "",
+        "CNI_PATH": os.pathsep.join(path),
+    }

@@ -1,0 +1,1 @@
+"""Attachments on disk: records, their files and the locks."""

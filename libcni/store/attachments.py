@@ -1,0 +1,239 @@
+"""Between an attachment in use and its record: what is written of a configuration, and how it is read back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from libcni.config import jsontext
+from libcni.config.cni_args import Args
+from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
+from libcni.protocol.result import Result, ResultProblem, read_result
+from libcni.store.record import CORRUPT, LEGACY, PENDING, Identity, Record
+
+__all__ = [
+    "Attachment",
+    "attachment_of",
+    "identity_of",
+    "network_to_use",
+    "pending_record",
+    "prev_result_for_del",
+    "recorded_conf",
+    "recorded_network",
+    "recorded_result",
+]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An attachment as its record has it.
+
+    Attributes:
+        container_id: the container, "" in a corrupt record that does not say.
+        ifname: the interface's name, likewise.
+        network: the network's name, likewise.
+        netns: the network namespace given to ADD, "" if none.
+        state: ``pending`` (its ADD has not ended), ``ready``, ``stale-boot`` (from before a reboot), ``corrupt``,
+            or ``legacy`` (a bare result as Go libcni wrote before 0.8, without identity).
+        created: when its ADD began, UTC; None where the record does not say.
+        path: the record's file.
+        config: the network configuration document that ADD used.
+        args: the pairs of CNI_ARGS, as given to ADD.
+        capability_args: as given to ADD.
+        problem: why it is corrupt, else "".
+        record: all that the file says.
+    """
+
+    container_id: str
+    ifname: str
+    network: str
+    netns: str
+    state: str
+    created: datetime | None
+    path: str
+    config: bytes = field(default=b"", repr=False)
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    record: Record = field(default_factory=Record, repr=False, compare=False)
+
+    @property
+    def result(self) -> Result | None:
+        """The recorded result of its ADD, or None.
+
+        Raises:
+            RecordError: what is recorded is no result.
+        """
+        return None if self.record.result is None else recorded_result(self.record)
+
+
+def attachment_of(record: Record) -> Attachment:
+    """Return the public view of a record."""
+    return Attachment(
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=record.netns,
+        state=record.state,
+        created=_when(record.created),
+        path=record.path,
+        config=record.config,
+        args=record.args,
+        capability_args=record.capabilities,
+        problem=record.problem,
+        record=record,
+    )
+
+
+def _when(created: float | None) -> datetime | None:
+    try:
+        return None if created is None else datetime.fromtimestamp(created, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def identity_of(network: str, rt: RuntimeConf) -> Identity:
+    """Return what identifies an attachment's record."""
+    return network, rt.container_id, rt.ifname
+
+
+def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
+    """Return the record of an ADD that is about to begin."""
+    return Record(
+        network=net.name,
+        container_id=rt.container_id,
+        ifname=rt.ifname,
+        state=PENDING,
+        netns=rt.netns or "",
+        config=net.raw or _document(net),
+        version=net.cni_version,
+        plugins=tuple(plugin.text for plugin in net.plugins),
+        args=rt.args or (),
+        capability_args=jsontext.dumps(dict(rt.capability_args)) if rt.capability_args else "",
+        network_args=jsontext.dumps(dict(rt.network_args)) if rt.network_args else "",
+    )
+
+
+def _document(net: NetworkConfigList) -> bytes:
+    """Return the document of a list that was put together in code."""
+    own = {"cniVersion": net.cni_version, "name": net.name, "disableCheck": net.disable_check}
+    plugins = jsontext.join_array([plugin.text for plugin in net.plugins])
+    return f'{jsontext.dumps(own)[:-1]},"plugins":{plugins}}}'.encode()
+
+
+def recorded_network(record: Record) -> NetworkConfigList | None:
+    """Return the configuration that a record's ADD used, or None where the record has none that can be read.
+
+    A record made by Go has the document alone, so drop-in plugins are missing in it.
+    """
+    if record.state in {CORRUPT, LEGACY}:
+        return None
+    try:
+        plugins = tuple(parse_plugin(text) for text in record.plugins)
+        net = parse_network(record.config, record.path, lenient=True)
+    except ConfigError as error:
+        logger.warning("%s: the recorded configuration cannot be used: %s", record.path, error)
+        return None
+    net = replace(net, name=record.network, plugins=plugins or net.plugins)
+    if not net.plugins:
+        logger.warning("%s: the recorded configuration names no plugin: they were drop-ins", record.path)
+        return None
+    return net.with_version(record.version) if record.version else net
+
+
+def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
+    """Return the recorded configuration for CHECK and DEL, unless the caller's is wanted or knows more.
+
+    Go records no drop-in plugins, so there the caller's is the better one where it is at hand.
+
+    Raises:
+        RecordError: there is neither.
+    """
+    recorded = recorded_network(record) if record is not None else None
+    made_by_go = record is not None and not record.version
+    chosen = net if net is not None and (use_given or made_by_go or recorded is None) else recorded
+    if chosen is None:
+        path = record.path if record is not None else ""
+        raise RecordError(
+            f"{path}: the record holds no usable configuration", path=path, hint="give the network's configuration"
+        )
+    return chosen
+
+
+def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
+    """Return the parameters for CHECK and DEL: as recorded, with the namespace that the caller gives, if it gives one.
+
+    ``use_given``: take all that the caller gives, and only the rest as recorded.
+    """
+    recorded = RuntimeConf(
+        record.container_id,
+        record.netns,
+        record.ifname,
+        args=_usable_args(record),
+        capability_args=_usable(record, record.capability_args),
+        network_args=_usable(record, record.network_args),
+    )
+    if given is None:
+        return recorded
+    chosen = given if use_given else recorded
+    return RuntimeConf(
+        record.container_id,
+        given.netns if given.netns is not None else record.netns,
+        record.ifname,
+        args=chosen.args if chosen.args is not None else recorded.args,
+        capability_args=chosen.capability_args if chosen.capability_args is not None else recorded.capability_args,
+        network_args=chosen.network_args if chosen.network_args is not None else recorded.network_args,
+    )
+
+
+def _usable_args(record: Record) -> Args:
+    """Return the recorded CNI_ARGS without those that the variable cannot carry: that never stops a DEL."""
+    try:
+        return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
+    except InvalidIdentifierError as error:
+        logger.warning("%s: going on without the recorded CNI_ARGS: %s", record.path, error)
+        return ()
+
+
+def _usable(record: Record, text: str) -> dict[str, Any]:
+    try:
+        decoded: dict[str, Any] = jsontext.parse(text) if text else {}
+        jsontext.dumps(decoded)
+    except ValueError as error:  # such as 1e400, which Python decodes and cannot encode
+        logger.warning("%s: going on without recorded arguments: %s", record.path, error)
+        return {}
+    return decoded
+
+
+def recorded_result(record: Record, version: str | None = None) -> Result:
+    """Return the recorded result, in the spec version ``version`` if one is given.
+
+    Raises:
+        RecordError: the record has no result, or what it has is none.
+        VersionError: it has no form in that version.
+    """
+    if record.result is None:
+        raise RecordError(f"{record.path}: the record has no result", path=record.path)
+    try:
+        result = read_result(record.result, record.version or "0.1.0")
+    except ResultProblem as error:
+        raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error
+    return result if version is None else result.as_version(version)
+
+
+def prev_result_for_del(record: Record, version: str) -> str | None:
+    """Return ``prevResult`` for DEL, or None where the record's result cannot be used: that never stops a DEL."""
+    if record.result is None:
+        return None
+    try:
+        return recorded_result(record, version).text
+    except (RecordError, VersionError) as error:
+        logger.warning("DEL goes on without prevResult: %s", error)
+        return None

@@ -1,0 +1,316 @@
+"""What CNIConfig and AsyncCNIConfig share: their settings, what reads the disk alone, and each verb as a flow."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, Generic, TypeVar
+
+from libcni.config.directory import load_network_conf, read_config_directory
+from libcni.config.identifiers import check_container_id, check_plugin_type
+from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import ConfigError, NetworkNotFoundError, RecordError
+from libcni.executor import AsyncExecutor, Executor
+from libcni.observe.protocol import Observer, Operation
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
+from libcni.store.record import CORRUPT, Record
+from libcni.store.records import RecordStore
+from libcni.verbs import (
+    DelPolicy,
+    DelReport,
+    GCReport,
+    NetworkStatus,
+    PluginInfo,
+    RetryPolicy,
+    ValidationReport,
+    ValidAttachment,
+    add_flow,
+    check_flow,
+    del_flow,
+    gc_flow,
+    negotiate_flow,
+    status_flow,
+    validate_flow,
+    version_flow,
+)
+from libcni.verbs.gc import raise_errors
+from libcni.verbs.node import Env, Memory, Settings, StderrSink, Verb
+from libcni.verbs.steps import Flow
+
+__all__ = ["DEFAULT", "ClientBase", "Job", "Network", "Timeout"]
+
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+class _Default(Enum):
+    DEFAULT = "as the client was made with"
+
+
+DEFAULT: Final = _Default.DEFAULT
+Timeout = float | None | _Default
+Network = NetworkConfigList | str
+
+
+ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[_T]):
+    """A verb that is ready to be driven: its flow, and what observers are told about it."""
+
+    operation: Operation
+    flow: Flow[_T]
+
+
+class ClientBase(Generic[ExecutorT]):
+    """Hold the settings of a client, and make the jobs that it drives."""
+
+    def __init__(  # noqa: PLR0913 - the settings of a client
+        self,
+        path: Sequence[str | os.PathLike[str]] | str,
+        cache_dir: str | os.PathLike[str] = "/var/lib/cni",
+        *,
+        conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
+        executor: ExecutorT | None = None,
+        timeout: float | None = 60.0,
+        plugin_timeout: float | None = None,
+        cleanup_timeout: float | None = 30.0,
+        env: Env | None = None,
+        durable: bool = True,
+        stderr: StderrSink | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Take the settings; nothing is opened, read or locked before the first verb.
+
+        Args:
+            path: the directories with plugins (CNI_PATH), a sequence, or one string split at ``os.pathsep``.
+            cache_dir: where records and locks are kept.
+            conf_dir: where networks are loaded from by name.
+            executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: as processes.
+            timeout: seconds for a whole verb, the wait for locks included; None: no limit.
+            plugin_timeout: seconds for one plugin; None: no limit but the verb's.
+            cleanup_timeout: seconds for the roll-back of a failed ADD, which has its own time; None: no limit.
+            env: the plugins' environment besides CNI_*: a mapping replaces this process's, a list of names narrows it.
+            durable: whether a record is on the disk (fsync) before it gets its name.
+            stderr: where the stderr of a plugin that succeeded goes: a callable ``(invocation, text)`` or a text file;
+                None: to the logger ``libcni.plugin``.
+            observer: is told of every verb and every plugin call; see ``Observer``.
+        """
+        directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
+        self._settings = Settings(
+            path=tuple(part for part in directories if part),
+            cache_dir=os.path.abspath(os.fspath(cache_dir)),
+            conf_dir=os.fspath(conf_dir),
+            timeout=timeout,
+            plugin_timeout=plugin_timeout,
+            cleanup_timeout=cleanup_timeout,
+            env=env,
+            durable=durable,
+            stderr=stderr,
+            observer=observer,
+        )
+        self._executor: ExecutorT = executor if executor is not None else self._default_executor()
+        self._memory: Memory = {}
+        self._store = RecordStore(self._settings.cache_dir, durable=durable)
+
+    def _default_executor(self) -> ExecutorT:
+        raise NotImplementedError
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The directories that plugins are looked for in, in order."""
+        return self._settings.path
+
+    @property
+    def cache_dir(self) -> str:
+        """The directory that holds the records and the lock file."""
+        return self._settings.cache_dir
+
+    @property
+    def conf_dir(self) -> str:
+        """The directory that networks are loaded from by name."""
+        return self._settings.conf_dir
+
+    def find_plugin(self, plugin: str) -> str:
+        """Return the path of a plugin type's executable. Nothing is run.
+
+        Args:
+            plugin: the plugin's type.
+
+        Raises:
+            PluginNotFoundError: there is none in ``path``.
+            InvalidIdentifierError: ``plugin`` is a path or empty.
+        """
+        return self._executor.find(check_plugin_type(plugin), self.path)
+
+    def network(self, name: str) -> NetworkConfigList:
+        """Load a network from ``conf_dir``, as ``load_network_conf`` does.
+
+        Args:
+            name: the network's name.
+
+        Raises:
+            NetworkNotFoundError: no usable file has it.
+            ConfigError: the directory cannot be read.
+        """
+        return load_network_conf(self._settings.conf_dir, name)
+
+    def networks(self) -> tuple[NetworkConfigList, ...]:
+        """Load all usable networks of ``conf_dir``, in load order; ``read_config_directory`` tells problems.
+
+        Raises:
+            ConfigError: the directory cannot be read.
+        """
+        return read_config_directory(self._settings.conf_dir).networks
+
+    def get_network_list_cached_result(self, net: Network, rt: RuntimeConf) -> Result | None:
+        """Return the recorded result of an attachment in the network's version, or None where there is none.
+
+        Args:
+            net: the network, or its name: then the version is that of the recorded configuration.
+            rt: the attachment's parameters; its container ID and interface name count.
+
+        Raises:
+            RecordError: the record cannot be read, or has no usable configuration and ``net`` is a name.
+            VersionError: the result has no form in that version.
+            InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
+        """
+        record = self._recorded(net, rt)
+        if record is None or record.result is None:
+            return None
+        given = net if isinstance(net, NetworkConfigList) else None
+        return recorded_result(record, network_to_use(record, given, use_given=True).cni_version)
+
+    def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
+        """Return the recorded configuration document and parameters of an attachment, or None where there are none.
+
+        Args:
+            net: the network, or its name; only the name counts.
+            rt: the attachment's parameters; its container ID and interface name count.
+
+        Raises:
+            RecordError: the record cannot be read.
+            InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
+        """
+        record = self._recorded(net, rt)
+        return None if record is None or not record.config else (record.config, recorded_conf(record))
+
+    def get_cached_attachments(self, container_id: str | None = None) -> list[Attachment]:
+        """Return all recorded attachments, or those of one container; corrupt records are in the list, as such.
+
+        Args:
+            container_id: the container; None: all.
+
+        Raises:
+            RecordError: the directory of the records cannot be read.
+            InvalidIdentifierError: ``container_id`` breaks the specification's rules.
+        """
+        if container_id is not None:
+            check_container_id(container_id)
+        return [attachment_of(record) for record in self._store.records(container_id)]
+
+    def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
+        rt.check()
+        name = net.name if isinstance(net, NetworkConfigList) else net
+        return _readable(self._store.find((name, rt.container_id, rt.ifname)))
+
+    def _named(self, net: Network) -> NetworkConfigList:
+        return net if isinstance(net, NetworkConfigList) else self.network(_name(net))
+
+    def _named_or_gone(self, net: Network) -> tuple[str, NetworkConfigList | None]:
+        """Return a network's name, and its configuration unless there is none any more."""
+        if isinstance(net, NetworkConfigList):
+            return net.name, net
+        try:
+            return net, self.network(_name(net))
+        except NetworkNotFoundError:
+            return net, None
+        except ConfigError as error:  # the directory itself cannot be read, and a record may be all that is needed
+            logger.warning("going on without the configuration of network %s: %s", net, error)
+            return net, None
+
+    def _verb(self, timeout: Timeout, operation: Operation) -> Verb:
+        seconds = self._settings.timeout if isinstance(timeout, _Default) else timeout
+        return Verb(self._settings, self._executor, self._memory, seconds, operation)
+
+    def _add(self, net: Network, rt: RuntimeConf, **options: Any) -> Job[Result]:
+        named = self._named(net)
+        return Job(_operation("ADD", named.name, rt), add_flow(named, rt, self.path, **options))
+
+    def _check(self, net: Network, rt: RuntimeConf, *, use_given: bool, retry: RetryPolicy | None) -> Job[None]:
+        name, given = self._named_or_gone(net)
+        flow = check_flow(name, given, rt, self.path, use_given=use_given, retry=retry)
+        return Job(_operation("CHECK", name, rt), flow)
+
+    def _del(self, net: Network, rt: RuntimeConf, policy: DelPolicy | None) -> Job[DelReport]:
+        name, given = self._named_or_gone(net)
+        return Job(_operation("DEL", name, rt), del_flow(name, given, rt, self.path, policy))
+
+    def _del_attachment(self, attachment: Attachment, policy: DelPolicy | None) -> Job[DelReport]:
+        if not attachment.network:
+            problem = attachment.problem or "the record does not say which attachment it is"
+            raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, hint="repair sets it aside")
+        rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
+        flow = del_flow(attachment.network, None, rt, self.path, policy)
+        return Job(_operation("DEL", attachment.network, rt), flow)
+
+    def _gc(self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool) -> Job[GCReport]:
+        named = self._named(net)
+        flow = gc_flow(named, valid, self.path, dry_run=dry_run)
+        return Job(Operation("GC", named.name), _then(raise_errors, flow))
+
+    def _version(self, plugin: str) -> Job[PluginInfo]:
+        return Job(Operation("VERSION"), version_flow(plugin, self.path))
+
+    def _validate(self, net: Network) -> Job[ValidationReport]:
+        named = self._named(net)
+        return Job(Operation("VERSION", named.name), validate_flow(named, self.path))
+
+    def _negotiate(self, net: Network) -> Job[NetworkConfigList]:
+        named = self._named(net)
+        return Job(Operation("VERSION", named.name), negotiate_flow(named, self.path))
+
+    def _status(self, net: Network, *, stop: bool) -> Job[NetworkStatus]:
+        named = self._named(net)
+        flow = status_flow(named, self.path, stop=stop)
+        return Job(Operation("STATUS", named.name), _then(_raise_first, flow) if stop else flow)
+
+
+def _name(net: object) -> str:
+    if not isinstance(net, str):
+        raise TypeError(f"a network is a NetworkConfigList or a name, not {type(net).__name__}")
+    return net
+
+
+def _then(check: Callable[[_T], object], flow: Flow[_T]) -> Flow[_T]:
+    """Run a flow, and let ``check`` raise what its answer says, so that observers see it as the verb's end."""
+    answer = yield from flow
+    check(answer)
+    return answer
+
+
+def _raise_first(status: NetworkStatus) -> None:
+    for error in status.errors:
+        raise error
+
+
+def _operation(verb: str, network: str, rt: RuntimeConf) -> Operation:
+    return Operation(verb, network, rt.container_id, rt.ifname)
+
+
+def alone(plugin: PluginConfig) -> NetworkConfigList:
+    """Return a single plugin as a list of one whose record holds the plugin's own document, as Go's does."""
+    return replace(NetworkConfigList.from_plugin(plugin), raw=plugin.text.encode(errors="surrogatepass"))
+
+
+def _readable(record: Record | None) -> Record | None:
+    if record is not None and record.state == CORRUPT:
+        raise RecordError(f"{record.path}: {record.problem}", path=record.path)
+    return record

@@ -1,0 +1,54 @@
+"""CNI_ARGS: text to pairs and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import libcni
+from libcni.config.cni_args import check_args
+
+plain = st.text(st.characters(exclude_characters=";=\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.lists(st.tuples(plain, plain)))
+def test_what_is_formatted_is_parsed_back(pairs: list[tuple[str, str]]) -> None:
+    assert libcni.parse_args(libcni.format_args(tuple(pairs))) == tuple(pairs)
+
+
+def test_pairs_stay_in_order_and_may_repeat() -> None:
+    assert libcni.parse_args("B=1;A=2;B=3") == (("B", "1"), ("A", "2"), ("B", "3"))
+    assert libcni.parse_args("") == ()
+    assert libcni.parse_args("A=") == (("A", ""),)
+
+
+@pytest.mark.parametrize("text", ["A", "A=b=c", "A=1;", ";A=1", "=1", "A=1;;B=2"])
+def test_a_text_that_is_no_list_of_pairs_is_refused(text: str) -> None:
+    with pytest.raises(libcni.InvalidIdentifierError, match="KEY=VALUE"):
+        libcni.parse_args(text)
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [
+        (("", "x"), "key"),
+        (("a;b", "x"), "key"),
+        (("a=b", "x"), "key"),
+        (("a", "x;y"), "value"),
+        (("a", "x\0"), "value"),
+        (("a", "\ud800"), "value"),
+        ((1, "x"), "key"),
+        (("a", 2), "value"),
+    ],
+)
+def test_what_the_variable_cannot_carry_is_refused(pair: Any, kind: str) -> None:
+    with pytest.raises(libcni.InvalidIdentifierError) as caught:
+        libcni.RuntimeConf("c1", None, "eth0", args=[pair])
+    assert caught.value.kind == f"CNI_ARGS {kind}"
+
+
+def test_a_mapping_will_do_and_an_equals_sign_in_a_value_passes() -> None:
+    assert check_args({"a": "b=c", "d": ""}) == (("a", "b=c"), ("d", ""))

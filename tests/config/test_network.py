@@ -1,0 +1,359 @@
+"""One configuration document: read, refused with file and place, or warned about; and its text kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import document, network
+
+from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf, parse_network
+from libcni.errors import ConfigError, NetworkNotFoundError
+
+
+def load(text: Any) -> NetworkConfigList:
+    data = text if isinstance(text, str | bytes) else json.dumps(text)
+    return NetworkConfigList.from_bytes(data, file="/etc/cni/net.d/x.conflist")
+
+
+def test_a_list_is_read() -> None:
+    text = json.dumps(
+        document(
+            {"type": "bridge", "capabilities": {"mac": True, "ips": False, "b": True}, "ipam": {"type": "host-local"}},
+            {"type": "tuning", "name": "own", "cniVersion": "0.3.1", "x": [1]},
+            cniVersions=["0.4.0", "1.1.0"],
+            disableCheck=True,
+            unknown={"kept": 1},
+        )
+    )
+    net = load(text)
+    assert (net.name, net.cni_version, net.cni_versions) == ("net", "1.1.0", ("0.4.0", "1.1.0", "1.0.0"))
+    assert (net.disable_check, net.disable_gc, net.load_only_inlined_plugins, net.is_list) == (True, False, False, True)
+    assert net.raw == text.encode()
+    assert net.file == "/etc/cni/net.d/x.conflist"
+    assert net.warnings == ()
+    first, second = net.plugins
+    assert (first.type, first.capabilities, first.ipam_type) == ("bridge", ("mac", "b"), "host-local")
+    assert (second.type, second.name, second.cni_version) == ("tuning", "own", "0.3.1")
+    assert second.ipam_type is None
+    assert second.text == '{"type": "tuning", "name": "own", "cniVersion": "0.3.1", "x": [1]}'
+
+
+def test_a_single_plugin_becomes_a_list_of_one() -> None:
+    text = '{"name":"n", "type":"a", "cniVersion":"0.3.1", "big":1e400}'
+    net = load(text)
+    assert (net.name, net.cni_version, net.cni_versions, net.is_list) == ("n", "0.3.1", ("0.3.1",), False)
+    assert [plugin.text for plugin in net.plugins] == [text]
+    assert net.raw.decode() == f'{{"name":"n","cniVersion":"0.3.1","plugins":[{text}]}}'
+    assert parse_network(net.raw).plugins == net.plugins
+    assert load('{"name":"n","type":"a"}').cni_version == "0.1.0"
+
+
+def test_code_is_as_good_as_a_file() -> None:
+    made = document({"type": "a", "x": 1})
+    assert NetworkConfigList.from_dict(made).plugins == load(json.dumps(made, separators=(",", ":"))).plugins
+    plugin = PluginConfig.from_dict({"type": "a", "name": "n", "cniVersion": "1.0.0"})
+    net = NetworkConfigList.from_plugin(plugin, file="/f")
+    assert (net.name, net.cni_version, net.file, net.plugins) == ("n", "1.0.0", "/f", (plugin,))
+
+
+@pytest.mark.parametrize("value", [True, "true", "TRUE", False, "false", "False"])
+@pytest.mark.parametrize("key", ["disableCheck", "disableGC"])
+def test_switches_are_booleans_or_their_names(key: str, value: bool | str) -> None:
+    net = network(**{key: value})
+    wanted = str(value).lower() == "true"
+    assert (net.disable_check, net.disable_gc) == (wanted and key == "disableCheck", wanted and key == "disableGC")
+
+
+@pytest.mark.parametrize("value", ["yes", "", 1, None, [], "truex"])
+@pytest.mark.parametrize("key", ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"])
+def test_other_switches_are_refused(key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        network(**{key: value})
+    assert caught.value.place == key
+    assert repr(value) in caught.value.problem
+
+
+def _list(**more: Any) -> dict[str, Any]:
+    return {"name": "n", "plugins": [{"type": "a"}], **more}
+
+
+def _without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in _list().items() if name != key}
+
+
+# document, place, what the text says beside it
+BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
+    (b"", None, "it is empty"),
+    (b" \n", None, "it is empty"),
+    (b'{"name":"n","plug', "line 1, column 13", "Unterminated string"),
+    (b'{"name":"n","plugins":[{"type":"a"}', "line 1, column 36", "ends too early"),
+    (b'{"name":"n\xff"}', None, "not UTF-8"),
+    (b"\xff\xfe{\0}\0", None, "UTF-16"),
+    (b"\xef\xbb\xbf{}", None, "byte order mark"),
+    (b'{"name":' + b"[" * 100_000, None, "nested too deeply"),
+    (b'{"name":"n", // comment\n"plugins":[]}', "line 1, column 14", "JSON has no comments"),
+    (b'{"name":"n"} {"name":"m"}', "line 1, column 14", "more after the end"),
+    (b"[1]", None, "not an object"),
+    (b'{"name":"n","plugins":[{"type":"a","x":NaN}]}', None, "NaN"),
+    (_without("name"), "name", 'missing "name"'),
+    (_list(name=5), "name", "5"),
+    (_list(name=None), "name", "None"),
+    (_list(name=""), "name", "must not be empty"),
+    (_list(name="../x"), "name", "../x"),
+    ({"type": "a"}, "name", 'missing "name"'),
+    ({"type": "a", "name": "a b"}, "name", "a b"),
+    ({"type": "a", "name": 7}, "name", "7"),
+    (_list(plugins=None), "plugins", "None"),
+    (_list(plugins={"type": "a"}), "plugins", "valid list"),
+    (_list(plugins=[]), "plugins", "empty"),
+    (_list(plugins="a"), "plugins", "'a'"),
+    (_list(plugins=["a"]), "plugins[0]", "not an object"),
+    (_list(plugins=[{"type": "a"}, {}]), "plugins[1].type", 'missing "type"'),
+    (_list(plugins=[{"type": "a"}, {"type": 5}]), "plugins[1].type", "5"),
+    (_list(plugins=[{"type": ""}]), "plugins[0].type", "must not be empty"),
+    (_list(plugins=[{"type": "../bin/sh"}]), "plugins[0].type", "../bin/sh"),
+    (_list(plugins=[{"type": "a\\b"}]), "plugins[0].type", "file name"),
+    (_list(plugins=[{"type": "a", "capabilities": ["mac"]}]), "plugins[0].capabilities", "mac"),
+    (_list(plugins=[{"type": "a", "capabilities": {"mac": "true"}}]), "plugins[0].capabilities.mac", "'true'"),
+    (_list(plugins=[{"type": "a", "ipam": "x"}]), "plugins[0].ipam", "'x'"),
+    (_list(plugins=[{"type": "a", "ipam": {"type": 1}}]), "plugins[0].ipam.type", "1"),
+    (_list(plugins=[{"type": "a", "dns": {"search": "x"}}]), "plugins[0].dns.search", "'x'"),
+    (_list(plugins=[{"type": "a", "dns": {"nameservers": [1]}}]), "plugins[0].dns.nameservers[0]", "1"),
+    (_list(plugins=[{"type": "a", "args": [1]}]), "plugins[0].args", "[1]"),
+    (_list(plugins=[{"type": "a", "name": 1}]), "plugins[0].name", "1"),
+    (_list(cniVersion=1), "cniVersion", "1"),
+    (_list(cniVersion="9.9.9"), "cniVersion", "9.9.9"),
+    (_list(cniVersion="1.0"), "cniVersion", 'write "1.0.0"'),
+    (_list(cniVersion="bogus"), "cniVersion", "bogus"),
+    (_list(cniVersions="1.0.0"), "cniVersions", "1.0.0"),
+    (_list(cniVersions=None), "cniVersions", "null"),
+    (_list(cniVersions=["1.0.0", 2]), "cniVersions[1]", "2"),
+    (_list(cniVersions=["9.9.9"]), "cniVersions", "9.9.9"),
+    (_list(cniVersions=["x"]), "cniVersions", "x"),
+    ({**_without("plugins"), "loadOnlyInlinedPlugins": True}, "plugins", 'missing "plugins"'),
+    ({"Name": "n", "plugins": [{"type": "a"}]}, "name", 'there is "Name", but keys are case-sensitive'),
+    (_list(plugins=[{"Type": "a"}]), "plugins[0].type", 'there is "Type"'),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "problem"), BAD_DOCUMENTS, ids=[f"{place}: {problem}" for _, place, problem in BAD_DOCUMENTS]
+)
+def test_a_bad_document_is_refused_with_file_and_place(data: Any, place: str | None, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(data)
+    error = caught.value
+    assert error.file == "/etc/cni/net.d/x.conflist"
+    assert error.place == place
+    assert problem in str(error)
+    assert str(error).startswith(f"/etc/cni/net.d/x.conflist: {place + ': ' if place else ''}{error.problem}")
+    assert len(str(error)) < 500
+
+
+def test_nothing_in_a_document_is_shown_at_length() -> None:
+    with pytest.raises(ConfigError) as caught:
+        network({"type": "a", "ipam": "x" * 10_000})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("bad", [{"name": {1}}, {"name": float("nan")}, {"name": 10**5000}])
+def test_what_json_cannot_say_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no JSON form"):
+        NetworkConfigList.from_dict(bad)
+    with pytest.raises(ConfigError, match="no JSON form"):
+        PluginConfig.from_dict(bad)
+
+
+def test_a_cycle_is_refused() -> None:
+    cycle: dict[str, Any] = {}
+    cycle["a"] = cycle
+    with pytest.raises(ConfigError, match="no JSON form"):
+        NetworkConfigList.from_dict(cycle)
+
+
+def test_what_the_runtime_makes_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    plugin = {"type": "a", "prevResult": {}, "runtimeConfig": {"a": 1}, "cni.dev/valid-attachments": [], "args": {}}
+    with caplog.at_level(logging.WARNING, "libcni"):
+        net = load(document("b", plugin))
+    places = ["plugins[1].prevResult", "plugins[1].runtimeConfig", "plugins[1].cni.dev/valid-attachments"]
+    assert [text.split(":")[0] for text in net.warnings] == places
+    assert all("left out" in text for text in net.warnings)
+    assert [record.message.split(": ")[1] for record in caplog.records] == places
+    assert all(record.message.startswith("/etc/cni/net.d/x.conflist: ") for record in caplog.records)
+
+
+def test_duplicate_keys_are_warned_about_and_the_last_counts(caplog: pytest.LogCaptureFixture) -> None:
+    net = load('{"name":"a","name":"b","plugins":[{"type":"x","type":"y","type":"z","k":1}]}')
+    assert net.name == "b"
+    assert net.plugins[0].type == "z"
+    assert net.warnings == (
+        "name: it stands 2 times; the last one counts",
+        "plugins[0].type: it stands 3 times; the last one counts",
+    )
+
+
+def test_versions_and_plugins_can_be_exchanged() -> None:
+    net = network("a")
+    assert net.with_version("1.0.0") is net
+    assert net.with_version("0.4.0").cni_version == "0.4.0"
+    assert net.with_plugins([]) is net
+    more = PluginConfig.from_dict({"type": "b", "prevResult": {}})
+    longer = net.with_plugins([more])
+    assert [plugin.type for plugin in longer.plugins] == ["a", "b"]
+    assert longer.warnings == more.warnings
+
+
+def test_unused_capabilities() -> None:
+    net = network({"type": "a", "capabilities": {"mac": True, "ips": False}})
+    assert net.unused_capabilities({"mac": 1, "ips": 2, "x": 3}) == ("ips", "x")
+
+
+def test_configurations_are_values() -> None:
+    net = network({"type": "a", "x": [1e300]})
+    assert pickle.loads(pickle.dumps(net)) == net
+    assert hash(net) == hash(network({"type": "a", "x": [1e300]}))
+    with pytest.raises(AttributeError):
+        net.name = "other"  # type: ignore[misc]
+
+
+def test_a_recorded_document_is_never_refused_for_its_version() -> None:
+    assert parse_network(json.dumps(_list(cniVersion="7.0.0")), lenient=True).cni_version == "7.0.0"
+    assert parse_network(json.dumps(_list(cniVersions=["7.0.0", "8.0.0"])), lenient=True).cni_version == "8.0.0"
+    assert parse_network('{"name":"n","type":"a","cniVersion":"x"}', lenient=True).cni_version == "x"
+    with pytest.raises(ConfigError):
+        parse_network(json.dumps(_list(cniVersion="7.0.0")))
+
+
+def test_keys_can_be_injected() -> None:
+    plugin = PluginConfig.from_bytes('{"type":"a","x":1e400,"y":1,"y":2}')
+    assert inject_conf(plugin, {"y": [3], "z": "ä"}).text == '{"type":"a","x":1e400,"y":[3],"y":[3],"z":"\\u00e4"}'
+    for bad in ({"": 1}, {"x": None}, {"x": {1}}, {"type": "a/b"}):
+        with pytest.raises(ConfigError):
+            inject_conf(plugin, bad)
+
+
+# files
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def test_a_plugin_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conf", {"type": "a"})
+    assert PluginConfig.from_file(path).type == "a"
+    with pytest.raises(ConfigError, match="No such file") as caught:
+        PluginConfig.from_file(tmp_path / "none.conf")
+    assert caught.value.file == str(tmp_path / "none.conf")
+
+
+def test_drop_ins_come_after_the_list_sorted_bytewise(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conflist", document("a"))
+    for name in ("b.conf", "B.conf", "ä.conf", ".conf", "c.json", "d.conflist", "e.CONF", "f.conf~"):
+        write(tmp_path / "net" / name, {"type": f"drop-in-{name}", "prevResult": {}})
+    write(tmp_path / "net" / "dir.conf" / "x.conf", {"type": "too-deep"})
+    net = NetworkConfigList.from_file(path)
+    assert [plugin.type.removeprefix("drop-in-") for plugin in net.plugins] == [
+        "a",
+        ".conf",
+        "B.conf",
+        "b.conf",
+        "ä.conf",
+    ]
+    assert net.plugins[0].source is None
+    assert net.plugins[2].source == str(tmp_path / "net" / "B.conf")
+    assert len(net.warnings) == 4
+    assert json.loads(net.raw) == document("a")
+
+
+def test_drop_ins_alone_are_enough(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conflist", {"name": "net"})
+    with pytest.raises(ConfigError, match="no plugins") as caught:
+        NetworkConfigList.from_file(path)
+    assert (caught.value.file, caught.value.place) == (str(path), "plugins")
+    write(tmp_path / "net" / "a.conf", {"type": "a"})
+    assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]
+
+
+@pytest.mark.parametrize("bad", [b"{", b'{"type":1}', b'{"name":"x"}', b'{"type":"a/b"}'])
+def test_a_bad_drop_in_is_named(tmp_path: Path, bad: bytes) -> None:
+    path = write(tmp_path / "x.conflist", document("a"))
+    drop_in = write(tmp_path / "net" / "bad.conf", bad)
+    with pytest.raises(ConfigError) as caught:
+        NetworkConfigList.from_file(path)
+    assert caught.value.file == str(drop_in)
+
+
+def test_a_dangling_drop_in_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conflist", document("a"))
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "gone.conf").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match=r"gone\.conf: cannot be read"):
+        NetworkConfigList.from_file(path)
+
+
+def test_only_inlined_plugins_where_the_list_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.conflist", document("a", loadOnlyInlinedPlugins=True))
+    write(tmp_path / "net" / "b.conf", b"bad")
+    assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]
+
+
+def test_from_bytes_looks_for_no_drop_ins(tmp_path: Path) -> None:
+    write(tmp_path / "net" / "b.conf", {"type": "b"})
+    net = NetworkConfigList.from_bytes(json.dumps(document("a")), file=str(tmp_path / "x.conflist"))
+    assert len(net.plugins) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.conf", document("a"), "a list of plugins"),
+        ("a.json", document("a"), "a list of plugins"),
+        (".conf", document("a"), "a list of plugins"),
+        ("a.conflist", {"name": "n", "type": "a"}, "a single plugin configuration"),
+    ],
+)
+def test_the_content_goes_with_the_ending(tmp_path: Path, name: str, content: Any, problem: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        NetworkConfigList.from_file(path)
+    assert caught.value.file == str(path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.conf", {"name": "n", "type": "a"}), ("a.json", {"name": "n", "type": "a"}), ("a.txt", document("a"))],
+)
+def test_other_files(tmp_path: Path, name: str, content: Any) -> None:
+    path = write(tmp_path / name, content)
+    write(tmp_path / "n" / "b.conf", {"type": "b"})
+    net = NetworkConfigList.from_file(os.fspath(path))
+    assert [plugin.type for plugin in net.plugins] == ["a"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file") as caught:
+        NetworkConfigList.from_file(tmp_path / "a.conflist")
+    assert not isinstance(caught.value, NetworkNotFoundError)
+    assert caught.value.file == str(tmp_path / "a.conflist")
+
+
+def test_a_giant_integer_is_no_name() -> None:
+    digits = "9" * 5000
+    with pytest.raises(ConfigError, match="valid string, not <integer of 5000 digits>"):
+        NetworkConfigList.from_bytes(f'{{"name":{digits},"plugins":[{{"type":"a"}}]}}')
+
+
+def test_a_plugin_put_together_in_code_is_passed_on_like_one_from_a_file() -> None:
+    text = '{"type":"a","x":1e400,"capabilities":{"mac":true}}'
+    made = PluginConfig(type="a", text=text)
+    assert made.passed_text == PluginConfig.from_bytes(text).passed_text == '"type":"a","x":1e400'

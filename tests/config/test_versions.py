@@ -1,0 +1,122 @@
+"""Spec versions: their order, what each brought, and how one is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libcni.config.versions import (
+    ALL_VERSIONS,
+    CURRENT_VERSION,
+    SINCE,
+    check_known,
+    choose_version,
+    parse_version,
+    supports,
+)
+from libcni.errors import VersionError
+
+
+def test_the_versions_stand_in_their_order() -> None:
+    assert list(ALL_VERSIONS) == sorted(ALL_VERSIONS, key=parse_version)
+    assert ALL_VERSIONS == ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+    assert CURRENT_VERSION == "1.1.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("", (0, 1, 0)),
+        ("1", (1, 0, 0)),
+        ("1.2", (1, 2, 0)),
+        ("1.2.3", (1, 2, 3)),
+        ("+1.-2.03", (1, -2, 3)),
+        ("0.10.0", (0, 10, 0)),
+    ],
+)
+def test_parse(text: str, parsed: tuple[int, int, int]) -> None:
+    assert parse_version(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("1.2.3.4", "too many parts"),
+        ("v1", 'major part "v1"'),
+        ("1. 2", 'minor part " 2"'),
+        ("1.0.0-rc1", 'micro part "0-rc1"'),
+        ("1..0", 'minor part ""'),
+        ("1.0.0\n", "micro part"),
+        ("\u0661.0", "major part"),
+        ("1" * 5000, "major part"),
+        (1.0, "must be a string"),
+        (None, "must be a string"),
+    ],
+)
+def test_malformed(text: Any, part: str) -> None:
+    with pytest.raises(VersionError) as caught:
+        parse_version(text)
+    assert part in str(caught.value)
+    assert caught.value.version == text
+
+
+@pytest.mark.parametrize(
+    ("feature", "first"),
+    [("chain", "0.3.0"), ("CHECK", "0.4.0"), ("prevResult on DEL", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")],
+)
+def test_features_begin_with_a_version(feature: str, first: str) -> None:
+    assert SINCE[feature] == first
+    since = ALL_VERSIONS.index(first)
+    assert [supports(version, feature) for version in ALL_VERSIONS] == [
+        index >= since for index in range(len(ALL_VERSIONS))
+    ]
+
+
+def test_known_versions() -> None:
+    assert [check_known(version) for version in ALL_VERSIONS] == list(ALL_VERSIONS)
+    assert check_known("") == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"), [("1.0", 'write "1.0.0"'), ("01.1.0", 'write "1.1.0"'), ("1.2.0", "known versions: 0.1.0,")]
+)
+def test_unknown_versions_come_with_a_hint(version: str, hint: str) -> None:
+    with pytest.raises(VersionError, match="unknown spec version") as caught:
+        check_known(version)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
+    assert caught.value.version == version
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "chosen"),
+    [
+        (None, None, "0.1.0"),
+        ("", None, "0.1.0"),
+        ("1.0.0", None, "1.0.0"),
+        ("0.4.0", ["1.0.0", "0.3.1"], "1.0.0"),
+        ("1.1.0", ["1.0.0"], "1.1.0"),
+        (None, ["0.3.0", "9.0.0", "0.10.0"], "0.3.0"),
+        ("2.0.0", ["1.0.0"], "1.0.0"),
+        ("0.4.0", [], "0.4.0"),
+        (None, ["1.1", "1.0.0"], "1.0.0"),
+    ],
+)
+def test_the_highest_known_version_is_chosen(version: str | None, versions: list[str] | None, chosen: str) -> None:
+    assert choose_version(version, versions) == chosen
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "problem"),
+    [
+        ("9.9.9", None, 'unknown spec version "9.9.9"'),
+        ("bogus", None, "is not a number"),
+        (None, [], "empty list"),
+        ("8.0.0", ["9.0.0"], "none of the spec versions 9.0.0, 8.0.0 is known"),
+        ("1.0.0", ["x"], "is not a number"),
+    ],
+)
+def test_no_version_to_choose(version: str | None, versions: list[str] | None, problem: str) -> None:
+    with pytest.raises(VersionError, match=problem):
+        choose_version(version, versions)

@@ -1,0 +1,377 @@
+"""The process executor, with shell scripts for plugins."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni.errors import (
+    InvalidIdentifierError,
+    InvalidOutputError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+)
+from libcni.executor import Executor, Limits, ProcessExecutor, child, find_plugin
+from libcni.executor import process as process_module
+from libcni.executor.process import busy_delays
+from libcni.protocol.invocation import Invocation, Outcome
+
+ENV = {"CNI_COMMAND": "ADD", "CNI_PATH": "/x"}
+BASE = {"PATH": "/usr/bin:/bin"}
+
+
+def script(directory: Path, body: str, *, name: str = "plugin", mode: int = 0o755) -> str:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
+    invocation = Invocation("ADD", "p", path, stdin, ENV, "net", "c1", "eth0")
+    return ProcessExecutor(**options).execute(invocation, Limits(timeout, BASE, inherit))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_open() -> Iterator[None]:
+    before = os.listdir("/proc/self/fd")
+    yield
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+# find
+
+
+def test_the_first_executable_file_is_found(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    script(tmp_path / "b", "", name="x")
+    script(tmp_path / "c", "", name="x")
+    path = [str(tmp_path / name) for name in ("none", "a", "b", "c")]
+    assert find_plugin("x", path) == ProcessExecutor().find("x", path) == str(tmp_path / "b" / "x")
+
+
+def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+    script(tmp_path / "a", "", name="x", mode=0o644)
+    (tmp_path / "b" / "x").mkdir()
+    (tmp_path / "c" / "x").symlink_to("nowhere")
+    path = [str(tmp_path / name) for name in ("a", "b", "c", "d")]
+    with pytest.raises(PluginNotFoundError) as caught:
+        find_plugin("x", path)
+    error = caught.value
+    assert (error.plugin, error.searched) == ("x", tuple(path))
+    assert error.rejected == (f"{path[0]}/x is not executable", f"{path[1]}/x is not a regular file")
+    assert error.hint == "make it executable: chmod +x"
+    (tmp_path / "d" / "x").symlink_to(script(tmp_path, "", name="real"))
+    assert find_plugin("x", path) == f"{path[3]}/x"
+
+
+def test_nothing_is_found(tmp_path: Path) -> None:
+    with pytest.raises(PluginNotFoundError) as caught:
+        find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
+    assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
+    with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
+        find_plugin("x", [])
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("plugin", ["../x", "/bin/sh", "", ".", "a\0"])
+def test_a_path_is_no_plugin(plugin: str) -> None:
+    with pytest.raises(InvalidIdentifierError):
+        find_plugin(plugin, ["/usr"])
+
+
+# run
+
+
+def test_a_plugin_gets_its_input_and_its_output_comes_back(tmp_path: Path) -> None:
+    outcome = run(script(tmp_path, "cat; echo oops >&2; exit 3"), b'{"a":1}')
+    assert outcome == Outcome(3, b'{"a":1}', b"oops\n")
+    assert 0 < outcome.seconds < 10
+    assert isinstance(ProcessExecutor(), Executor)
+
+
+def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
+    outcome = run(script(tmp_path, "env | sort; echo $#; pwd"))
+    lines = outcome.stdout.decode().splitlines()
+    assert lines[-2:] == ["0", os.getcwd()]
+    given = {line for line in lines[:-2] if not line.startswith(("PWD=", "SHLVL=", "_=", "OLDPWD="))}
+    assert given == {"CNI_COMMAND=ADD", "CNI_PATH=/x", "PATH=/usr/bin:/bin"}
+
+
+def test_much_goes_in_and_out_at_once(tmp_path: Path) -> None:
+    data = b'"' + b"x" * 3_000_000 + b'"'
+    outcome = run(script(tmp_path, "cat >&2; head -c 2000000 /dev/zero"), data)
+    assert len(outcome.stdout) == 2_000_000
+    assert outcome.stderr == data[-64 * 1024 :]
+
+
+def test_input_that_is_not_read_is_no_matter(tmp_path: Path) -> None:
+    assert run(script(tmp_path, "exec true"), b"x" * 1_000_000).exit_status == 0
+
+
+def test_stdin_is_sealed_and_stdout_can_be_reopened(tmp_path: Path) -> None:
+    body = "cat /dev/stdin; echo more > /dev/stdout; echo x > /dev/stdin 2>/dev/null || echo sealed"
+    assert run(script(tmp_path, body), b"in ").stdout == b"in more\nsealed\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_signal_is_no_exit_status(tmp_path: Path, number: int) -> None:
+    outcome = run(script(tmp_path, f"ulimit -c 0; echo said; kill -{number} $$"))
+    assert (outcome.exit_status, outcome.signal, outcome.stdout) == (None, number, b"said\n")
+
+
+def test_the_childs_signals_are_reset(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text("#!/bin/sed -nf\nr /proc/self/status\n")  # a shell would reset some by itself
+    plugin.chmod(0o755)
+    old = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    try:
+        outcome = run(str(plugin))
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+    status = dict(line.split(":", 1) for line in outcome.stdout.decode().splitlines())
+    below_the_c_librarys_own = 0x7FFFFFFF
+    assert [int(status[name], 16) & below_the_c_librarys_own for name in ("SigBlk", "SigIgn")] == [0, 0]
+
+
+def test_the_plugin_is_in_a_process_group_of_its_own(tmp_path: Path) -> None:
+    outcome = run(script(tmp_path, "cut -d' ' -f5 /proc/self/stat; echo $$"))
+    group, own = outcome.stdout.split()
+    assert group == own != str(os.getpgrp()).encode()
+
+
+def test_a_descriptor_is_inherited_and_no_other(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, False)
+    try:
+        outcome = run(script(tmp_path, "echo hello > /proc/self/fd/19; ls /proc/$$/fd"), inherit=write_end)
+        assert os.read(read_end, 10) == b"hello\n"
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    shell, ours = {b"10"}, {number.encode() for number in before if int(number) > 2}
+    assert set(outcome.stdout.split()) - shell - ours == {b"0", b"1", b"2", b"19"}
+    assert str(read_end).encode() not in outcome.stdout.split()
+
+
+def test_the_exit_ends_the_call_not_the_closing_of_the_pipes(tmp_path: Path) -> None:
+    body = f"echo out; sleep 30 & echo $! > {tmp_path}/pid; exit 0"
+    started = time.monotonic()
+    outcome = run(script(tmp_path, body), timeout=5.0)
+    assert (outcome.exit_status, outcome.stdout) == (0, b"out\n")
+    assert time.monotonic() - started < 3
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+# deadlines
+
+
+def alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("body", ["", "trap '' TERM;"], ids=["polite", "ignores TERM"])
+def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body: str) -> None:
+    body += f"echo started; echo why >&2; (sleep 30) & echo $! > {tmp_path}/pid; sleep 30; sleep 30"
+    started = time.monotonic()
+    with pytest.raises(PluginTimeoutError) as caught:
+        run(script(tmp_path, body), timeout=0.3, grace=0.1)
+    assert 0.3 <= time.monotonic() - started < 3
+    error = caught.value
+    assert (error.stdout, error.stderr) == ("started\n", "why\n")
+    assert (error.plugin, error.verb, error.container_id) == ("p", "ADD", "c1")
+    assert "within 0.3 s" in error.problem
+    assert error.seconds >= 0.3
+    grandchild = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not alive(grandchild):
+            break
+        time.sleep(0.02)
+    assert not alive(grandchild)
+
+
+def test_term_comes_before_kill(tmp_path: Path) -> None:
+    body = f"trap 'echo tidied > {tmp_path}/tidied; exit 0' TERM; while :; do sleep 0.01; done"
+    with pytest.raises(PluginTimeoutError):
+        run(script(tmp_path, body), timeout=0.2, grace=2.0)
+    assert (tmp_path / "tidied").read_text() == "tidied\n"
+
+
+def test_without_a_limit_it_takes_as_long_as_it_takes(tmp_path: Path) -> None:
+    assert run(script(tmp_path, "sleep 0.1; echo done"), timeout=None).stdout == b"done\n"
+
+
+@pytest.mark.parametrize(("pipe", "name"), [("", "stdout"), (">&2", "stderr")])
+def test_output_has_an_end(tmp_path: Path, pipe: str, name: str) -> None:
+    with pytest.raises(InvalidOutputError, match=f"more than 1000 bytes on {name}"):
+        run(script(tmp_path, f"yes {pipe}"), output_limit=1000)
+
+
+def test_a_flood_while_it_is_stopped_is_still_a_timeout(tmp_path: Path) -> None:
+    body = "trap 'yes' TERM; while :; do sleep 0.01; done"
+    with pytest.raises(PluginTimeoutError):
+        run(script(tmp_path, body), timeout=0.2, output_limit=1000)
+
+
+def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 30")
+
+    def interrupted(_child: Any, _deadline: float) -> bool:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process_module, "_listen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(path)
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+# what cannot be started
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "hint"),
+    [
+        ("no magic", "Exec format error", "neither a program for this machine nor a script"),
+        ("#!/no/such/interpreter\n", "No such file", "interpreter that it names is missing"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path: Path, content: str, problem: str, hint: str) -> None:
+    path = tmp_path / "plugin"
+    path.write_text(content)
+    path.chmod(0o755)
+    with pytest.raises(PluginError, match=problem) as caught:
+        run(str(path))
+    assert caught.value.path == str(path)
+    assert hint in (caught.value.hint or "")
+    assert caught.value.exit_status is None
+
+
+def test_what_has_gone_or_may_not_be_run(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="No such file"):
+        run(str(tmp_path / "gone"))
+    with pytest.raises(PluginError, match="Permission denied") as caught:
+        run(script(tmp_path, "", mode=0o644))
+    assert caught.value.hint is None
+    with pytest.raises(PluginError, match="null byte"):
+        run("/a\0b")
+
+
+def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo done")
+    writer = os.open(path, os.O_WRONLY)
+    threading.Timer(0.1, os.close, [writer]).start()
+    assert run(path).stdout == b"done\n"
+
+
+def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo done")
+    with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
+        run(path, timeout=0.1)
+    assert caught.value.hint == "somebody writes to it"
+
+
+def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    delays = busy_delays(1.0)
+    assert [next(delays) for _ in range(8)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
+    assert list(busy_delays(0.0)) == [None]
+
+
+# what the host program does to its children
+
+
+def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path) -> None:
+    old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(PluginError, match="exit status cannot be known") as caught:
+            run(script(tmp_path, "echo out; sleep 0.05"))
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+    assert "SIGCHLD" in (caught.value.hint or "")
+    assert caught.value.exit_status is None
+
+
+def test_a_process_that_was_reaped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reaped(pid: int, _flags: int = 0) -> int:
+        os.waitpid(pid, 0)
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    monkeypatch.setattr(os, "pidfd_open", reaped)
+    with pytest.raises(PluginError, match="exit status cannot be known"):
+        run(script(tmp_path, ""))
+
+
+def test_a_lack_of_descriptors_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_pid: int, _flags: int = 0) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    with pytest.raises(PluginError, match="Too many open files"):
+        run(script(tmp_path, "sleep 30"))
+
+
+@pytest.mark.parametrize("timeout", [10.0, 0.2])
+def test_kernels_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
+    monkeypatch.setattr(child, "_HAS_PIDFD", False)
+    path = script(tmp_path, f"echo out; [ {timeout} = 10.0 ] || sleep 30; exit 4")
+    if timeout > 1:
+        assert run(path) == Outcome(4, b"out\n")
+    else:
+        with pytest.raises(PluginTimeoutError):
+            run(path, timeout=timeout, grace=0.1)
+    while any(thread.daemon for thread in threading.enumerate()):
+        time.sleep(0.01)
+
+
+def test_pidfd_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert child._has_pidfd()
+    monkeypatch.delattr(os, "pidfd_open")
+    assert not child._has_pidfd()
+
+
+def test_a_process_that_hangs_in_the_kernel_is_reaped_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_is_readable", lambda _descriptor, _seconds: False)
+    with pytest.raises(PluginTimeoutError):
+        run(script(tmp_path, "trap '' TERM; sleep 30; sleep 30"), timeout=0.1, grace=0.05)
+    while any(thread.daemon for thread in threading.enumerate()):
+        time.sleep(0.01)
+
+
+def test_a_host_that_has_closed_its_stdio(tmp_path: Path) -> None:
+    code = f"""
+import os, sys
+from libcni.executor import Limits, ProcessExecutor
+from libcni.protocol.invocation import Invocation
+report = os.dup(2)
+for descriptor in (0, 1, 2):
+    os.close(descriptor)
+path = {script(tmp_path, "cat; echo err >&2")!r}
+outcome = ProcessExecutor().execute(Invocation("ADD", "p", path, b"in", {ENV!r}), Limits(10.0, {BASE!r}))
+os.write(report, repr((outcome.exit_status, outcome.stdout, outcome.stderr)).encode())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "(0, b'in', b'err\\n')"

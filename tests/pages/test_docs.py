@@ -1,0 +1,163 @@
+"""Every Python example in docs/ runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import libcni.manager
+import libcni.plugin
+import libcni.testing
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CODE = re.compile(
+    r"""^```python(?P<real> title="as root")?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
+    re.MULTILINE | re.DOTALL,
+)
+TESTS = re.compile(r'^```python title="(?P<name>test_\w+\.py)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
+ELSEWHERE = {"write-a-plugin.md", "manager.md", "first-hour.md"}  # tests/plugin/, tests/manager/test_docs.py, below
+FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DBNET = {
+    "cniVersion": "1.1.0",
+    "name": "dbnet",
+    "plugins": [
+        {"type": "fake-bridge", "ipam": {"subnet": "10.1.0.0/16"}},
+        {"type": "fake-portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+PAGES = [
+    page.relative_to(DOCS).as_posix()
+    for page in sorted(DOCS.rglob("*.md"))
+    if page.name not in ELSEWHERE and CODE.search(page.read_text())
+]
+
+
+@pytest.fixture
+def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[str, str]]:
+    """Return where the pages' directories are."""
+    assert not fake_state.exists()
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d" / "10-db.conflist").write_text(json.dumps(DBNET))
+    yield {
+        "/etc/cni/net.d": str(tmp_path / "net.d"),
+        "/opt/cni/bin": fake_path,
+        "/var/lib/cni": str(tmp_path / "cache"),
+        "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
+        "/tmp/tutorial/cni": str(tmp_path / "cache"),
+        '"plugins-fake"': f'"{fake_path}"',
+        "/run/netns/blue": f"/run/netns/docs{os.getpid()}",
+        '"blue"': f'"docs{os.getpid()}"',
+    }
+    (tmp_path / "net.d" / "10-db.conflist").unlink()
+
+
+def run_page(page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str], *, real: bool) -> int:
+    names: dict[str, object] = {"__name__": "page"}
+    count = 0
+    for match in CODE.finditer((DOCS / page).read_text()):
+        if match["real"] and not real:
+            continue
+        code = re.sub("|".join(places), lambda found: places[found[0]], match["code"])
+        exec(compile(code, page, "exec"), names)
+        printed = capsys.readouterr().out
+        assert printed == (match["out"] or "")
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_runs_and_prints_what_it_says(
+    page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_page(page, places, capsys, real=False) > 0
+
+
+@pytest.mark.real
+def test_the_tutorial_runs_on_the_real_plugins(places: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_page("tutorial.md", places, capsys, real=True) > 6
+
+
+def test_the_tutorial_has_the_network_of_these_tests() -> None:
+    page = (DOCS / "tutorial.md").read_text()
+    written = re.search(r"^cat > \S+/10-db.conflist <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
+    assert written
+    assert json.loads(written[1]) == DBNET
+    assert "FAKE_CNI_STATE=/tmp/tutorial/state .venv/bin/python" in page
+
+
+def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(libcni.__file__).parent.parent))
+    found = [
+        one
+        for page in sorted(DOCS.rglob("*.md"))
+        if page.name not in ELSEWHERE
+        for one in TESTS.finditer(page.read_text())
+    ]
+    assert found
+    for one in found:
+        (pytester.path / one["name"]).write_text(one["code"])
+    passed = sum(one["code"].count("\ndef test_") for one in found)
+    pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=passed)
+
+
+def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
+    """What comes before the first program sets up a machine; from there on every command is run again."""
+    page = (DOCS / "first-hour.md").read_text().replace("/tmp/first", str(tmp_path / "first"))
+    _, _, page = page.partition("\n## A first program\n")
+    clone = tmp_path / "libcni"
+    clone.mkdir()
+    (clone / ".venv").symlink_to(sys.prefix)
+    (clone / "plugins-fake").symlink_to(fake_path)
+    for directory in ("net.d", "plugins"):
+        (tmp_path / "first" / directory).mkdir(parents=True)
+    for file in FILES.finditer(page):
+        (tmp_path / "first" / file["name"]).write_text(file["text"])
+    typed = "".join(CONSOLE.findall(page))
+    commands = re.findall(r"^\$ (.*)$", typed, re.MULTILINE)
+    assert commands
+    script = "\n".join(f"echo {shlex.quote(f'$ {command}')}\n{command}" for command in commands)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(libcni.__file__).parent.parent),
+        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    }
+    run = ["bash", "-c", f"exec 2>&1\n{script}"]
+    printed = subprocess.run(
+        run, cwd=clone, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=300
+    ).stdout
+    wanted = re.escape(re.sub(r"\d\.\d\ds$", "TIME", typed, flags=re.MULTILINE)).replace("TIME", r"[\d.]+s")
+    assert re.fullmatch(wanted.replace("\\.\\.\\.\\\n", "(?:.*\n)+"), printed), printed
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    named = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+    modules = (libcni, libcni.manager, libcni.plugin, libcni.testing)
+    public = {f"{module.__name__}.{name}" for module in modules for name in module.__all__}
+    assert named == public - {"libcni.__version__"}
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        (page.name, link)
+        for page in DOCS.rglob("*.md")
+        for link in re.findall(r"\]\((?!http|\*)([^)#]+)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_the_page_on_performance_has_the_table_of_a_run() -> None:
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- table -->")[2].partition("<!-- end of table -->")[0]
+    assert {f"**{number}" for number in range(1, 7)} <= {line[:3] for line in table.splitlines()}
+    assert "| Go |" in table

@@ -1,0 +1,30 @@
+"""docs/go-api.md names nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "go-api.md").read_text(encoding="utf-8")
+ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| Go ")]
+NAMES = sorted({name for row in ROWS for name in re.findall(r"`(libcni\.[\w.]+)`", row[2])})
+
+
+def test_every_row_has_a_name_here() -> None:
+    assert len(ROWS) > 40
+    assert [row[1] for row in ROWS if "`libcni." not in row[2]] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_exists(name: str) -> None:
+    found: Any = import_module("libcni")
+    for part in name.split(".")[1:]:
+        if part in {"plugin", "testing"}:
+            found = import_module(f"libcni.{part}")
+        else:
+            assert hasattr(found, part) or part in getattr(found, "__annotations__", {})
+            found = getattr(found, part, None)

@@ -1,0 +1,184 @@
+"""PluginResult: built, read and printed in the shape of each spec version."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_interface
+from typing import Any
+
+import pytest
+
+from libcni.config.versions import ALL_VERSIONS
+from libcni.plugin import PluginResult, VerbError
+from libcni.testing import call_plugin
+from plugin.plugins import Recorder, config
+
+OF_1_1: dict[str, Any] = {
+    "cniVersion": "1.1.0",
+    "interfaces": [{"name": "eth0", "mac": "00:11:22:33:44:55", "mtu": 1500, "sandbox": "/run/netns/blue", "x": 1}],
+    "ips": [
+        {"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 0, "y": 2},
+        {"address": "fd00::5/64"},
+        {"address": "10.1.0.6/16"},
+    ],
+    "routes": [{"dst": "0.0.0.0/0", "table": 7}, {"dst": "::/0", "gw": "fd00::1"}],
+    "dns": {"nameservers": ["10.1.0.1"], "z": [3]},
+    "vendor": {"a": [1, {"b": None}]},
+}
+
+
+def built(version: str) -> PluginResult:
+    result = PluginResult(version)
+    index = result.add_interface("eth0", mac="00:11:22:33:44:55", sandbox="/run/netns/blue", mtu=1500)
+    result.add_ip("10.1.0.5/16", gateway="10.1.0.1", interface=index)
+    result.add_ip(ip_interface("fd00::5/64"), gateway=ip_address("fd00::1"))
+    result.add_route("0.0.0.0/0", priority=0)
+    result.add_route("::/0", gw="fd00::1")
+    result.set_dns(["10.1.0.1"], domain="example.org", search=["example.org"], options=["ndots:2"])
+    return result
+
+
+DNS = {
+    "nameservers": ["10.1.0.1"],
+    "domain": "example.org",
+    "search": ["example.org"],
+    "options": ["ndots:2"],
+}
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_a_result_of_0_1_and_0_2_has_one_address_per_family(version: str) -> None:
+    assert built(version).to_document() == {
+        "cniVersion": version,
+        "ip4": {"ip": "10.1.0.5/16", "gateway": "10.1.0.1", "routes": [{"dst": "0.0.0.0/0"}]},
+        "ip6": {"ip": "fd00::5/64", "gateway": "fd00::1", "routes": [{"dst": "::/0", "gw": "fd00::1"}]},
+        "dns": DNS,
+    }
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0"])
+def test_a_result_of_0_3_and_0_4_has_the_version_of_each_address(version: str) -> None:
+    assert built(version).to_document() == {
+        "cniVersion": version,
+        "interfaces": [{"name": "eth0", "mac": "00:11:22:33:44:55", "sandbox": "/run/netns/blue"}],
+        "ips": [
+            {"version": "4", "address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 0},
+            {"version": "6", "address": "fd00::5/64", "gateway": "fd00::1"},
+        ],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0", "gw": "fd00::1"}],
+        "dns": DNS,
+    }
+
+
+def test_new_fields_are_printed_from_1_1_on_only() -> None:
+    old, new = built("1.0.0").to_document(), built("1.1.0").to_document()
+    assert "version" not in old["ips"][0]
+    assert "mtu" not in old["interfaces"][0]
+    assert new["interfaces"][0]["mtu"] == 1500
+    assert old["routes"][0] == {"dst": "0.0.0.0/0"}
+    assert new["routes"][0] == {"dst": "0.0.0.0/0", "priority": 0}
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_an_empty_result_is_its_version(version: str) -> None:
+    assert PluginResult(version).to_document() == {"cniVersion": version}
+
+
+def test_the_same_version_comes_out_as_it_went_in() -> None:
+    assert PluginResult.from_document(OF_1_1, "1.1.0").to_document() == OF_1_1
+
+
+def test_a_copy_is_deep() -> None:
+    result = PluginResult.from_document(OF_1_1, "1.1.0")
+    result.extra["vendor"]["a"][1]["b"] = "changed"
+    result.ips[0]["address"] = "changed"
+    assert OF_1_1["vendor"]["a"][1]["b"] is None
+    assert OF_1_1["ips"][0]["address"] == "10.1.0.5/16"
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.4.0", "1.0.0", "1.1.0"])
+def test_unknown_fields_of_a_previous_result_are_passed_on(version: str) -> None:
+    document = call_plugin(Recorder().plugin, "ADD", config(version, prevResult=OF_1_1)).document
+    assert document["vendor"] == OF_1_1["vendor"]
+    assert document["interfaces"] == OF_1_1["interfaces"]
+    assert document["ips"][0]["y"] == 2
+    assert document["routes"] == OF_1_1["routes"]
+    assert document["dns"] == OF_1_1["dns"]
+    assert document["cniVersion"] == version
+
+
+def test_a_result_of_0_2_is_passed_on_in_1_0() -> None:
+    previous = {
+        "cniVersion": "0.2.0",
+        "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]},
+        "ip6": {"ip": "fd00::2/64"},
+        "dns": {},
+    }
+    assert call_plugin(Recorder().plugin, "ADD", config("1.0.0", prevResult=previous)).document == {
+        "cniVersion": "1.0.0",
+        "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}, {"address": "fd00::2/64"}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+
+
+def test_a_result_of_0_4_loses_the_version_of_its_addresses_in_1_0() -> None:
+    previous = {"ips": [{"version": "4", "address": "10.0.0.2/24"}]}
+    document = call_plugin(Recorder().plugin, "ADD", config("1.0.0", prevResult=previous)).document
+    assert document["ips"] == [{"address": "10.0.0.2/24"}]
+
+
+def test_the_first_address_of_a_family_counts_in_0_2() -> None:
+    document = PluginResult.from_document(OF_1_1, "0.2.0").to_document()
+    assert document["ip4"] == {
+        "ip": "10.1.0.5/16",
+        "gateway": "10.1.0.1",
+        "y": 2,
+        "routes": [{"dst": "0.0.0.0/0", "table": 7}],
+    }
+    assert document["vendor"] == OF_1_1["vendor"]
+
+
+@pytest.mark.parametrize(
+    ("document", "msg"),
+    [
+        (7, "the result must be an object, not int"),
+        ([], "the result must be an object, not list"),
+        ({"ips": {}}, "ips must be a list, not dict"),
+        ({"ips": [{}, None]}, "ips[1] must be an object, not NoneType"),
+        ({"interfaces": ["eth0"]}, "interfaces[0] must be an object, not str"),
+        ({"dns": [1]}, "dns must be an object, not list"),
+        ({"ip4": 1}, "ip4 must be an object, not int"),
+        ({"routes": 1}, "routes must be a list, not int"),
+    ],
+)
+def test_what_is_no_result_cannot_be_decoded(document: object, msg: str) -> None:
+    with pytest.raises(VerbError) as caught:
+        PluginResult.from_document(document, "1.1.0")
+    assert (caught.value.code, caught.value.msg) == (6, msg)
+
+
+def test_null_parts_are_empty() -> None:
+    document = {"interfaces": None, "ips": None, "routes": None, "dns": None, "ip4": None}
+    assert PluginResult.from_document(document, "1.0.0").to_document() == {"cniVersion": "1.0.0"}
+
+
+@pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.2/", "10.0.0.2/255.255.255.0", "10.0.0.2/33", "x/24", "/24"])
+def test_an_address_needs_its_prefix(address: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        PluginResult().add_ip(address)
+    with pytest.raises(ValueError, match=r"."):
+        PluginResult().add_route(address)
+
+
+def test_a_gateway_is_an_address() -> None:
+    with pytest.raises(ValueError, match="gateway"):
+        PluginResult().add_ip("10.0.0.2/24", gateway="gateway")
+    with pytest.raises(ValueError, match="10"):
+        PluginResult().add_route("10.0.0.0/24", gw="10.0.0.1/24")
+
+
+def test_empty_name_server_settings_are_left_out() -> None:
+    result = PluginResult()
+    result.set_dns(["10.0.0.1"])
+    assert result.dns == {"nameservers": ["10.0.0.1"]}
+    result.set_dns()
+    assert result.to_document() == {"cniVersion": "1.1.0"}

@@ -1,0 +1,108 @@
+"""Between an attachment and its record: what is recorded, which of it is used, and the public view."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from helpers import RESULT, RT, attached, network
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import RecordError, VersionError
+from libcni.store.attachments import (
+    Attachment,
+    attachment_of,
+    identity_of,
+    network_to_use,
+    pending_record,
+    recorded_conf,
+    recorded_network,
+    recorded_result,
+)
+from libcni.store.record import CORRUPT, LEGACY, READY, Record
+
+
+def test_the_public_view() -> None:
+    record = attached(
+        network("a"), created=1700000000.5, path="/cache/x", capability_args='{"mac":1}', args=(("K", "V"),)
+    )
+    seen = attachment_of(record)
+    assert seen == Attachment(
+        container_id="c1",
+        ifname="eth0",
+        network="net",
+        netns="/run/netns/blue",
+        state=READY,
+        created=datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC),
+        path="/cache/x",
+        config=network("a").raw,
+        args=(("K", "V"),),
+        capability_args={"mac": 1},
+    )
+    assert seen.record is record
+    assert seen.result is not None
+    assert seen.result.to_dict() == RESULT
+
+
+def test_the_public_view_of_what_says_little() -> None:
+    seen = attachment_of(Record(state=CORRUPT, problem="it is empty", created=None))
+    assert (seen.created, seen.problem, seen.result, seen.capability_args) == (None, "it is empty", None, {})
+    assert attachment_of(Record(created=1e300)).created is None
+
+
+def test_identity() -> None:
+    assert identity_of("net", RT) == ("net", "c1", "eth0")
+
+
+@pytest.mark.parametrize("state", [CORRUPT, LEGACY])
+def test_some_records_hold_no_configuration(state: str) -> None:
+    assert recorded_network(Record(state=state, config=network("a").raw)) is None
+
+
+def test_the_recorded_network_is_the_one_that_was_used() -> None:
+    net = network("a", disableCheck=True).with_version("0.4.0").with_plugins(network({"type": "b", "x": 1}).plugins)
+    again = recorded_network(pending_record(net, RT))
+    assert again is not None
+    assert again.plugins == net.plugins
+    assert (again.name, again.cni_version, again.disable_check) == ("net", "0.4.0", True)
+
+
+def test_which_network_is_used() -> None:
+    recorded, given = network("a"), network("b")
+    ours, gos = attached(recorded), attached(recorded, version="", plugins=())
+
+    def used(record: Record | None, net: Any, *, use_given: bool) -> list[str]:
+        return [plugin.type for plugin in network_to_use(record, net, use_given=use_given).plugins]
+
+    assert used(ours, given, use_given=False) == ["a"]
+    assert used(ours, given, use_given=True) == ["b"]
+    assert used(ours, None, use_given=True) == ["a"]
+    assert used(gos, given, use_given=False) == ["b"]
+    assert used(gos, None, use_given=False) == ["a"]
+    assert used(None, given, use_given=False) == ["b"]
+    with pytest.raises(RecordError) as caught:
+        used(None, None, use_given=False)
+    assert caught.value.hint
+
+
+def test_recorded_parameters_alone() -> None:
+    rt = RuntimeConf("c1", "/n", "eth0", args=[("K", "V")], capability_args={"a": 1}, network_args={"cni": {}})
+    assert recorded_conf(attached(rt=rt)) == rt
+    assert recorded_conf(attached(rt=RT)) == RuntimeConf("c1", RT.netns, "eth0", (), {}, {})
+
+
+def test_recorded_results() -> None:
+    assert recorded_result(attached(), "0.4.0").cni_version == "0.4.0"
+    with pytest.raises(VersionError):
+        recorded_result(attached(), "7.0.0")
+    with pytest.raises(RecordError, match="/x: the record has no result") as caught:
+        recorded_result(attached(result=None, path="/x"))
+    assert caught.value.path == "/x"
+    with pytest.raises(RecordError, match="/x: the recorded result cannot be read"):
+        recorded_result(attached(result="5", path="/x"))
+
+
+@pytest.mark.parametrize(("version", "meant"), [("", "0.1.0"), ("1.0.0", "1.0.0")])
+def test_a_recorded_result_without_a_version(version: str, meant: str) -> None:
+    assert recorded_result(attached(result="{}", version=version)).cni_version == meant

@@ -1,0 +1,515 @@
+"""Records: Go libcni's own files, byte for byte where Go writes them, and nothing that is ever lost."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from config.test_jsontext import objects
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcni.errors import RecordError
+from libcni.store import record as record_module
+from libcni.store import records
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, boot_id, decode, encode
+from libcni.store.records import RecordStore
+
+CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'
+RESULT = '{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}'
+FULL = Record(
+    network="net",
+    container_id="c1",
+    ifname="eth0",
+    state=READY,
+    netns="/run/netns/blue",
+    netns_id=(4, 4026531840),
+    config=CONFIG,
+    version="1.0.0",
+    plugins=('{"type":"a", "x":1e400}', '{"type":"b"}'),
+    args=(("K", "V"), ("IgnoreUnknown", "1")),
+    capability_args='{"portMappings":[{"hostPort":8080}]}',
+    network_args='{"cni":{}}',
+    result=RESULT,
+    created=1700000000.5,
+    boot=boot_id(),
+)
+
+# as Go libcni 1.1 writes it: json.Marshal of its struct; "netns", "cniArgs", "capabilityArgs", "result": omitempty
+GO_FULL = (
+    b'{"kind":"cniCacheV1","containerId":"c1","config":"' + base64.b64encode(CONFIG) + b'","ifName":"eth0",'
+    b'"networkName":"net","netns":"/run/netns/blue","cniArgs":[["K","V"],["IgnoreUnknown","1"]],'
+    b'"capabilityArgs":{"portMappings":[{"hostPort":8080}]},"result":' + RESULT.encode() + b"}"
+)
+GO_BARE = b'{"kind":"cniCacheV1","containerId":"c1","config":null,"ifName":"eth0","networkName":"net"}'
+
+
+def bare(network: str = "net", container_id: str = "c1", ifname: str = "eth0", **more: Any) -> Record:
+    return Record(network, container_id, ifname, config=CONFIG, **more)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(str(tmp_path / "cache"))
+
+
+def files(store: RecordStore) -> list[str]:
+    return sorted(os.listdir(store.results)) if os.path.isdir(store.results) else []
+
+
+def put(store: RecordStore, name: str, data: bytes) -> Path:
+    path = Path(store.results, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+# the format
+
+
+def test_the_bytes_are_gos_and_one_key_more() -> None:
+    data = encode(FULL)
+    assert data.startswith(GO_FULL[:-1] + b',"libcni":{')
+    assert list(json.loads(data)) == [
+        "kind",
+        "containerId",
+        "config",
+        "ifName",
+        "networkName",
+        "netns",
+        "cniArgs",
+        "capabilityArgs",
+        "result",
+        "libcni",
+    ]
+    assert list(json.loads(data)["libcni"]) == [
+        "state",
+        "created",
+        "bootId",
+        "netnsId",
+        "cniVersion",
+        "plugins",
+        "networkArgs",
+    ]
+
+
+def test_what_is_empty_is_left_out_as_in_go() -> None:
+    assert list(json.loads(encode(bare()))) == ["kind", "containerId", "config", "ifName", "networkName", "libcni"]
+    assert b"\n" not in encode(FULL)
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    assert decode(encode(FULL), "/p") == replace(FULL, path="/p")
+    assert decode(encode(bare(state=PENDING)), "/p") == bare(state=PENDING, path="/p")
+
+
+def test_gos_files_are_read() -> None:
+    go = replace(FULL, netns_id=None, version="", plugins=(), network_args="", created=None, boot="", path="/p")
+    assert decode(GO_FULL, "/p") == go
+    assert decode(GO_BARE, "/p") == Record("net", "c1", "eth0", path="/p")
+
+
+@given(objects, objects, st.text(st.characters(exclude_categories=["Cs"]), max_size=5).filter(lambda t: "\0" not in t))
+def test_results_and_plugins_keep_their_text(plugin: str, result: str, netns: str) -> None:
+    record = bare(plugins=(plugin,), result=result, netns=netns)
+    assert decode(encode(record), "") == record
+
+
+@pytest.mark.parametrize(("boot", "state"), [(boot_id(), READY), ("another", STALE_BOOT), ("", READY)])
+def test_a_record_of_another_boot_is_stale(boot: str, state: str) -> None:
+    assert decode(encode(replace(FULL, boot=boot)), "").state == state
+
+
+def test_without_a_boot_id_nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_module, "boot_id", lambda: "")
+    assert decode(encode(replace(FULL, boot="another")), "").state == READY
+
+
+def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def unreadable(*_args: object, **_more: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", unreadable)
+    assert boot_id.__wrapped__() == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "complete"),
+    [
+        (READY, None, True),
+        (PENDING, None, False),
+        (STALE_BOOT, RESULT, True),
+        (STALE_BOOT, None, False),
+        (CORRUPT, None, False),
+    ],
+)
+def test_complete(state: str, result: str | None, complete: bool) -> None:
+    assert bare(state=state, result=result).complete == complete
+
+
+def _changed(**more: Any) -> bytes:
+    return json.dumps({**json.loads(GO_FULL), **more}).encode()
+
+
+def _own(**more: Any) -> bytes:
+    document = json.loads(encode(replace(FULL, plugins=())))
+    return json.dumps({**document, "libcni": {**document["libcni"], **more}}).encode()
+
+
+BAD: list[tuple[bytes, str]] = [
+    (b"", "it is empty"),
+    (b"\0" * 100, "it is empty"),
+    (b" \n", "it is empty"),
+    (GO_FULL[:50], "not a record"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"[]", "not an object"),
+    (b"[" * 100_000, "not a"),
+    (b"{}", "its kind is None"),
+    (_changed(kind="cniCacheV2"), "cniCacheV2"),
+    (_changed(containerId=5), "string"),
+    (_changed(containerId=""), "container ID"),
+    (_changed(containerId="../x"), "container ID"),
+    (_changed(networkName="a/b"), "network name"),
+    (_changed(ifName="a" * 16), "interface name"),
+    (json.dumps({k: v for k, v in json.loads(GO_FULL).items() if k != "networkName"}).encode(), "networkName"),
+    (_changed(config=5), "string"),
+    (_changed(config="a"), "base64"),
+    (_changed(cniArgs=5), "not a record"),
+    (_changed(cniArgs=[["K"]]), "not a record"),
+    (_changed(cniArgs=[["K", 5]]), "string"),
+    (_changed(capabilityArgs=[1]), "capabilityArgs is not an object"),
+    (_changed(netns=5), "string"),
+    (_changed(netns="/a\0b"), "NUL"),
+    (_changed(libcni=5), "not an object"),
+    (_changed(libcni={"state": "ready"}), "not a record"),
+    (_own(state="done"), "its state is 'done'"),
+    (_own(state="corrupt"), "its state is 'corrupt'"),
+    (_own(netnsId=[1]), "not a record"),
+    (_own(netnsId="ab"), "a number was expected"),
+    (_own(created="now"), "a number was expected"),
+    (_own(created=True), "a number was expected"),
+    (_own(plugins={}), "not an array"),
+    (_own(networkArgs=[1]), "networkArgs is not an object"),
+    (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "infinity"),
+]
+
+
+@pytest.mark.parametrize(("data", "problem"), BAD, ids=[problem for _, problem in BAD])
+def test_what_cannot_be_read_is_corrupt_and_says_why(data: bytes, problem: str) -> None:
+    record = decode(data, "/p")
+    assert (record.state, record.path, record.identity) == (CORRUPT, "/p", ("", "", ""))
+    assert problem in record.problem
+    assert len(record.problem) < 400
+
+
+@given(st.binary(max_size=40) | objects.map(str.encode))
+def test_no_bytes_are_an_error(data: bytes) -> None:
+    assert decode(data, "/p").path == "/p"
+
+
+def test_a_cut_off_file_is_never_taken_for_a_record() -> None:
+    data = encode(FULL)
+    assert {decode(data[:end], "").state for end in range(len(data))} == {CORRUPT}
+
+
+@pytest.mark.parametrize("text", [RESULT, '{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}'])
+def test_bare_results_of_before_0_8_are_read(store: RecordStore, text: str) -> None:
+    put(store, "net-c1-eth0", text.encode())
+    found = store.find(("net", "c1", "eth0"))
+    assert found is not None
+    assert (found.state, found.result, found.identity) == (LEGACY, text, ("net", "c1", "eth0"))
+    assert store.find(("net", "c1", "eth1")) is None
+    assert [record.state for record in store.records()] == [LEGACY]
+    assert [record.state for record in store.records("c1")] == [LEGACY]
+    assert store.of_interface("c1", "eth0") == []
+
+
+# names
+
+
+def test_the_plain_name_is_gos(store: RecordStore) -> None:
+    begun = store.begin(bare())
+    assert begun.path == f"{store.results}/net-c1-eth0"
+    assert store.find(("net", "c1", "eth0")) == begun
+    assert files(store) == ["net-c1-eth0"]
+
+
+def test_two_identities_with_one_name_both_stay(store: RecordStore) -> None:
+    first, second = store.begin(bare("a-b", "c")), store.begin(bare("a", "b-c"))
+    assert Path(first.path).name == "a-b-c-eth0"
+    assert Path(second.path).name.startswith("a-b-c-eth0~")
+    assert store.find(("a-b", "c", "eth0")) == first
+    assert store.find(("a", "b-c", "eth0")) == second
+    assert store.of_interface("c", "eth0") == [first]
+    assert store.of_interface("b-c", "eth0") == [second]
+    assert store.records("c") == [first]
+    store.forget(first)
+    assert store.find(("a-b", "c", "eth0")) is None
+    assert store.find(("a", "b-c", "eth0")) == second
+    store.complete(replace(second, result=RESULT))
+    assert len(files(store)) == 1
+
+
+@pytest.mark.parametrize(("length", "starts"), [(246, "c" * 246), (247, "~"), (2000, "~")])
+def test_long_names_get_a_hash(store: RecordStore, length: int, starts: str) -> None:
+    identity = ("net", "c" * length, "eth0")
+    begun = store.begin(bare(*identity))
+    name = Path(begun.path).name
+    assert name.startswith(starts if starts == "~" else f"net-{starts}-eth0")
+    assert len(name) <= 255
+    assert store.find(identity) == begun
+    assert store.of_interface(identity[1], "eth0") == [begun]
+    assert store.records(identity[1]) == store.records() == [begun]
+    assert store.records("other") == []
+
+
+def test_a_long_name_that_is_taken_gets_a_hash_alone(store: RecordStore) -> None:
+    first, second = store.begin(bare("a-b", "c" * 240)), store.begin(bare("a", "b-" + "c" * 240))
+    assert Path(second.path).name.startswith("~")
+    assert [store.find(record.identity) for record in (first, second)] == [first, second]
+
+
+def test_both_names_taken_is_an_error(store: RecordStore) -> None:
+    first = bare("a-b", "c")
+    other = encode(bare("x", "y"))
+    for name in records._names(first.identity):
+        put(store, name, other)
+    with pytest.raises(RecordError, match="both taken"):
+        store.begin(first)
+    assert os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+# the life of a record
+
+
+def test_the_same_identity_is_replaced(store: RecordStore) -> None:
+    store.begin(bare(state=PENDING))
+    again = store.begin(bare(state=PENDING, result=RESULT))
+    assert store.records() == [again]
+    assert again.result == RESULT
+
+
+def test_complete_and_forget(store: RecordStore) -> None:
+    begun = store.begin(bare(state=PENDING))
+    store.complete(replace(begun, state=READY, result=RESULT))
+    found = store.find(begun.identity)
+    assert found is not None
+    assert (found.state, found.result, found.path) == (READY, RESULT, begun.path)
+    store.forget(found)
+    store.forget(found)
+    assert store.find(begun.identity) is None
+    assert files(store) == []
+
+
+def test_a_corrupt_file_in_the_way_is_set_aside(store: RecordStore) -> None:
+    put(store, "net-c1-eth0", b"half a rec")
+    begun = store.begin(bare())
+    assert store.records() == [begun]
+    (aside,) = os.listdir(f"{store.cache_dir}/corrupt")
+    assert aside.startswith("net-c1-eth0.")
+    assert Path(store.cache_dir, "corrupt", aside).read_bytes() == b"half a rec"
+
+
+def test_a_legacy_file_is_replaced_by_the_same_identity(store: RecordStore) -> None:
+    put(store, "net-c1-eth0", RESULT.encode())
+    begun = store.begin(bare())
+    assert store.records() == [begun]
+
+
+def test_listing_tells_corrupt_records_and_changes_nothing(store: RecordStore) -> None:
+    good = store.begin(bare())
+    put(store, "a-c1-eth0", b"")
+    put(store, "b-c2-eth0", b"{")
+    os.symlink("/etc/passwd", f"{store.results}/c-c1-eth0")
+    os.mkdir(f"{store.results}/d-c1-eth0")
+    os.mkfifo(f"{store.results}/e-c1-eth0")
+    before = files(store)
+    found = store.records("c1")
+    assert [record.state for record in found] == [CORRUPT, CORRUPT, CORRUPT, CORRUPT, READY]
+    assert [Path(record.path).name for record in found] == [name for name in before if "c1" in name]
+    assert len(store.records()) == 6
+    assert store.of_interface("c1", "eth0") == [good]
+    assert files(store) == before
+    assert not os.path.exists(f"{store.cache_dir}/corrupt")
+    corrupt = store.find(("a", "c1", "eth0"))
+    assert corrupt is not None
+    assert (corrupt.state, corrupt.problem) == (CORRUPT, "it is empty")
+
+
+def test_a_corrupt_file_does_not_hide_the_record_under_the_hashed_name(store: RecordStore) -> None:
+    store.begin(bare("a-b", "c"))
+    second = store.begin(bare("a", "b-c"))
+    put(store, "a-b-c-eth0", b"")
+    assert store.find(second.identity) == second
+
+
+def test_set_aside(store: RecordStore) -> None:
+    path = put(store, "n" * 250, b"x")
+    record = Record(state=CORRUPT, path=str(path))
+    aside = store.set_aside(record)
+    assert Path(aside).read_bytes() == b"x"
+    assert not path.exists()
+    assert store.set_aside(record) == ""
+
+
+def test_modes_are_for_this_user_alone(store: RecordStore) -> None:
+    begun = store.begin(bare())
+    assert stat.S_IMODE(os.stat(begun.path).st_mode) == 0o600
+    for directory in (store.cache_dir, store.results, f"{store.cache_dir}/tmp"):
+        assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+
+
+def test_the_directory_may_go_at_any_time(store: RecordStore) -> None:
+    assert store.find(("net", "c1", "eth0")) is None
+    assert store.records() == []
+    assert not os.path.exists(store.cache_dir)
+    begun = store.begin(bare())
+    os.unlink(begun.path)
+    os.rmdir(store.results)
+    assert store.records() == []
+    store.forget(begun)
+    store.complete(begun)
+    assert store.records() == [begun]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_bytes_are_on_the_disk_before_they_get_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    store = RecordStore(str(tmp_path), durable=durable)
+    order: list[str] = []
+    for name in ("fsync", "link", "rename"):
+        real = getattr(os, name)
+
+        def note(*args: Any, _name: str = name, _real: Callable[..., Any] = real, **more: Any) -> Any:
+            order.append(_name)
+            return _real(*args, **more)
+
+        monkeypatch.setattr(os, name, note)
+    begun = store.begin(bare())
+    store.complete(begun)
+    wanted = ["fsync", "link", "fsync", "rename"]
+    assert order == (wanted if durable else [name for name in wanted if name != "fsync"])
+
+
+def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_args: Any, **_more: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    first, second = store.begin(bare("a-b", "c")), store.begin(bare("a", "b-c"))
+    assert first.path != second.path
+    assert [store.find(record.identity) for record in (first, second)] == [first, second]
+
+
+# what the disk refuses
+
+
+def _no_space(*_args: Any, **_more: Any) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("call", ["write", "link", "fsync"])
+def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, _no_space)
+        with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
+            store.begin(bare())
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.path.startswith(store.cache_dir)
+    assert files(store) == []
+    assert os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+def test_a_full_disk_leaves_the_pending_record(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = store.begin(bare(state=PENDING))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", _no_space)
+        with pytest.raises(RecordError, match="cannot be written"):
+            store.complete(replace(begun, state=READY))
+        with pytest.raises(RecordError, match="cannot be moved aside"):
+            store.set_aside(begun)
+    assert store.find(begun.identity) == begun
+
+
+def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
+    begun = store.begin(FULL)
+    assert store.find(FULL.identity) == begun
+
+
+def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = RecordStore(str(tmp_path / "file" / "cache"))
+    for call in (store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.begin(bare())):
+        with pytest.raises(RecordError, match="Not a directory"):
+            call()
+    with pytest.raises(RecordError, match="cannot be removed"):
+        store.forget(bare(path=f"{store.results}/net-c1-eth0"))
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache" / "results").symlink_to("../elsewhere")
+    store = RecordStore(str(tmp_path / "cache"))
+    with pytest.raises(RecordError, match="Not a directory"):
+        store.begin(bare())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_one_record_that_cannot_be_read_does_not_hide_the_others(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for container_id in ("c1", "c2"):
+        store.begin(bare(container_id=container_id))
+    real = os.open
+
+    def failing(path: Any, *args: Any, **more: Any) -> int:
+        if path == "net-c1-eth0":
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", failing)
+    assert [record.state for record in store.records()] == [CORRUPT, READY]
+    assert "Input/output error" in store.records()[0].problem
+    with pytest.raises(RecordError, match="cannot be read: Input/output error"):
+        store.find(("net", "c1", "eth0"))
+    with pytest.raises(RecordError):
+        store.of_interface("c1", "eth0")
+
+
+@pytest.mark.parametrize(("older_than", "dry_run"), [(0.0, False), (0.0, True), (3600.0, False)])
+def test_what_killed_writers_left_is_swept(store: RecordStore, older_than: float, dry_run: bool) -> None:
+    assert store.sweep() == []
+    store.begin(bare())
+    assert store.sweep() == []
+    left = Path(store.cache_dir, "tmp", "4194305-1-1")
+    left.write_text("half")
+    mine = Path(store.cache_dir, "tmp", f"{os.getpid()}-1-1")
+    mine.write_text("half")
+    os.utime(left, (1, 1))
+    os.utime(mine, (1, 1))
+    swept = store.sweep(older_than=older_than, dry_run=dry_run)
+    assert swept == sorted([str(left)] if older_than else [str(left), str(mine)])
+    assert (left.exists(), mine.exists()) == (dry_run, dry_run or older_than > 0)
+
+
+def test_a_name_that_others_keep_taking_and_leaving_is_an_error(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_link", lambda *_args: False)
+    with pytest.raises(RecordError, match="others keep changing it"):
+        store.begin(bare())
+    assert os.listdir(f"{store.cache_dir}/tmp") == []

@@ -1,0 +1,315 @@
+"""The conformance helper: right plugins pass it, and each fault is seen by the check that is meant for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import pytest
+from plugin.plugins import Recorder, example, write_example
+
+from libcni.config.versions import ALL_VERSIONS
+from libcni.plugin import Plugin, Request, VerbError
+from libcni.testing import Answer, ConformanceReport, assert_plugin_conforms, call_plugin, check_plugin
+
+PREVIOUS = {
+    "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+    "ips": [{"address": "10.0.0.2/24", "interface": 0}, {"address": "fd00::2/64", "interface": 0}],
+    "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}],
+    "dns": {"nameservers": ["10.0.0.1"], "domain": "example.org"},
+}
+
+
+def pool_config(directory: Path) -> dict[str, Any]:
+    return {"type": "pool-ipam", "ipam": {"subnet": "10.9.0.0/24", "dataDir": str(directory)}}
+
+
+def test_the_ipam_example_conforms(tmp_path: Path) -> None:
+    path = write_example(tmp_path, "pool-ipam", "pool_ipam")
+    report = assert_plugin_conforms(path, pool_config(tmp_path / "data"), ipam=True)
+    assert report.versions == ALL_VERSIONS
+    assert report.failures == []
+
+
+def test_the_chained_example_conforms(tmp_path: Path) -> None:
+    path = write_example(tmp_path, "hosts", "hosts")
+    report = assert_plugin_conforms(path, {"type": "hosts", "file": str(tmp_path / "h")}, prev_result=PREVIOUS)
+    assert report.versions == ("0.4.0", "1.0.0", "1.1.0")
+
+
+def test_a_plugin_can_be_checked_in_this_process() -> None:
+    report = assert_plugin_conforms(Recorder().plugin, {"type": "recorder"}, prev_result=PREVIOUS)
+    assert report.plugin == "recorder"
+    assert {finding.version for finding in report.findings} == {"", *ALL_VERSIONS}
+
+
+def test_versions_can_be_narrowed() -> None:
+    report = check_plugin(Recorder().plugin, {}, versions=["1.0.0", "7.0.0"])
+    assert report.versions == ("1.0.0",)
+
+
+Bend = Callable[[str, Mapping[str, str], dict[str, Any], Answer], Answer | None]
+
+
+class Bent(Plugin):
+    """A right plugin, whose answers pass through the hands of ``bend``."""
+
+    def __init__(self, bend: Bend) -> None:
+        super().__init__("bent")
+        self.bend = bend
+        for register in (self.add, self.delete, self.check, self.gc, self.status):
+            register(lambda request: None)
+
+    def main(
+        self,
+        env: Mapping[str, str] | None = None,
+        stdin: BinaryIO | None = None,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> int:
+        assert env is not None
+        assert stdin is not None
+        assert stdout is not None
+        text = stdin.read()
+        stdin.seek(0)
+        inner = StringIO()
+        answer = Answer(super().main(env, stdin, inner, stderr), inner.getvalue(), "")
+        try:
+            config = json.loads(text)
+        except ValueError:
+            config = {}
+        bent = self.bend(env["CNI_COMMAND"], env, config if isinstance(config, dict) else {}, answer) or answer
+        stdout.write(bent.stdout)
+        return bent.status
+
+
+def answer(document: object, status: int = 0) -> Answer:
+    return Answer(status, json.dumps(document), "")
+
+
+RIGHT = Answer(0, '{"cniVersion": "1.1.0"}', "")
+BROKEN = answer({"cniVersion": "1.1.0", "code": 999, "msg": "broken"}, 1)
+
+
+def on(verb: str, bent: Callable[[dict[str, Any], dict[str, Any]], Answer]) -> Bend:
+    """Bend the successes of one verb; ``bent`` gets the configuration and the document."""
+
+    def bend(called: str, env: Mapping[str, str], config: dict[str, Any], right: Answer) -> Answer | None:
+        if called != verb or right.status:
+            return None
+        return bent(config, json.loads(right.stdout or "{}"))
+
+    return bend
+
+
+def result(**changes: Any) -> Bend:
+    return on("ADD", lambda config, document: answer({**document, **changes}))
+
+
+def errors(**changes: Any) -> Bend:
+    return lambda verb, env, config, right: answer({**right.document, **changes}, 1) if right.status else None
+
+
+def accepts(condition: Callable[[str, Mapping[str, str], dict[str, Any]], bool]) -> Bend:
+    return lambda verb, env, config, right: RIGHT if right.status and condition(verb, env, config) else None
+
+
+def breaks(condition: Callable[[str, Mapping[str, str], dict[str, Any]], bool]) -> Bend:
+    return lambda verb, env, config, right: BROKEN if not right.status and condition(verb, env, config) else None
+
+
+FAULTS: list[tuple[str, Bend]] = [
+    ("VERSION answers", on("VERSION", lambda config, document: answer({**document, "cniVersion": ""}))),
+    ("VERSION answers", on("VERSION", lambda config, document: answer({**document, "supportedVersions": []}))),
+    ("VERSION answers", on("VERSION", lambda c, d: answer({**d, "supportedVersions": ["1.1.0", "x"]}))),
+    ("VERSION answers", on("VERSION", lambda config, document: Answer(0, "1.1.0", ""))),
+    ("VERSION echoes cniVersion", on("VERSION", lambda c, document: answer({**document, "cniVersion": "1.1.0"}))),
+    ("VERSION needs CNI_COMMAND only", breaks(lambda v, env, config: v == "VERSION" and "CNI_NETNS" not in env)),
+    ("ADD without CNI_NETNS is refused", accepts(lambda v, env, config: v == "ADD" and "CNI_NETNS" not in env)),
+    ("CHECK without CNI_NETNS is refused", accepts(lambda v, env, config: v == "CHECK" and "CNI_NETNS" not in env)),
+    ("DEL without CNI_IFNAME is refused", accepts(lambda v, env, config: v == "DEL" and "CNI_IFNAME" not in env)),
+    ("ADD without CNI_IFNAME is refused", errors(msg="something is missing")),
+    ("an invalid CNI_CONTAINERID is refused", accepts(lambda v, env, config: env.get("CNI_CONTAINERID") == "../x")),
+    ("an invalid CNI_IFNAME is refused", accepts(lambda v, env, config: env.get("CNI_IFNAME") == "a/b")),
+    ("DEL without CNI_PATH", breaks(lambda v, env, config: v == "DEL" and "CNI_PATH" not in env)),
+    ("garbage on stdin is refused", accepts(lambda v, env, config: v == "ADD" and not config)),
+    ("nothing on stdin is refused", accepts(lambda v, env, config: v == "ADD" and not config)),
+    ("a list on stdin is refused", accepts(lambda v, env, config: v == "ADD" and not config)),
+    ("garbage on stdin is refused", errors(code=5)),
+    ("no network name is refused", accepts(lambda v, env, config: "name" not in config)),
+    ("an invalid network name is refused", accepts(lambda v, env, config: config.get("name") == "../x")),
+    ("an unknown cniVersion is refused", accepts(lambda v, env, config: config.get("cniVersion") == "9.9.9")),
+    ("an unknown cniVersion is refused", errors(code=7)),
+    ("an unknown verb is refused", accepts(lambda v, env, config: v == "NOPE")),
+    ("an error says the cniVersion", errors(cniVersion="0.1.0")),
+    ("an unknown verb is refused", errors(code="4")),
+    ("an unknown verb is refused", errors(code=True)),
+    ("an unknown verb is refused", errors(msg="")),
+    ("an unknown verb is refused", errors(details=7)),
+    ("an unknown verb is refused", lambda v, e, c, right: Answer(1, right.stdout * 2, "") if right.status else None),
+    ("an unknown verb is refused", lambda v, e, c, right: Answer(1, "", "text") if right.status else None),
+    ("CHECK before it existed is refused", accepts(lambda v, env, config: v == "CHECK")),
+    ("GC before it existed is refused", accepts(lambda v, env, config: v == "GC")),
+    ("STATUS before it existed is refused", accepts(lambda v, env, config: v == "STATUS")),
+    ("STATUS", breaks(lambda v, env, config: v == "STATUS")),
+    ("ADD", breaks(lambda v, env, config: v == "ADD")),
+    ("ADD", on("ADD", lambda config, document: Answer(0, "", ""))),
+    ("ADD", on("ADD", lambda config, document: Answer(0, "log line\n{}", ""))),
+    ("ADD", on("ADD", lambda config, document: answer([document]))),
+    ("ADD", result(cniVersion="0.9.0")),
+    ("ADD", result(ips=[{"address": "10.0.0.2"}])),
+    ("ADD", result(ips=[{}])),
+    ("ADD", result(ips=[{"address": 7}])),
+    ("ADD", result(ips=[{"address": "10.0.0.2/24", "gateway": "x"}])),
+    ("ADD", result(ips=[{"address": "10.0.0.2/24", "interface": 1}])),
+    ("ADD", result(ips=["10.0.0.2/24"])),
+    ("ADD", result(routes=[{"gw": "10.0.0.1"}])),
+    ("ADD", result(interfaces=[{"mac": "00:11:22:33:44:55"}])),
+    ("ADD", result(interfaces=[{"name": "eth0", "sandbox": 7}])),
+    ("ADD", result(dns={"nameservers": [1]})),
+    ("ADD", result(dns={"nameservers": 1})),
+    ("ADD", result(dns=[1])),
+    ("ADD", result(ips={"address": "10.0.0.2/24"})),
+    ("ADD", result(routes=[None])),
+    ("ADD", result(dns={"domain": 1})),
+    ("ADD passes prevResult on", result(ips=[])),
+    ("CHECK", breaks(lambda v, env, config: v == "CHECK")),
+    ("GC", breaks(lambda v, env, config: v == "GC" and bool(config["cni.dev/valid-attachments"]))),
+    ("GC of everything", breaks(lambda v, env, config: v == "GC" and not config["cni.dev/valid-attachments"])),
+    ("DEL", breaks(lambda v, env, config: v == "DEL")),
+    ("DEL without CNI_NETNS", breaks(lambda v, env, config: v == "DEL" and "CNI_NETNS" not in env)),
+    ("DEL without prevResult", breaks(lambda v, env, config: v == "DEL" and "prevResult" not in config)),
+]
+
+
+@pytest.mark.parametrize(("check", "bend"), FAULTS, ids=[f"{n}-{check}" for n, (check, _) in enumerate(FAULTS)])
+def test_each_fault_is_seen_by_its_check(check: str, bend: Bend) -> None:
+    previous = PREVIOUS if check != "DEL without prevResult" else {"ips": [{"address": "10.0.0.2/24"}]}
+    report = check_plugin(Bent(bend), {"type": "bent"}, prev_result=previous, versions=["0.3.1", "1.1.0"])
+    assert check in {finding.check for finding in report.failures}
+    assert f"\n  {check}" in str(report)
+
+
+def test_an_unbent_plugin_conforms() -> None:
+    assert_plugin_conforms(Bent(lambda *given: None), {"type": "bent"}, prev_result=PREVIOUS)
+
+
+class Counting(Recorder):
+    """A plugin that remembers its attachments, wrongly in one way."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.known: set[tuple[str, str]] = set()
+        super().__init__(add=self._add, delete=self._delete, check=self._check, gc=self._gc)
+
+    def _key(self, request: Request) -> tuple[str, str]:
+        return request.container_id, request.ifname
+
+    def _add(self, request: Request) -> None:
+        self.known.add(self._key(request))
+
+    def _delete(self, request: Request) -> None:
+        if self.fault == "a second DEL fails" and self._key(request) not in self.known:
+            raise VerbError("not there")
+        if self.fault == "DEL makes a file" and request.netns:
+            Path(request.netns).touch()
+        self.known.discard(self._key(request))
+
+    def _check(self, request: Request) -> None:
+        if self._key(request) not in self.known:
+            raise VerbError("not there")
+
+    def _gc(self, request: Request) -> None:
+        self.known &= set() if self.fault == "GC frees all" else request.valid_attachments
+
+
+def failing(report: ConformanceReport) -> set[str]:
+    return {finding.check for finding in report.failures}
+
+
+def test_a_plugin_with_a_memory_conforms() -> None:
+    assert failing(check_plugin(Counting("").plugin, {})) == set()
+
+
+def test_del_must_not_fail_where_nothing_is_left() -> None:
+    report = check_plugin(Counting("a second DEL fails").plugin, {}, versions=["1.0.0"])
+    assert failing(report) == {
+        "DEL without CNI_PATH",
+        "DEL again",
+        "DEL without CNI_NETNS",
+        "DEL without namespace",
+        "DEL without prevResult",
+        "DEL of what was never added",
+    }
+
+
+def test_del_must_not_make_what_is_not_there() -> None:
+    report = check_plugin(Counting("DEL makes a file").plugin, {}, versions=["1.0.0", "1.1.0"])
+    assert failing(report) == {"DEL makes no namespace"}
+    for finding in report.failures:
+        assert not Path(finding.problem.removeprefix("it made ")).exists()
+
+
+def test_gc_must_spare_what_is_valid() -> None:
+    assert failing(check_plugin(Counting("GC frees all").plugin, {})) == {"GC spares what is valid"}
+
+
+@pytest.mark.parametrize(
+    "change", [{"interfaces": [{"name": "eth0"}]}, {"ips": [{"address": "10.0.0.2/24", "interface": 0}]}]
+)
+def test_an_ipam_plugin_prints_an_abbreviated_result(change: dict[str, Any]) -> None:
+    report = check_plugin(Bent(result(**change)), {}, ipam=True, versions=["1.1.0"])
+    assert failing(report) == {"ADD"}
+    assert "an IPAM plugin leaves" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("version", "change", "problem"),
+    [
+        ("0.2.0", {"ips": []}, "ips is not of this version"),
+        ("0.2.0", {"ip4": {"gateway": "10.0.0.1"}}, "ip4.ip is missing"),
+        ("0.2.0", {"ip4": {"ip": "10.0.0.2/24", "routes": [{}]}}, "ip4.routes[0].dst is missing"),
+        ("0.2.0", {"ip6": "fd00::2/64"}, "ip6 must be an object"),
+        ("0.3.1", {"ips": [{"address": "10.0.0.2/24"}]}, "ips[0].version is None"),
+        ("0.4.0", {"ips": [{"address": "fd00::2/64", "version": "4"}]}, "ips[0].version is '4'"),
+        ("1.0.0", {"ips": [{"address": "10.0.0.2/24", "version": "4"}]}, "ips[0].version is not of this version"),
+    ],
+)
+def test_each_version_has_its_own_form(version: str, change: dict[str, Any], problem: str) -> None:
+    report = check_plugin(Bent(result(**change)), {}, versions=[version])
+    assert failing(report) == {"ADD"}
+    assert problem in report.failures[0].problem
+
+
+def test_known_faults_may_be_let_pass() -> None:
+    bent = Bent(errors(cniVersion="0.1.0"))
+    report = assert_plugin_conforms(bent, {}, known_faults=["an error says the cniVersion"])
+    assert failing(report) == {"an error says the cniVersion"}
+    with pytest.raises(AssertionError):
+        assert_plugin_conforms(bent, {}, known_faults=["ADD"])
+
+
+def test_a_plugin_that_ends_by_a_signal_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "killed"
+    path.write_text("#!/bin/sh\nkill -9 $$\n", encoding="utf-8")
+    path.chmod(0o755)
+    report = check_plugin(path, {})
+    assert report.versions == ()
+    assert report.findings[0].problem.startswith("signal 9")
+    assert str(report).startswith(f"{path}: 3 of 3 checks failed\n  VERSION answers: signal 9")
+
+
+def test_findings_read_well() -> None:
+    report = check_plugin(Recorder().plugin, {}, versions=["1.0.0"])
+    assert "ADD (1.0.0): right" in map(str, report.findings)
+    assert str(report) == f"recorder: 0 of {len(report.findings)} checks failed"
+
+
+def test_the_answer_of_a_call_can_be_looked_into() -> None:
+    got = call_plugin(example("hosts"), "VERSION")
+    assert got.code is None
+    with pytest.raises(ValueError, match="not a JSON object"):
+        _ = Answer(0, "[]", "").document

@@ -1,0 +1,86 @@
+"""The pytest plugin, as it works in somebody else's test suite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from plugin.plugins import LIBRARY, ROOT
+
+PLUGIN = "libcni.testing.pytest_plugin"
+
+
+def test_it_is_found_through_its_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
+
+
+def test_its_fixtures_are_there_with_their_words(pytester: pytest.Pytester) -> None:
+    shown = pytester.runpytest("-p", PLUGIN, "--fixtures")
+    shown.stdout.fnmatch_lines(["cni_fakes*", "*directory of fake plugins*"])
+    shown.stdout.fnmatch_lines(["cni_netns*", "*network namespace for one test*"])
+
+
+def test_a_fake_plugin_in_a_users_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from libcni.testing import call_plugin
+
+        def test_it(cni_fakes):
+            fake = cni_fakes.scenario("bridge", "ADD: {error: {code: 11, msg: later}}")
+            assert call_plugin(fake.path, "ADD", {"cniVersion": "1.0.0"}).code == 11
+            assert fake.calls[0].config == {"cniVersion": "1.0.0"}
+
+        def test_each_test_has_its_own(cni_fakes):
+            assert list(cni_fakes) == []
+        """
+    )
+    pytester.runpytest("-p", PLUGIN).assert_outcomes(passed=2)
+
+
+USES_A_NAMESPACE = """
+def test_it(cni_netns):
+    assert "lo" in cni_netns.interfaces()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("os.geteuid = lambda: 1000", "network namespaces need root"),
+        ("shutil.which = lambda name: None", "network namespaces need the ip command (iproute2)"),
+    ],
+)
+def test_without_the_means_a_namespace_is_skipped_with_the_reason(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(LIBRARY))
+    pytester.makepyfile(USES_A_NAMESPACE)
+    pytester.makeconftest(
+        f"import os, shutil, pytest\n@pytest.fixture(scope='session', autouse=True)\ndef bare():\n    {module}\n"
+    )
+    # In a process of its own: the conftest takes things away that this one needs.
+    outcome = pytester.runpytest_subprocess("-p", PLUGIN, "-rs", f"--rootdir={pytester.path}")
+    outcome.assert_outcomes(skipped=1)
+    outcome.stdout.fnmatch_lines([f"*{reason}*"])
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("cni_namespaces")
+def test_a_namespace_is_gone_after_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(f"{USES_A_NAMESPACE}    print('made', cni_netns.path)\n")
+    outcome = pytester.runpytest("-p", PLUGIN, "-s")
+    outcome.assert_outcomes(passed=1)
+    path = next(line.split()[-1] for line in outcome.outlines if "made /run/netns/" in line)
+    assert not (ROOT / path).exists()
+
+
+def test_loading_it_loads_nothing_that_coverage_would_miss() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(LIBRARY)!r}); import pytest, {PLUGIN}\n"
+        "print(*(name for name in sys.modules if name.startswith('libcni')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"libcni", "libcni._version", "libcni.testing", PLUGIN}

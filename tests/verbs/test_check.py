@@ -1,0 +1,170 @@
+"""CHECK without a process or a disk."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import RESULT, RT, World, attached, failed, network
+
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import (
+    InvalidIdentifierError,
+    NotAttachedError,
+    PluginError,
+    PluginNotFoundError,
+    RecordError,
+    VersionError,
+)
+from libcni.store.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.verbs import check_flow
+from libcni.verbs.steps import Lock
+
+CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
+OTHER = network({"type": "x", "capabilities": {"mac": True}})
+RECORDED = RuntimeConf("c1", "/recorded", "eth0", args=[("K", "1")], capability_args={"mac": "recorded"})
+GIVEN = RuntimeConf("c1", "/given", "eth0", args=[("K", "2")], capability_args={"mac": "given"})
+BARE = RuntimeConf("c1", None, "eth0")
+
+
+def check(
+    world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
+) -> None:
+    world.run(check_flow("net", net, rt, ["/opt/cni/bin"], use_given=use_given))
+
+
+def test_the_order_of_things() -> None:
+    world = World(records=[attached(CHAIN)])
+    check(world)
+    assert world.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
+    assert world.stdin("CHECK", "a")["prevResult"] == world.stdin("CHECK", "b")["prevResult"] == RESULT
+    assert len(world.records) == 1
+
+
+@pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
+@pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (GIVEN, "/given")])
+def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
+    world = World(records=[attached(CHAIN, RECORDED)])
+    check(world, net, rt)
+    assert world.verbs() == ["CHECK a", "CHECK b"]
+    assert world.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "recorded"}
+    assert (world.calls[0].env["CNI_ARGS"], world.calls[0].env["CNI_NETNS"]) == ("K=1", netns)
+
+
+def test_use_given() -> None:
+    world = World(records=[attached(CHAIN, RECORDED)])
+    check(world, OTHER, GIVEN, use_given=True)
+    assert world.verbs() == ["CHECK x"]
+    assert world.stdin("CHECK", "x")["runtimeConfig"] == {"mac": "given"}
+    assert world.calls[0].env["CNI_ARGS"] == "K=2"
+
+
+def test_the_first_error_stops() -> None:
+    world = World({("CHECK", "a"): failed(100, "address is gone")}, records=[attached(CHAIN)])
+    with pytest.raises(PluginError) as caught:
+        check(world)
+    assert (caught.value.verb, caught.value.code) == ("CHECK", 100)
+    assert world.verbs() == ["CHECK a"]
+
+
+@pytest.mark.parametrize("record", [None, attached(CHAIN, state=PENDING, result=None)])
+def test_what_is_not_attached_is_not_checked(record: Record | None) -> None:
+    world = World(records=[record] if record else [])
+    with pytest.raises(NotAttachedError) as caught:
+        check(world)
+    error = caught.value
+    assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
+    assert ("has not ended" in str(error)) == (record is not None)
+    assert world.calls == []
+
+
+def test_a_name_without_a_record_is_not_attached() -> None:
+    with pytest.raises(NotAttachedError, match="no record"):
+        check(World(), None)
+
+
+def test_disable_check_is_success_at_any_version() -> None:
+    world = World()
+    check(world, network("a", disableCheck=True, cniVersion="0.2.0"))
+    assert world.log == []
+    world = World(records=[attached(network("a", disableCheck=True))])
+    check(world, None)
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"), [("0.1.0", False), ("0.3.1", False), ("0.4.0", True), ("1.1.0", True)]
+)
+def test_check_came_with_0_4(version: str, supported: bool) -> None:
+    net = network("a", cniVersion=version)
+    record = attached(net) if supported or version == "0.3.1" else None
+    world = World(records=[record] if record else [])
+    if supported:
+        check(world, net)
+        assert world.stdin("CHECK", "a")["prevResult"]["cniVersion"] == version
+        return
+    with pytest.raises(VersionError, match=f'"{version}" does not support the CHECK command') as caught:
+        check(world, net)
+    assert caught.value.version == version
+    assert world.calls == []
+
+
+def test_a_recorded_version_that_nobody_knows() -> None:
+    world = World(records=[attached(CHAIN, version="bogus")])
+    with pytest.raises(VersionError, match="bogus"):
+        check(world)
+    assert world.calls == []
+
+
+def test_a_corrupt_record_is_an_error_and_stays() -> None:
+    corrupt = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
+    world = World(records=[corrupt])
+    with pytest.raises(RecordError, match="/cache/x: it is empty") as caught:
+        check(world)
+    assert caught.value.path == "/cache/x"
+    assert caught.value.hint
+    assert len(world.records) == 1
+
+
+def test_a_recorded_result_that_is_none_is_an_error() -> None:
+    world = World(records=[attached(CHAIN, result="[]")])
+    with pytest.raises(RecordError, match="recorded result cannot be read"):
+        check(world)
+    assert world.calls == []
+
+
+def test_after_a_reboot_it_is_the_plugins_that_say_what_is_gone() -> None:
+    world = World(records=[attached(CHAIN, state=STALE_BOOT)])
+    check(world)
+    assert world.verbs() == ["CHECK a", "CHECK b"]
+
+
+def test_bare_results_of_before_0_8_are_checked_with_the_callers_configuration() -> None:
+    legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}')
+    world = World(records=[legacy])
+    check(world, CHAIN, GIVEN)
+    assert world.stdin("CHECK", "a")["prevResult"] == {"cniVersion": "1.0.0"}
+    assert world.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "given"}
+
+
+def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
+    world = World(records=[attached(CHAIN)], missing=["b"])
+    with pytest.raises(PluginNotFoundError):
+        check(world)
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "rt"),
+    [("../x", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, ".."))],
+)
+def test_bad_names_are_refused_even_where_check_is_disabled(name: str, rt: RuntimeConf) -> None:
+    world = World()
+    with pytest.raises(InvalidIdentifierError):
+        world.run(check_flow(name, network("a", disableCheck=True), rt, []))
+    assert world.log == []
+
+
+def test_a_disk_without_room_for_locks_stops_no_check() -> None:
+    world = World({Lock: RecordError("read-only")}, records=[attached(CHAIN)])
+    check(world)
+    assert world.verbs() == ["CHECK a", "CHECK b"]

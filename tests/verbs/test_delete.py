@@ -1,0 +1,332 @@
+"""DEL without a process or a disk: in reverse order, from the record, and never stopped by the record."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from helpers import RESULT, RT, World, attached, failed, network
+
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import (
+    CNIErrorGroup,
+    InvalidIdentifierError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    PluginError,
+    PluginNotFoundError,
+    RecordError,
+)
+from libcni.protocol.invocation import Outcome
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
+from libcni.verbs import DelPolicy, DelReport, PluginReport, del_flow
+from libcni.verbs.steps import Forget, Lock, Lookup, SetAside
+
+PATH = ["/opt/cni/bin"]
+GIVEN = RuntimeConf(
+    "c1",
+    "/recorded",
+    "eth0",
+    args=[("K", "recorded")],
+    capability_args={"mac": "recorded"},
+    network_args={"cni": "recorded"},
+)
+CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
+OTHER = network({"type": "x", "capabilities": {"mac": True}})
+IDENTITY = ("net", "c1", "eth0")
+CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
+
+
+def delete(world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any) -> DelReport:
+    report: DelReport = world.run(del_flow("net", net, rt, PATH, DelPolicy(**policy) if policy else None))
+    return report
+
+
+def test_the_order_of_things() -> None:
+    world = World(records=[attached(CHAIN)])
+    report = delete(world)
+    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
+    assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
+    assert world.records == {}
+    assert world.stdin("DEL", "a")["prevResult"] == world.stdin("DEL", "b")["prevResult"] == RESULT
+
+
+BARE = RuntimeConf("c1", None, "eth0")
+CALLERS = RuntimeConf(
+    "c1", "/given", "eth0", args=[("K", "given")], capability_args={"mac": "given"}, network_args={"cni": "given"}
+)
+
+
+@pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
+@pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (CALLERS, "/given")])
+def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
+    world = World(records=[attached(CHAIN, GIVEN)])
+    report = delete(world, net, rt)
+    assert world.verbs() == ["DEL b", "DEL a"]
+    got = world.stdin("DEL", "a")
+    assert got["runtimeConfig"] == {"mac": "recorded"}
+    assert got["args"] == {"cni": "recorded"}
+    assert world.calls[0].env["CNI_ARGS"] == "K=recorded"
+    assert world.calls[0].env["CNI_NETNS"] == report.netns == netns
+
+
+@pytest.mark.parametrize(("rt", "said"), [(BARE, "recorded"), (CALLERS, "given")])
+def test_use_given(rt: RuntimeConf, said: str) -> None:
+    world = World(records=[attached(CHAIN, GIVEN)])
+    delete(world, OTHER, rt, use_given=True)
+    assert world.verbs() == ["DEL x"]
+    got = world.stdin("DEL", "x")
+    assert (got["runtimeConfig"], got["args"]) == ({"mac": said}, {"cni": said})
+    assert world.calls[0].env["CNI_ARGS"] == f"K={said}"
+    assert got["prevResult"] == RESULT
+
+
+def test_without_a_record_the_callers_is_used() -> None:
+    world = World()
+    report = delete(world, CHAIN, CALLERS)
+    assert report.record == "missing"
+    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a"]
+    got = world.stdin("DEL", "a")
+    assert (got["runtimeConfig"], got["args"]) == ({"mac": "given"}, {"cni": "given"})
+    assert "prevResult" not in got
+    assert delete(World(), CHAIN, BARE).netns == ""
+
+
+def test_without_a_record_and_a_configuration_there_is_nothing_to_do() -> None:
+    world = World()
+    with pytest.raises(NetworkNotFoundError) as caught:
+        delete(world, None)
+    assert caught.value.network == "net"
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("network_name", "rt"),
+    [("../x", RT), ("", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, "a b"))],
+)
+def test_bad_names_are_refused_before_anything_is_done(network_name: str, rt: RuntimeConf) -> None:
+    world = World()
+    with pytest.raises(InvalidIdentifierError):
+        world.run(del_flow(network_name, CHAIN, rt, PATH))
+    assert world.log == []
+
+
+def test_the_first_error_stops_and_the_record_stays() -> None:
+    world = World({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
+    with pytest.raises(PluginError, match="busy") as caught:
+        delete(world)
+    assert (caught.value.verb, caught.value.plugin) == ("DEL", "b")
+    assert world.verbs() == ["DEL b"]
+    assert len(world.records) == 1
+
+
+def test_keep_going_runs_all_and_the_record_stays() -> None:
+    world = World({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
+    with pytest.raises(CNIErrorGroup, match="DEL of network net: 1 plugins failed") as caught:
+        delete(world, keep_going=True)
+    assert [error.code for error in caught.value.exceptions if isinstance(error, PluginError)] == [7]
+    assert world.verbs() == ["DEL b", "DEL a"]
+    assert len(world.records) == 1
+
+
+def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
+    world = World(records=[attached(CHAIN)], missing=["a"])
+    with pytest.raises(PluginNotFoundError):
+        delete(world)
+    assert world.calls == []
+    assert len(world.records) == 1
+
+
+def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(records=[attached(CHAIN)], missing=["b"])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        report = delete(world, skip_missing=True)
+    assert [(one.plugin, one.state) for one in report.plugins] == [("b", "skipped"), ("a", "done")]
+    assert world.records == {}
+    assert '"b" is missing' in caplog.text
+
+
+@pytest.mark.parametrize(("there", "netns"), [(True, "/run/netns/blue"), (False, "")])
+def test_empty_gone_netns(there: bool, netns: str) -> None:
+    world = World(records=[attached(CHAIN)], namespaces={"/run/netns/blue": (4, 1)} if there else {})
+    assert delete(world, empty_gone_netns=True).netns == netns
+    assert delete(World(), CHAIN, BARE, empty_gone_netns=True).netns == ""
+
+
+@pytest.mark.parametrize(
+    ("netns_id", "state", "sent"),
+    [
+        ((4, 1), READY, "/run/netns/blue"),
+        ((4, 2), READY, ""),
+        (None, READY, "/run/netns/blue"),
+        ((4, 1), STALE_BOOT, ""),
+        (None, STALE_BOOT, ""),
+    ],
+)
+def test_the_recorded_namespace_is_entered_only_if_it_is_still_that_one(
+    netns_id: tuple[int, int] | None, state: str, sent: str
+) -> None:
+    namespaces = {"/run/netns/blue": (4, 1)}
+    record = attached(CHAIN, netns_id=netns_id, state=state)
+    assert delete(World(records=[record], namespaces=namespaces), None, BARE).netns == sent
+    assert delete(World(records=[record], namespaces=namespaces), None, RT).netns == "/run/netns/blue"
+
+
+@pytest.mark.parametrize(("version", "sent"), [("0.3.1", False), ("0.4.0", True), ("1.1.0", True)])
+def test_prev_result_came_with_0_4(version: str, sent: bool) -> None:
+    world = World(records=[attached(network("a", cniVersion=version))])
+    delete(world, None)
+    got = world.stdin("DEL", "a")
+    assert ("prevResult" in got) == sent
+    assert not sent or got["prevResult"]["cniVersion"] == version
+
+
+@pytest.mark.parametrize("version", ["7.0.0", "bogus"])
+def test_a_recorded_version_that_nobody_knows_stops_no_del(version: str) -> None:
+    record = attached(CHAIN, version=version)
+    world = World(records=[record])
+    delete(world)
+    assert world.stdin("DEL", "a")["cniVersion"] == version
+    assert world.records == {}
+
+
+@pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
+def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(records=[attached(CHAIN, result=result)])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        delete(world)
+    assert "prevResult" not in world.stdin("DEL", "a")
+    assert "DEL goes on without prevResult" in caplog.text
+
+
+def test_a_pending_attachment_is_waited_for_and_sends_no_prev_result() -> None:
+    world = World(records=[attached(CHAIN, state=PENDING, result=None)])
+    delete(world)
+    assert world.log == ["lock net c1", "lookup", "awaitorphan", "find a b", "DEL b", "DEL a", "forget net"]
+    assert "prevResult" not in world.stdin("DEL", "a")
+
+
+def test_a_corrupt_record_is_set_aside_after_the_del(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(records=[CORRUPT_RECORD])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        report = delete(world)
+    assert report.record == "unreadable"
+    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "setaside net"]
+    assert "/cache/net-c1-eth0: it is empty" in caplog.text
+
+
+def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
+    world = World(records=[CORRUPT_RECORD])
+    with pytest.raises(NetworkNotFoundError):
+        delete(world, None)
+    assert world.log == ["lock net c1", "lookup"]
+
+
+@pytest.mark.parametrize("step", [Lock, Lookup, Forget, SetAside])
+def test_a_disk_that_refuses_never_stops_a_del(step: type, caplog: pytest.LogCaptureFixture) -> None:
+    record = CORRUPT_RECORD if step is SetAside else attached(CHAIN)
+    world = World({step: RecordError("read-only")}, records=[record])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        report = delete(world)
+    assert world.verbs() == ["DEL b", "DEL a"]
+    assert report.record == ("unreadable" if step in {Lookup, SetAside} else "found")
+    assert "read-only" in caplog.text
+
+
+def test_a_lock_that_is_held_stops_it() -> None:
+    world = World({Lock: LockTimeoutError("held")}, records=[attached(CHAIN)])
+    with pytest.raises(LockTimeoutError):
+        delete(world)
+    assert world.calls == []
+
+
+def test_gos_records_lack_drop_ins_so_the_callers_configuration_is_the_better_one() -> None:
+    go = attached(CHAIN, GIVEN, version="", plugins=())
+    world = World(records=[go])
+    delete(world, OTHER, BARE)
+    assert world.verbs() == ["DEL x"]
+    assert world.stdin("DEL", "x")["runtimeConfig"] == {"mac": "recorded"}
+    world = World(records=[go])
+    delete(world, None, BARE)
+    assert world.verbs() == ["DEL b", "DEL a"]
+    assert world.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+
+
+def test_what_go_lets_into_cni_args_stops_no_del(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(records=[attached(CHAIN, args=(("K", "v;w"),), capability_args='{"mac":1e400}')])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        delete(world)
+    assert world.calls[0].env["CNI_ARGS"] == ""
+    assert "runtimeConfig" not in world.stdin("DEL", "a")
+    assert "without the recorded CNI_ARGS" in caplog.text
+
+
+@pytest.mark.parametrize("config", [b"", b"{", b'{"name":"net","plugins":[]}', b'{"name":"net","plugins":[{}]}'])
+def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    record = attached(CHAIN, config=config, version="", plugins=())
+    world = World(records=[record])
+    with (
+        caplog.at_level(logging.WARNING, "libcni"),
+        pytest.raises(RecordError, match="no usable configuration") as caught,
+    ):
+        delete(world, None)
+    assert caught.value.path == record.path
+    assert world.calls == []
+    assert world.records == {IDENTITY: record}
+    delete(world, OTHER)
+    assert world.verbs() == ["DEL x"]
+
+
+def test_bare_results_of_before_0_8_need_the_callers_configuration() -> None:
+    legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}', path="/cache/x")
+    world = World(records=[legacy])
+    with pytest.raises(RecordError):
+        delete(world, None)
+    delete(world, CHAIN, CALLERS)
+    got = world.stdin("DEL", "a")
+    assert got["prevResult"] == {"cniVersion": "1.0.0"}
+    assert got["runtimeConfig"] == {"mac": "given"}
+    assert world.records == {}
+
+
+def test_the_plugins_that_add_used_are_used_drop_ins_included() -> None:
+    net = network("a").with_plugins(network({"type": "dropped", "x": 1}).plugins)
+    world = World(records=[attached(net)])
+    delete(world, network("a"))
+    assert world.verbs() == ["DEL dropped", "DEL a"]
+    assert world.stdin("DEL", "dropped")["x"] == 1
+
+
+@pytest.mark.parametrize("recorded", [{"version": "", "plugins": ()}, {}])
+def test_a_list_that_was_put_together_in_code_is_as_good_as_one_from_a_file(recorded: dict[str, Any]) -> None:
+    for net in (NetworkConfigList("net", "1.0.0", CHAIN.plugins), replace(OTHER, name="net", plugins=CHAIN.plugins)):
+        if recorded and net.raw:
+            continue
+        world = World(records=[attached(net, GIVEN, **recorded)])
+        delete(world, None, BARE)
+        assert world.verbs() == ["DEL b", "DEL a"]
+        assert world.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+
+
+def test_a_renamed_list_keeps_its_new_name() -> None:
+    net = replace(network("a", name="old"), name="net")
+    world = World(records=[attached(net)])
+    delete(world, None)
+    assert world.stdin("DEL", "a")["name"] == "net"
+
+
+def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_do() -> None:
+    go = attached(CHAIN, version="", plugins=(), config=b'{"name":"net","cniVersion":"1.0.0"}')
+    world = World(records=[go])
+    with pytest.raises(RecordError, match="no usable configuration"):
+        delete(world, None)
+    assert world.records == {IDENTITY: go}
+
+
+def test_signals_and_statuses_are_errors_of_del_too() -> None:
+    world = World({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
+    with pytest.raises(PluginError, match=r"signal 15 \(SIGTERM\)"):
+        delete(world)

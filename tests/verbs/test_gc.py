@@ -1,0 +1,197 @@
+"""GC without a process or a disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers import RESULT, World, attached, failed, network
+
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import (
+    CNIError,
+    CNIErrorGroup,
+    InvalidIdentifierError,
+    LockTimeoutError,
+    PluginError,
+    PluginNotFoundError,
+    RecordError,
+)
+from libcni.store.attachments import attachment_of
+from libcni.store.record import CORRUPT, PENDING, Record
+from libcni.verbs import GCReport, gc_flow
+from libcni.verbs.gc import raise_errors
+from libcni.verbs.steps import AllRecords, Lock
+
+NET = network("a", "b", cniVersion="1.1.0")
+
+
+def record(container_id: str, net: NetworkConfigList = NET, **more: Any) -> Record:
+    return attached(net, RuntimeConf(container_id, f"/ns/{container_id}", "eth0"), **more)
+
+
+def collect(world: World, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
+    report: GCReport = world.run(gc_flow(net, valid, ["/opt/cni/bin"], dry_run=dry_run))
+    return report
+
+
+def test_the_order_of_things() -> None:
+    world = World(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
+    report = collect(world, [("c2", "eth0")])
+    assert world.log == [
+        "lock exclusive net",
+        "allrecords",
+        *["lock c1", "find a b", "DEL b", "DEL a", "forget net"],
+        *["lock c3", "awaitorphan", "find a b", "DEL b", "DEL a", "forget net"],
+        "sweep",
+        *["find a", "GC a", "find b", "GC b"],
+    ]
+    assert [one.container_id for one in report.stale] == [one.container_id for one in report.detached] == ["c1", "c3"]
+    assert report.plugins == ("a", "b")
+    assert (report.errors, report.corrupt, report.disabled) == ((), (), False)
+    assert list(world.records) == [("net", "c2", "eth0")]
+    assert world.stdin("GC", "b") == {
+        "cniVersion": "1.1.0",
+        "name": "net",
+        "type": "b",
+        "cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}],
+        "cni.dev/attachments": [{"containerID": "c2", "ifname": "eth0"}],
+    }
+    assert world.calls[0].env["CNI_NETNS"] == "/ns/c1"
+    assert world.calls[-1].env["CNI_CONTAINERID"] == ""
+
+
+def test_no_valid_attachment_is_an_empty_list() -> None:
+    world = World()
+    collect(world, [])
+    assert world.stdin("GC", "a")["cni.dev/valid-attachments"] == []
+
+
+def test_attachments_may_be_given_as_such() -> None:
+    kept = record("c1")
+    world = World(records=[kept])
+    report = collect(world, [attachment_of(kept)])
+    assert report.stale == ()
+    assert world.verbs() == ["GC a", "GC b"]
+
+
+@pytest.mark.parametrize(
+    "valid", [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7]]
+)
+def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
+    world = World(records=[record("c1")])
+    with pytest.raises(TypeError, match="valid must be"):
+        collect(world, valid)
+    assert world.log == []
+
+
+@pytest.mark.parametrize("pair", [("a/b", "eth0"), ("c1", "a b"), ("", "eth0"), ("c1", "")])
+def test_bad_names_are_refused(pair: tuple[str, str]) -> None:
+    world = World(records=[record("c1")])
+    with pytest.raises(InvalidIdentifierError):
+        collect(world, [pair])
+    assert world.log == []
+
+
+def test_the_interface_counts_too() -> None:
+    world = World(records=[record("c1")])
+    assert len(collect(world, [("c1", "eth1")]).detached) == 1
+
+
+def test_other_networks_are_left_alone() -> None:
+    other = record("c1", network("x", name="other"))
+    world = World(records=[other])
+    collect(world)
+    assert world.verbs() == ["GC a", "GC b"]
+    assert world.records == {other.identity: other}
+
+
+def test_stale_attachments_are_detached_with_what_their_add_used() -> None:
+    world = World(records=[record("c1", network("x", cniVersion="0.4.0"))])
+    collect(world)
+    assert world.verbs() == ["DEL x", "GC a", "GC b"]
+    assert world.stdin("DEL", "x") == {
+        "cniVersion": "0.4.0",
+        "name": "net",
+        "type": "x",
+        "prevResult": {"cniVersion": "0.4.0", "ips": [{"version": "4", **RESULT["ips"][0]}]},  # type: ignore[dict-item]
+    }
+
+
+def test_before_1_1_the_plugins_are_not_told_and_all_else_is_done() -> None:
+    net = network("a", cniVersion="1.0.0")
+    world = World(records=[record("c1", net)])
+    report = collect(world, [], net)
+    assert world.verbs() == ["DEL a"]
+    assert (len(report.detached), report.plugins) == (1, ())
+
+
+def test_disable_gc() -> None:
+    world = World(records=[record("c1")])
+    report = collect(world, [], network("a", disableGC=True))
+    assert report == GCReport(disabled=True)
+    assert world.log == []
+
+
+def test_a_dry_run_reports_and_does_nothing() -> None:
+    corrupt = Record("", "", "", state=CORRUPT, path="/cache/x", problem="it is empty")
+    world = World(records=[record("c1"), corrupt])
+    report = collect(world, dry_run=True)
+    assert world.log == ["lock exclusive net", "allrecords"]
+    assert [one.container_id for one in report.stale] == ["c1"]
+    assert [one.path for one in report.corrupt] == ["/cache/x"]
+    assert report.detached == ()
+
+
+def test_it_goes_on_over_errors() -> None:
+    world = World(
+        {("DEL", "x"): failed(7, "busy"), ("GC", "a"): failed(50, "not ready")},
+        records=[record("c1", network("x")), record("c2"), record("c3", network("gone"))],
+        missing=["gone"],
+    )
+    report = collect(world)
+    assert [one.container_id for one in report.detached] == ["c2"]
+    assert report.plugins == ("b",)
+    kinds = [type(error) for error in report.errors]
+    assert kinds == [PluginError, PluginNotFoundError, PluginError]
+    assert report.errors[0].__notes__ == ["when the stale attachment c1 eth0 was detached"]
+    assert {identity[1] for identity in world.records} == {"c1", "c3"}
+    with pytest.raises(CNIErrorGroup, match="GC: 3 errors") as caught:
+        raise_errors(report)
+    assert caught.value.exceptions == report.errors
+
+
+def test_no_errors_are_not_raised() -> None:
+    raise_errors(GCReport())
+
+
+def test_a_container_that_is_busy_is_passed_over() -> None:
+    world = World(records=[record("c1")])
+    steps: list[Lock] = []
+
+    def lock(step: Lock) -> None:
+        steps.append(step)
+        if step.request.container_id:
+            raise LockTimeoutError("held")
+
+    world._lock = lock  # type: ignore[method-assign, assignment]
+    report = collect(world)
+    assert [type(error) for error in report.errors] == [LockTimeoutError]
+    assert world.verbs() == ["GC a", "GC b"]
+    assert [(step.beside, bool(step.patience)) for step in steps] == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize(("step", "error"), [(Lock, LockTimeoutError("held")), (AllRecords, RecordError("unreadable"))])
+def test_what_fails_before_stops_it(step: type, error: CNIError) -> None:
+    world = World({step: error}, records=[record("c1")])
+    with pytest.raises(type(error)):
+        collect(world)
+    assert world.calls == []
+
+
+def test_one_missing_plugin_does_not_keep_the_others_from_being_told() -> None:
+    world = World(missing=["a"])
+    report = collect(world)
+    assert report.plugins == ("b",)
+    assert [type(error) for error in report.errors] == [PluginNotFoundError]

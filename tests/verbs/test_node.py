@@ -1,0 +1,225 @@
+"""How a verb's steps are carried out: what is waited for, and what may fail beside the plugins."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import RESULT, ShellPlugins, network
+
+from libcni import CNIConfig, DelPolicy, RetryPolicy, RuntimeConf
+from libcni.errors import PluginError, RecordError
+from libcni.store.locks import Hold, LockRequest
+from libcni.store.records import RecordStore
+
+RT = RuntimeConf("c1", None, "eth0")
+LATER = """
+tries=$(grep -c "$CNI_COMMAND a" {log})
+[ $CNI_COMMAND = {verb} ] && [ $tries -lt {times} ] && {{ echo '{{"code":11,"msg":"later"}}'; exit 1; }}
+[ $CNI_COMMAND != ADD ] || echo '{result}'
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> ShellPlugins:
+    made = ShellPlugins(tmp_path)
+    made.write("a")
+    return made
+
+
+@pytest.fixture
+def cni(plugins: ShellPlugins, tmp_path: Path) -> CNIConfig:
+    return CNIConfig(plugins.path, tmp_path / "cache", durable=False)
+
+
+@pytest.fixture
+def orphan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    """Be a plugin of a verb whose runtime is gone: hold what it has inherited."""
+    hold = Hold(str(tmp_path / "cache"), LockRequest((), "c1"))
+    assert hold.advance()
+    descriptor = os.dup(hold.in_flight(request.param))
+    hold.close()
+    yield descriptor
+    try:
+        os.close(descriptor)
+    except OSError:
+        return  # the test has closed it
+
+
+@pytest.mark.parametrize("orphan", ["DEL"], indirect=True)
+def test_a_del_that_outlived_its_runtime_is_waited_for(cni: CNIConfig, orphan: int) -> None:
+    threading.Timer(0.15, os.close, [orphan]).start()
+    started = time.monotonic()
+    cni.add_network_list(network("a"), RT)
+    assert 0.1 < time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("orphan", ["ADD"], indirect=True)
+def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pending(
+    cni: CNIConfig, plugins: ShellPlugins, orphan: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugins.write("a", "[ $CNI_COMMAND != ADD ]")
+    with pytest.raises(PluginError):
+        cni.add_network_list(network("a"), RT, rollback=False)
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING, "libcni"):
+        cni.del_network_list(network("a"), RT, timeout=0.4)
+    assert 0.15 < time.monotonic() - started < 2
+    assert "a plugin of an earlier verb still runs" in caplog.text
+    assert cni.get_cached_attachments() == []
+    os.fstat(orphan)
+
+
+@pytest.mark.parametrize("orphan", ["ADD"], indirect=True)
+@pytest.mark.usefixtures("orphan")
+def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
+    started = time.monotonic()
+    cni.add_network_list(network("a"), RT)
+    cni.del_network_list(network("a"), RT)
+    assert time.monotonic() - started < 2
+
+
+def test_only_an_add_fails_for_want_of_a_lock(
+    cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none_left(_hold: Hold, _verb: str) -> int:
+        raise RecordError("Too many open files")
+
+    monkeypatch.setattr(Hold, "in_flight", none_left)
+    with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
+        cni.add_network_list(network("a"), RT)
+    cni.del_network_list(network("a"), RT)
+    assert plugins.calls == ["DEL a", "DEL a"]
+    assert "DEL goes on without a lock: Too many open files" in caplog.text
+
+
+def test_a_lock_file_that_is_removed_again_and_again(
+    cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hold, "is_current", lambda _hold: False)
+    with pytest.raises(RecordError, match="removes it again and again"):
+        cni.add_network_list(network("a"), RT)
+    assert plugins.calls == []
+
+
+def test_temporary_files_that_stay_stop_no_gc(
+    cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_store: RecordStore) -> list[str]:
+        raise RecordError("read-only")
+
+    monkeypatch.setattr(RecordStore, "sweep", failing)
+    with caplog.at_level(logging.WARNING, "libcni"):
+        cni.gc_network_list(network("a", cniVersion="1.1.0"), [])
+    assert "temporary files stay: read-only" in caplog.text
+
+
+def test_a_broken_log_loses_no_attachment(
+    plugins: ShellPlugins, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
+    with open(tmp_path / "log", "w", encoding="utf-8") as closed:
+        pass
+    cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=closed)
+    with caplog.at_level(logging.ERROR, "libcni"):
+        cni.add_network_list(network("a"), RT)
+    assert "the stderr of a ADD could not be passed on" in caplog.text
+    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
+
+
+def test_skip_missing(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    report = cni.del_network_list(network("a", "gone"), RT, policy=DelPolicy(skip_missing=True))
+    assert [one.state for one in report.plugins] == ["skipped", "done"]
+    assert plugins.calls == ["DEL a"]
+
+
+def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
+    cni: CNIConfig, plugins: ShellPlugins
+) -> None:
+    def says(version: str) -> str:
+        return f'echo \'{{"cniVersion":"1.1.0","supportedVersions":["{version}"]}}\''
+
+    plugins.write("a", says("1.0.0"))
+    for _ in range(2):
+        assert cni.get_version_info("a").supported_versions == ("1.0.0",)
+    plugins.write("a", says("1.1.0"))
+    assert cni.get_version_info("a").supported_versions == ("1.1.0",)
+    assert plugins.calls == ["VERSION a", "VERSION a"]
+    plugins.write("a", f"rm $0; {says('0.4.0')}")
+    assert cni.get_version_info("a").supported_versions == ("0.4.0",)
+    assert list(cni._memory) == []
+
+
+# try again later
+
+
+def flaky(plugins: ShellPlugins, tmp_path: Path, verb: str, times: int) -> None:
+    plugins.write("a", LATER.format(log=tmp_path / "calls.log", verb=verb, times=times, result=json.dumps(RESULT)))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "calls"),
+    [
+        (3, ["ADD a", "DEL a", "ADD a", "DEL a", "ADD a"]),
+        (2, ["ADD a", "DEL a", "ADD a", "DEL a"]),
+        (1, ["ADD a", "DEL a"]),
+    ],
+)
+def test_try_again_later(
+    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, attempts: int, calls: list[str]
+) -> None:
+    flaky(plugins, tmp_path, "ADD", 3)
+    retry = RetryPolicy(attempts=attempts, delay=0.05)
+    started = time.monotonic()
+    if attempts == 3:
+        cni.add_network_list(network("a"), RT, retry=retry)
+    else:
+        with pytest.raises(PluginError) as caught:
+            cni.add_network_list(network("a"), RT, retry=retry)
+        assert caught.value.retryable
+    assert plugins.calls == calls
+    assert time.monotonic() - started >= 0.05 * (attempts - 1)
+
+
+def test_check_and_del_are_tried_again_too(cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path) -> None:
+    retry = RetryPolicy(attempts=2, delay=0.0)
+    cni.add_network_list(network("a"), RT)
+    flaky(plugins, tmp_path, "CHECK", 2)
+    cni.check_network_list(network("a"), RT, retry=retry)
+    flaky(plugins, tmp_path, "DEL", 2)
+    cni.del_network_list(network("a"), RT, policy=DelPolicy(retry=retry))
+    assert plugins.calls == ["ADD a", "CHECK a", "CHECK a", "DEL a", "DEL a"]
+
+
+@pytest.mark.parametrize("retry", [None, RetryPolicy(attempts=5, delay=60.0)])
+def test_it_is_not_tried_again_where_nobody_asks_or_no_time_is_left(
+    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, retry: Any
+) -> None:
+    flaky(plugins, tmp_path, "CHECK", 9)
+    cni.add_network_list(network("a"), RT)
+    with pytest.raises(PluginError, match="later"):
+        cni.check_network_list(network("a"), RT, retry=retry, timeout=10.0)
+    assert plugins.calls == ["ADD a", "CHECK a"]
+
+
+def test_other_errors_are_not_tried_again(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    plugins.write("a", 'echo \'{"code":7,"msg":"no"}\'; exit 1')
+    with pytest.raises(PluginError) as caught:
+        cni.add_network_list(network("a"), RT, retry=RetryPolicy())
+    assert plugins.calls == ["ADD a", "DEL a"]
+    assert caught.value.code == 7
+
+
+def test_an_add_that_cannot_be_undone_is_not_tried_again(cni: CNIConfig, plugins: ShellPlugins) -> None:
+    plugins.write("a", 'echo \'{"code":11,"msg":"later"}\'; exit 1')
+    with pytest.raises(PluginError) as caught:
+        cni.add_network_list(network("a"), RT, retry=RetryPolicy(delay=0.0))
+    assert plugins.calls == ["ADD a", "DEL a", *["DEL a"] * 3]  # the roll-back's may be tried again
+    assert caught.value.__notes__[0].startswith("it was not tried again")
