@@ -16,8 +16,8 @@ from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, Rec
 from libcni.executor.protocol import AsyncExecutor, Executor, Limits
 from libcni.observe.protocol import Observer, Operation
 from libcni.protocol.invocation import Invocation, Outcome, failure
-from libcni.store.locks import TOKEN_VARIABLE, Hold
-from libcni.store.record import Record, boot_id
+from libcni.store.locks import TOKEN_VARIABLE, LockSet
+from libcni.store.record import Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.course import Course
 from libcni.verbs.steps import (
@@ -152,7 +152,7 @@ class Verb:
         self._executor = executor
         self._store = RecordStore(settings.cache_dir, durable=settings.durable)
         self._deadline = _deadline(timeout)
-        self._holds: list[Hold] = []
+        self._holds: list[LockSet] = []
         self._env: Mapping[str, str] | None = None
         self._observed_env: Mapping[str, str | None] = {}
 
@@ -223,10 +223,10 @@ class Verb:
             self._observer.before_call(self._operation, invocation)
         return limits
 
-    def _in_flight(self, hold: Hold | None, verb: str) -> int:
+    def _in_flight(self, hold: LockSet | None, verb: str) -> int:
         """Return the descriptor that tells others that the plugin lives, or -1. Only an ADD fails for want of it."""
         try:
-            return hold.in_flight(verb) if hold else -1
+            return hold.plugin_descriptor(verb) if hold else -1
         except RecordError as error:
             if verb == "ADD":
                 raise
@@ -261,9 +261,9 @@ class Verb:
         token = self._holds[0].token if self._holds else os.environ.get(TOKEN_VARIABLE, "")
         deadline = min(self._deadline, _deadline(step.patience))
         for _ in range(_REMOVALS):
-            hold = Hold(self._settings.cache_dir, step.request, token)
+            hold = LockSet(self._settings.cache_dir, step.request, token)
             self._holds.append(hold)
-            for delay in hold.waits(deadline):
+            for delay in hold.retry_delays(deadline):
                 yield Sleep(delay)
             if hold.is_current():
                 break
@@ -276,13 +276,13 @@ class Verb:
     def _await_orphan(self, verb: str) -> Generator[Need, Any, bool]:
         """Wait for a plugin that its runtime left behind, but never so long that nothing could be done any more."""
         hold = self._holds[-1] if self._holds else None
-        if hold is None or not hold.orphans(verb):
+        if hold is None or not hold.has_running_plugin(verb):
             return True
         now = time.monotonic()
         deadline = now + min(_ORPHAN_WAIT, (self._deadline - now) / 2)
-        while hold.orphans(verb) and time.monotonic() < deadline:
+        while hold.has_running_plugin(verb) and time.monotonic() < deadline:
             yield Sleep(_ORPHAN_DELAY)
-        if not hold.orphans(verb):
+        if not hold.has_running_plugin(verb):
             return True
         logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", hold.request.what, hold.path)
         return False
@@ -347,15 +347,6 @@ _AT_ONCE: dict[type, Callable[[Verb, Any], Any]] = {
 }
 
 _DURABLE = (Begin, Complete)  # they wait for the disk, where records are durable
-
-
-def namespace_identity(netns: str) -> tuple[int, int] | None:
-    """Return (device, inode) of what is at a namespace's path, or None."""
-    try:
-        status = os.stat(netns)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _file_identity(path: str) -> tuple[int, ...]:
