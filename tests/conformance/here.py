@@ -18,13 +18,12 @@ from conformance.vectors import Step
 from libcni.config.versions import parse_version
 from libcni.executor.find import find_plugin
 from libcni.protocol.invocation import Invocation, Outcome, failure
-from libcni.store.record import boot_id
+from libcni.store.record import boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs import add_flow, check_flow, del_flow, gc_flow, status_flow, validate_flow, version_flow
 from libcni.verbs import steps as library_steps
 from libcni.verbs.client_base import alone
 from libcni.verbs.gc import raise_errors
-from libcni.verbs.node import namespace_identity
 
 _FIELDS = (
     "cleanup_needed",

@@ -16,7 +16,7 @@ from helpers import RESULT, ShellPlugins, network
 
 from libcni import CNIConfig, DelPolicy, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.records import RecordStore
 
 RT = RuntimeConf("c1", None, "eth0")
@@ -42,9 +42,9 @@ def cni(plugins: ShellPlugins, tmp_path: Path) -> CNIConfig:
 @pytest.fixture
 def orphan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """Be a plugin of a verb whose runtime is gone: hold what it has inherited."""
-    hold = Hold(str(tmp_path / "cache"), LockRequest((), "c1"))
-    assert hold.advance()
-    descriptor = os.dup(hold.in_flight(request.param))
+    hold = LockSet(str(tmp_path / "cache"), LockRequest((), "c1"))
+    assert hold.try_acquire()
+    descriptor = os.dup(hold.plugin_descriptor(request.param))
     hold.close()
     yield descriptor
     try:
@@ -89,10 +89,10 @@ def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
 def test_only_an_add_fails_for_want_of_a_lock(
     cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def none_left(_hold: Hold, _verb: str) -> int:
+    def none_left(_hold: LockSet, _verb: str) -> int:
         raise RecordError("Too many open files")
 
-    monkeypatch.setattr(Hold, "in_flight", none_left)
+    monkeypatch.setattr(LockSet, "plugin_descriptor", none_left)
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
         cni.add_network_list(network("a"), RT)
     cni.del_network_list(network("a"), RT)
@@ -103,7 +103,7 @@ def test_only_an_add_fails_for_want_of_a_lock(
 def test_a_lock_file_that_is_removed_again_and_again(
     cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hold, "is_current", lambda _hold: False)
+    monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
     with pytest.raises(RecordError, match="removes it again and again"):
         cni.add_network_list(network("a"), RT)
     assert plugins.calls == []
