@@ -1,5 +1,6 @@
 """The verbs without I/O: what runs next, with what, given what the last plugin answered. See ``libcni.verbs.steps``."""
 
+from libcni.protocol.answer import PluginInfo
 from libcni.verbs.add import OnExisting, add_flow
 from libcni.verbs.chain import RetryPolicy
 from libcni.verbs.check import check_flow
@@ -7,7 +8,6 @@ from libcni.verbs.delete import DelPolicy, DelReport, PluginReport, del_flow
 from libcni.verbs.gc import GCReport, ValidAttachment, gc_flow
 from libcni.verbs.query import (
     NetworkStatus,
-    PluginInfo,
     PluginStatus,
     PluginValidation,
     ValidationReport,

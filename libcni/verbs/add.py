@@ -51,7 +51,7 @@ def add_flow(  # noqa: PLR0913 - the options of the verb
     if on_existing not in get_args(OnExisting):
         raise ValueError(f"on_existing must be one of {', '.join(get_args(OnExisting))}, not {on_existing!r}")
     if not net.plugins:
-        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, place="plugins")
+        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
     unused = _unused_capabilities(net, rt, strict=strict)
     if negotiate_version:
         net = yield from negotiate_flow(net, path)

@@ -15,7 +15,7 @@ from typing import Any, Self, TextIO, TypeVar
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, RecordError
 from libcni.executor.protocol import AsyncExecutor, Executor, Limits
 from libcni.observe.protocol import Observer, Operation
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.store.locks import TOKEN_VARIABLE, Hold
 from libcni.store.record import Record, boot_id
 from libcni.store.records import RecordStore
@@ -210,7 +210,9 @@ class Verb:
         """Return what a call may take, and tell the observer; raises PluginTimeoutError if no time is left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise failure(PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up")
+            raise plugin_failure(
+                PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up"
+            )
         if self._settings.plugin_timeout is not None:
             left = min(left, self._settings.plugin_timeout)
         if self._env is None:

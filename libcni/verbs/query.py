@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
-from libcni.config.jsontext import JSONTextError
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version, supports
-from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginNotFoundError, VersionError
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.errors import CNIError, PluginError, PluginNotFoundError, VersionError
+from libcni.protocol.answer import PluginInfo, read_version_info
+from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import environment
 from libcni.verbs.chain import Chain, run
 from libcni.verbs.steps import Find, Flow, Recall, Remember
 
 __all__ = [
     "NetworkStatus",
-    "PluginInfo",
     "PluginStatus",
     "PluginValidation",
     "ValidationReport",
@@ -30,19 +29,6 @@ __all__ = [
 ]
 
 _TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
-
-
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
-    """What a plugin answers to VERSION (spec 1.1.0, section 5, Version).
-
-    Attributes:
-        cni_version: the spec version of the answer.
-        supported_versions: the spec versions that the plugin supports, as it lists them.
-    """
-
-    cni_version: str
-    supported_versions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,27 +135,9 @@ def _ask_version(plugin: str, executable: str, path: Sequence[str]) -> Flow[Plug
             raise
         info = PluginInfo("0.1.0", ("0.1.0",))
     else:
-        info = _plugin_info(invocation, outcome)
+        info = read_version_info(invocation, outcome)
     yield Remember(executable, info)
     return info
-
-
-def _plugin_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
-    """Read the answer to VERSION; a plugin of 0.2.0 may leave ``supportedVersions`` out."""
-    try:
-        document = jsontext.parse(jsontext.decode(outcome.stdout))
-    except JSONTextError as error:
-        raise failure(InvalidOutputError, invocation, f"its version document is no JSON: {error}", outcome) from error
-    version = document.get("cniVersion") if isinstance(document, dict) else None
-    if not isinstance(version, str) or not version:
-        raise failure(InvalidOutputError, invocation, 'its version document has no "cniVersion"', outcome)
-    supported: Any = document.get("supportedVersions")
-    if not supported and version == "0.2.0":
-        supported = ["0.1.0", "0.2.0"]
-    if not isinstance(supported, list) or not supported or not all(isinstance(one, str) for one in supported):
-        problem = 'its version document has no list of strings "supportedVersions"'
-        raise failure(InvalidOutputError, invocation, problem, outcome)
-    return PluginInfo(version, tuple(supported))
 
 
 def validate_flow(net: NetworkConfigList, path: Sequence[str]) -> Flow[ValidationReport]:

@@ -17,7 +17,7 @@ from conformance.stage import Call, Stage, document_bytes, printed
 from conformance.vectors import Step
 from libcni.config.versions import parse_version
 from libcni.executor.find import find_plugin
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.store.record import boot_id
 from libcni.store.records import RecordStore
 from libcni.verbs import add_flow, check_flow, del_flow, gc_flow, status_flow, validate_flow, version_flow
@@ -260,10 +260,10 @@ class Canned(Processes):
         count = sum((call.plugin, call.verb) == (asked.plugin, asked.verb) for call in self._made)
         answer = step.answer(asked.plugin, asked.verb, count)
         if "raw_bin" in step.vector.data:
-            raise failure(libcni.PluginError, asked, f"{asked.path} could not be started")
+            raise plugin_failure(libcni.PluginError, asked, f"{asked.path} could not be started")
         self._made.append(Call(asked.plugin, asked.verb, asked.path, dict(asked.env), asked.stdin))
         if "sleep" in answer:
-            raise failure(libcni.PluginTimeoutError, asked, "it was stopped")
+            raise plugin_failure(libcni.PluginTimeoutError, asked, "it was stopped")
         signal = answer.get("signal")
         status = None if signal else answer.get("status", 0)
         return Outcome(status, printed(answer), str(answer.get("stderr", "")).encode(), signal)

@@ -27,11 +27,10 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
+from libcni.protocol.answer import plugin_error, read_version_info
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, decode, encode
 from libcni.verbs import add_flow, del_flow
-from libcni.verbs.chain import plugin_error
-from libcni.verbs.query import _plugin_info
 from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
 
 CALL = Invocation("ADD", "a", "/a", b"", {})
@@ -132,7 +131,7 @@ def record(data: bytes) -> bool:
 
 def version(data: bytes) -> bool:
     try:
-        info = _plugin_info(CALL, Outcome(stdout=data))
+        info = read_version_info(CALL, Outcome(stdout=data))
     except InvalidOutputError as error:
         is_short(error, 10_000)
         return False
