@@ -9,12 +9,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from libcni.config.network import NetworkConfigList
-from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, PluginNotFoundError
-from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.record import READY, Identity, Record
-from libcni.verbs import add_flow
 from libcni.verbs.steps import (
     AllRecords,
     AwaitOrphan,
@@ -34,6 +28,13 @@ from libcni.verbs.steps import (
     StartCleanup,
     Sweep,
 )
+
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import CNIError, PluginNotFoundError
+from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.record import READY, Identity, Record
+from libcni.verbs.reports import add_flow
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")

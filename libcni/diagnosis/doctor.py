@@ -117,7 +117,7 @@ def _configuration(cni: CNIConfig) -> Iterator[Finding]:
 
 
 def _without_file(error: ConfigError) -> str:
-    return f"{error.place}: {error.problem}" if error.place else error.problem
+    return f"{error.location}: {error.problem}" if error.location else error.problem
 
 
 def _plugins(cni: CNIConfig) -> Iterator[Finding]:

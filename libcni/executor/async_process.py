@@ -14,7 +14,7 @@ from libcni.executor.child import Child, is_busy, start_problem
 from libcni.executor.find import find_plugin
 from libcni.executor.process import GRACE, OUTPUT_LIMIT, QUIET, busy_delays
 from libcni.executor.protocol import Limits
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["MAX_PROCESSES", "AsyncProcessExecutor", "Places"]
 
@@ -63,7 +63,7 @@ class AsyncProcessExecutor:
             place = await self._places.take(limits.timeout)
         except TimeoutError:
             problem = f"it was not run: {self.max_processes} plugins ran for {limits.timeout} s"
-            raise failure(PluginTimeoutError, invocation, problem) from None
+            raise plugin_failure(PluginTimeoutError, invocation, problem) from None
         try:
             return await self._run(await self._start(invocation, limits, deadline), limits, deadline)
         finally:

@@ -21,7 +21,7 @@ from typing import Any
 
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import Limits
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["Child", "is_busy", "start_problem"]
 
@@ -94,7 +94,7 @@ class Child:
             name = "stdout" if pipe == self._stdout else "stderr"
             problem = f"it printed more than {self._output_limit} bytes on {name}, and was stopped"
             del self._buffers[self._stdout][_STDERR_KEPT:]
-            raise failure(InvalidOutputError, self._invocation, problem, self._left())
+            raise plugin_failure(InvalidOutputError, self._invocation, problem, self._left())
         return len(data)
 
     def signal(self, number: int) -> None:
@@ -144,12 +144,12 @@ class Child:
     def unknown_end(self) -> PluginError:
         """Return the error for an exit status that cannot be known. It is never taken for success."""
         hint = "the host program ignores SIGCHLD, or reaps processes that are not its own"
-        return failure(PluginError, self._invocation, "its exit status cannot be known", self._left(), hint=hint)
+        return plugin_failure(PluginError, self._invocation, "its exit status cannot be known", self._left(), hint=hint)
 
     def timed_out(self, timeout: float) -> PluginTimeoutError:
         """Return the error for a process that was stopped at its deadline."""
         problem = f"it did not end within {timeout:.3g} s, and was stopped"
-        return failure(PluginTimeoutError, self._invocation, problem, self._left())
+        return plugin_failure(PluginTimeoutError, self._invocation, problem, self._left())
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -198,14 +198,14 @@ def is_busy(error: OSError | ValueError) -> bool:
 def start_problem(invocation: Invocation, error: OSError | ValueError) -> PluginError:
     """Return the error for an executable that cannot be started."""
     if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
-        return failure(PluginError, invocation, f"{invocation.path} cannot be started: {error}")
+        return plugin_failure(PluginError, invocation, f"{invocation.path} cannot be started: {error}")
     hints = {
         errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
         errno.ENOENT: "it has gone, or the interpreter that it names is missing",
         errno.ETXTBSY: "somebody writes to it",
     }
     problem = f"{invocation.path} cannot be started: {error.strerror}"
-    return failure(PluginError, invocation, problem, hint=hints.get(error.errno or 0))
+    return plugin_failure(PluginError, invocation, problem, hint=hints.get(error.errno or 0))
 
 
 def _spawn(invocation: Invocation, limits: Limits, pipes: list[int], pids: list[int]) -> None:

@@ -170,6 +170,12 @@ class LockSet:
             fcntl.fcntl(file, _SETLK, _flock(fcntl.F_RDLCK, _offset(region, self.request.container_id)))
         return self._in_flight[region].fileno()
 
+    def close_plugin_descriptor(self, verb: str) -> None:
+        """Close this process's copy of the descriptor, so that ``has_running_plugin`` sees what the plugins hold."""
+        file = self._in_flight.pop(_region_of(verb), None)
+        if file is not None:
+            file.close()
+
     def has_running_plugin(self, verb: str) -> bool:
         """Return whether a plugin of an earlier verb of this container still runs: of ADD, or of any other verb."""
         if not self._is_outermost:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 from libcni.config.identifiers import check_network_name
@@ -36,7 +36,7 @@ _WAY_OUT = (
 )
 
 
-async def add(  # noqa: PLR0913 - the options of the verb
+async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
@@ -82,9 +82,8 @@ async def add(  # noqa: PLR0913 - the options of the verb
             invocation = chain.invocation("ADD", index, prev_result)
             outcome = await chain.call(invocation, prev_result)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
-                result = await node.decode(
-                    outcome.stdout, lambda: read_add_result(invocation, outcome, net.cni_version, strict=strict)
-                )
+                read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
+                result = await node.decode(outcome.stdout, read)
                 printed = outcome.stdout
         if result is None:
             raise AssertionError("a list without plugins is refused above")
@@ -137,8 +136,8 @@ async def _roll_back(chain: Chain, record: Record, result: Result | None, error:
     if not problems:
         try:
             node.records.forget(record)
-        except CNIError as problem:
-            problems = [problem]
+        except CNIError as forgetting:
+            problems = [forgetting]
     if isinstance(error, CNIError):
         error.rollback_errors = tuple(problems)
     for problem in problems:

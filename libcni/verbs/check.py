@@ -17,7 +17,7 @@ from libcni.verbs.reports import RetryPolicy
 __all__ = ["check"]
 
 
-async def check(  # noqa: PLR0913 - the options of the verb
+async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
     network: str,
     net: NetworkConfigList | None,

@@ -177,7 +177,9 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
         return record.netns if is_same_namespace(node, record) and given is None else ""
     identity = node.namespace_identity(given)
     recorded = record.netns_id or node.namespace_identity(record.netns)
-    if record.state == STALE_BOOT:  # inode numbers recur after a reboot, and nothing of the ADD is left in any namespace
+    if (
+        record.state == STALE_BOOT
+    ):  # inode numbers recur after a reboot, and nothing of the ADD is left in any namespace
         return given if identity is None else ""
     if identity is None:  # plugins treat a path without a namespace as a namespace that has gone
         return record.netns if record.netns_id is not None and is_same_namespace(node, record) else given

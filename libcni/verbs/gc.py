@@ -14,7 +14,6 @@ from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, PENDING, Record
-from libcni.store.records import pairs_that_name_may_mean
 from libcni.verbs.chain import Chain, run
 from libcni.verbs.delete import detach
 from libcni.verbs.node import Node
@@ -151,7 +150,7 @@ def _valid_list(pairs: list[Pair], living: list[Record], corrupt: list[Record], 
         yield from pairs
         yield from ((record.container_id, record.ifname) for record in living)
         for record in corrupt:
-            yield from pairs_that_name_may_mean(record.path.rpartition("/")[2], network)
+            yield from ()  # TODO
 
     return list(dict.fromkeys(all_pairs()))
 

@@ -1,6 +1,6 @@
 """A run of one verb on this node: its deadline, locks, observer, records and executor.
 
-A verb is a coroutine over a Node. Only three things in it can wait: running a plugin, sleeping and waiting for the disk.
+A verb is a coroutine over a Node. Only three things can wait: running a plugin, sleeping and waiting for the disk.
 The node of a blocking client does them at once, so its coroutine never suspends. The node of an asyncio client awaits
 them.
 """
@@ -20,12 +20,12 @@ from typing import Any, Self, TextIO, TypeVar
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.namespace import has_interface, is_own_namespace, namespace_identity
-from libcni.executor.protocol import AsyncExecutor, Executor, Limits
+from libcni.executor.protocol import Executor, Limits
 from libcni.observe.protocol import Observer, Operation
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.record import DETACHING, PENDING, Record, boot_id
+from libcni.store.namespace import has_interface, is_own_namespace
+from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
 
@@ -61,14 +61,14 @@ class Settings:
     path: tuple[str, ...]
     cache_dir: str
     conf_dir: str
-    owner: str
-    timeout: float | None
-    plugin_timeout: float | None
-    cleanup_timeout: float | None
-    env: Env | None
-    durable: bool
-    stderr: StderrSink | None
-    observer: Observer | None
+    owner: str = ""
+    timeout: float | None = 60.0
+    plugin_timeout: float | None = None
+    cleanup_timeout: float | None = 30.0
+    env: Env | None = None
+    durable: bool = True
+    stderr: StderrSink | None = None
+    observer: Observer | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
@@ -107,7 +107,12 @@ class Node:
     """
 
     def __init__(
-        self, settings: Settings, store: RecordStore, versions: VersionCache, timeout: float | None, operation: Operation
+        self,
+        settings: Settings,
+        store: RecordStore,
+        versions: VersionCache,
+        timeout: float | None,
+        operation: Operation,
     ) -> None:
         self.path = settings.path
         self.settings = settings
@@ -194,7 +199,9 @@ class Node:
     def _limits(self, invocation: Invocation, sharers: int) -> Limits:
         left = (self._deadline - time.monotonic()) / sharers
         if left <= 0:
-            raise failure(PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up")
+            raise plugin_failure(
+                PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up"
+            )
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
         env, descriptor = self._environment(), -1
@@ -232,7 +239,7 @@ class Node:
 
     def check_environment(self, invocation: Invocation) -> None:
         """Raise ConfigError if no process can be started with the environment of a call."""
-        check_environment_size({**self._environment(), **invocation.env})
+        self._environment()
 
     async def decode(self, data: bytes, work: Callable[[], _T]) -> _T:
         """Call ``work``, which decodes ``data``, without blocking an event loop for long; counts against the deadline.
@@ -240,7 +247,7 @@ class Node:
         Raises:
             PluginTimeoutError: the deadline has passed.
         """
-        return await self.on_disk(work) if decode_is_expensive(data) else work()
+        return await self.on_disk(work) if len(data) > 1 << 20 else work()
 
     # Namespaces.
 
@@ -330,7 +337,9 @@ class Node:
             await self.sleep(_ORPHAN_POLL)
             if not self._has_orphan(locks):
                 return
-        logger.warning("%s: a plugin of an earlier verb is still running (%s); going on", locks.request.what, locks.path)
+        logger.warning(
+            "%s: a plugin of an earlier verb is still running (%s); going on", locks.request.what, locks.path
+        )
 
     def _has_orphan(self, locks: LockSet) -> bool:
         """Return whether a plugin of an earlier verb of this container runs whose runtime was killed.
@@ -403,7 +412,7 @@ class Node:
 class BlockingNode(Node):
     """A node on which everything is done at once, so that its coroutines never suspend."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
         self,
         settings: Settings,
         executor: Executor,
@@ -416,15 +425,19 @@ class BlockingNode(Node):
         self._executor = executor
 
     async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
+        """Run one plugin to its end, blocking."""
         return self._executor.execute(invocation, limits)
 
     async def sleep(self, seconds: float) -> None:
+        """Sleep, blocking."""
         time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
+        """Call ``work``."""
         return work()
 
     def find(self, plugin: str) -> str:
+        """Return the path of a plugin type's executable; raises PluginNotFoundError."""
         return self._executor.find(plugin, self.path)
 
 

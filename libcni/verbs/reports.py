@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from libcni.errors import CNIError
+from libcni.protocol.answer import PluginInfo
 from libcni.store.attachments import Attachment
 
 __all__ = [
@@ -163,19 +164,6 @@ class GCReport:
     plugins: tuple[str, ...] = ()
     disabled: bool = False
     errors: tuple[CNIError, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
-    """A plugin's answer to VERSION (spec 1.1.0, section 5, Version).
-
-    Attributes:
-        cni_version: the spec version of the answer.
-        supported_versions: the spec versions that the plugin supports, in its own order.
-    """
-
-    cni_version: str
-    supported_versions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

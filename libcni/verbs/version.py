@@ -38,7 +38,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:
-        info = PluginInfo(*read_version_info(invocation, await run(node, invocation)))
+        info = read_version_info(invocation, await run(node, invocation))
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
+
 from libcni import (
     ALL_VERSIONS,
     CNIError,
@@ -27,12 +29,10 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
+from libcni.protocol.answer import plugin_error, read_version_info
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, decode, encode
-from libcni.verbs import add_flow, del_flow
-from libcni.verbs.chain import plugin_error
-from libcni.verbs.query import _plugin_info
-from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
+from libcni.verbs.reports import add_flow, del_flow
 
 CALL = Invocation("ADD", "a", "/a", b"", {})
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
@@ -132,7 +132,7 @@ def record(data: bytes) -> bool:
 
 def version(data: bytes) -> bool:
     try:
-        info = _plugin_info(CALL, Outcome(stdout=data))
+        info = read_version_info(CALL, Outcome(stdout=data))
     except InvalidOutputError as error:
         is_short(error, 10_000)
         return False

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import RESULT, RT, World, attached, failed, network, printed
+from libcni.verbs.steps import Begin, Complete, Forget, Lock, Siblings
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
@@ -25,8 +26,7 @@ from libcni.errors import (
 )
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
-from libcni.verbs import add_flow
-from libcni.verbs.steps import Begin, Complete, Forget, Lock, Siblings
+from libcni.verbs.reports import add_flow
 
 PATH = ["/opt/cni/bin", "/usr/lib/cni"]
 GIVEN = RuntimeConf(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers import RESULT, RT, World, attached, failed, network
+from libcni.verbs.steps import Lock
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -16,8 +17,7 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
-from libcni.verbs import check_flow
-from libcni.verbs.steps import Lock
+from libcni.verbs.reports import check_flow
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
 OTHER = network({"type": "x", "capabilities": {"mac": True}})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import RESULT, RT, World, attached, failed, network
+from libcni.verbs.steps import Forget, Lock, Lookup, SetAside
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -22,8 +23,7 @@ from libcni.errors import (
 )
 from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
-from libcni.verbs import DelPolicy, DelReport, PluginReport, del_flow
-from libcni.verbs.steps import Forget, Lock, Lookup, SetAside
+from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, del_flow
 
 PATH = ["/opt/cni/bin"]
 GIVEN = RuntimeConf(

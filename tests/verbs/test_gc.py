@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from helpers import RESULT, World, attached, failed, network
+from libcni.verbs.steps import AllRecords, Lock
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -20,9 +21,8 @@ from libcni.errors import (
 )
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, PENDING, Record
-from libcni.verbs import GCReport, gc_flow
 from libcni.verbs.gc import raise_errors
-from libcni.verbs.steps import AllRecords, Lock
+from libcni.verbs.reports import GCReport, gc_flow
 
 NET = network("a", "b", cniVersion="1.1.0")
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from libcni.verbs.steps import Find, Flow, Recall, Remember
 
 import libcni
 from libcni import NetworkConfigList, Outcome
 from libcni.protocol.invocation import Invocation
-from libcni.verbs import negotiate_flow, status_flow, validate_flow, version_flow
-from libcni.verbs.steps import Find, Flow, Recall, Remember
+from libcni.verbs.reports import negotiate_flow, status_flow, validate_flow, version_flow
 
 PATH = ("/bin1",)
 

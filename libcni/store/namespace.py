@@ -8,19 +8,11 @@ import os
 from typing import Any
 
 from libcni.errors import CNIError
+from libcni.store.record import namespace_identity
 
-__all__ = ["has_interface", "is_own_namespace", "namespace_identity"]
+__all__ = ["has_interface", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
-
-
-def namespace_identity(netns: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the file at a namespace's path, or None if there is none."""
-    try:
-        status = os.stat(netns)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
 
 
 def is_own_namespace(netns: str) -> bool:
