@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
@@ -14,6 +13,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.record import READY, Identity, Record
+from libcni.testing import FakePlugins
 from libcni.verbs import add_flow
 from libcni.verbs.steps import (
     AllRecords,
@@ -207,12 +207,13 @@ def attached(net: NetworkConfigList | None = None, rt: RuntimeConf = RT, **more:
 
 
 class ShellPlugins:
-    """A directory of plugins that are shell scripts, which write down every call and what they received."""
+    """Fake plugins of shell, with ``VERB type`` for each call."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "plugins"
         self.directory.mkdir()
-        self._log = directory / "calls.log"
+        self._fakes = FakePlugins(self.directory)
+        (directory / "calls.log").symlink_to(self.directory / ".calls")
 
     @property
     def path(self) -> str:
@@ -222,23 +223,16 @@ class ShellPlugins:
     @property
     def calls(self) -> list[str]:
         """The calls so far, such as ``ADD a``."""
-        return self._log.read_text().splitlines() if self._log.exists() else []
+        return [f"{verb} {plugin}" for verb, plugin in self._fakes.verbs]
 
     def write(self, name: str, body: str | None = None) -> None:
         """Write a plugin; without ``body`` it prints a result to ADD and succeeds at all else."""
-        text = body if body is not None else f"[ $CNI_COMMAND != ADD ] || echo '{json.dumps(RESULT)}'"
-        path = self.directory / name
-        path.write_text(
-            f'#!/bin/sh\necho "$CNI_COMMAND {name}" >> {self._log}\n'
-            f"cat > {self.directory}/{name}.$CNI_COMMAND\nenv > {self.directory}/{name}.env\n{dedent(text)}\n"
-        )
-        path.chmod(0o755)
+        self._fakes.shell(name, body or "", result=RESULT if body is None else None)
 
     def stdin(self, name: str, verb: str = "ADD") -> bytes:
         """Return what a plugin read at its last call with a verb."""
-        return (self.directory / f"{name}.{verb}").read_bytes()
+        return [call.stdin for call in self._fakes.calls if (call.plugin, call.verb) == (name, verb)][-1]
 
     def env(self, name: str) -> dict[str, str]:
         """Return the environment of a plugin's last call."""
-        lines = (self.directory / f"{name}.env").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
+        return dict([call.env for call in self._fakes.calls if call.plugin == name][-1])

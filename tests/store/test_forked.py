@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from reliability.forked import fork, wait
 
 from libcni import CNIConfig, Invocation, NetworkConfigList, RuntimeConf
 from libcni.testing import RecordingExecutor
-from reliability.forked import fork, wait
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
 RT = RuntimeConf("c1", None, "eth0")
