@@ -126,7 +126,7 @@ def _too_old(net: NetworkConfigList, verb: str) -> str:
 
 def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
     """Return the record of an ADD as it would be if the ADD had succeeded."""
-    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": "what ADD returned"})
+    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"what {net.plugins[-1].type} prints"})
     return replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
 
 
@@ -141,7 +141,7 @@ class _ExplainNode(Node):
         record: Record | None,
         missing: dict[str, PluginNotFoundError],
     ) -> None:
-        settings = Settings(path=path, cache_dir="", conf_dir="", env={})
+        settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
         super().__init__(settings, _NoRecords(record), {}, None, Operation(""))
         self.calls: list[ExplainedCall] = []
         self._net = net

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from libcni.config.identifiers import check_network_name
@@ -111,12 +111,11 @@ async def detach(
     netns = netns_to_use(node, record, rt, use_given=policy.use_given)
     if policy.empty_gone_netns and netns and node.namespace_identity(netns) is None:
         netns = ""
-    chains = _chains(node, record, net, rt.with_netns(netns), policy)
-    if record is not None and record.state == READY:
-        # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
-        record = await node.mark_detaching(record)
     failed: CNIError | None = None
-    for chain in chains:
+    for chain in _chains(node, record, net, rt.with_netns(netns), policy):
+        if record is not None and record.state == READY:
+            # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
+            record = await node.mark_detaching(record)
         try:
             reports = await detach_chain(chain, _prev_result(record, chain.net.cni_version), policy)
             errors = [report.error for report in reports if report.error is not None]
@@ -138,8 +137,8 @@ async def detach(
 
 def _chains(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
-) -> list[Chain]:
-    """Return the chains to try DEL with, in order; all but the first are for an ADD that did not succeed."""
+) -> Iterator[Chain]:
+    """Yield the chains to try DEL with, in order; all but the first are for an ADD that did not succeed."""
     if net is None and record is not None and (not record.version or record.result is None):
         net = node.configured(record.network)  # Go records no drop-in plugins; a refused configuration may be mended
     used = network_to_use(record, net, use_given=policy.use_given)
@@ -147,18 +146,14 @@ def _chains(
     if record is not None and record.state != LEGACY:
         recorded = recorded_conf(record, rt, use_given=policy.use_given)
     executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
-    chains = [Chain(node, used, recorded, executables, policy.retry)]
+    yield Chain(node, used, recorded, executables, policy.retry)
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
-        return chains
-    bare = RuntimeConf(rt.container_id, rt.netns, rt.ifname)
-    for other, conf in ((net or used, recorded_conf(record, rt, use_given=True)), (net or used, bare)):
-        if (other, conf) != (chains[-1].net, chains[-1].rt):
-            try:
-                executables = node.find_all([plugin.type for plugin in other.plugins])
-            except PluginNotFoundError:
-                continue
-            chains.append(Chain(node, other, conf, executables, policy.retry))
-    return chains
+        return
+    given = net or used
+    for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
+        executables = node.find_all([plugin.type for plugin in given.plugins], skip_missing=True)
+        if all(executables):
+            yield Chain(node, given, conf, executables, policy.retry)
 
 
 def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:

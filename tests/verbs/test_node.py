@@ -130,7 +130,7 @@ def test_a_broken_log_loses_no_attachment(
     cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=closed)
     with caplog.at_level(logging.ERROR, "libcni"):
         cni.add_network_list(network("a"), RT)
-    assert "the stderr of a ADD could not be passed on" in caplog.text
+    assert "cannot forward the stderr of a ADD" in caplog.text
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
 
 
@@ -154,7 +154,6 @@ def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
     assert plugins.calls == ["VERSION a", "VERSION a"]
     plugins.write("a", f"rm $0; {says('0.4.0')}")
     assert cni.get_version_info("a").supported_versions == ("0.4.0",)
-    assert list(cni._memory) == []
 
 
 # try again later
@@ -222,4 +221,4 @@ def test_an_add_that_cannot_be_undone_is_not_tried_again(cni: CNIConfig, plugins
     with pytest.raises(PluginError) as caught:
         cni.add_network_list(network("a"), RT, retry=RetryPolicy(delay=0.0))
     assert plugins.calls == ["ADD a", "DEL a", *["DEL a"] * 3]  # the roll-back's may be tried again
-    assert caught.value.__notes__[0].startswith("it was not tried again")
+    assert caught.value.__notes__[0].startswith("the ADD was not tried again")

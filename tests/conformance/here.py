@@ -1,0 +1,267 @@
+"""Execute vectors with this library and real processes, blocking or on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import libcni
+from conformance.exact import exact, read
+from conformance.observe import Failure, Seen
+from conformance.stage import Stage, document_bytes
+from conformance.vectors import Step
+from libcni.config.versions import parse_version
+
+_FIELDS = (
+    "cleanup_needed",
+    "code",
+    "container_id",
+    "details",
+    "exit_status",
+    "ifname",
+    "msg",
+    "network",
+    "plugin",
+    "retryable",
+    "signal",
+    "stderr",
+    "verb",
+    "well_known",
+)
+
+
+def load(stage: Stage, step: Step) -> libcni.NetworkConfigList:
+    """Load the configuration of a step, from where its vector says."""
+    source = step.source
+    if "network" in source:
+        return libcni.load_network_conf(stage.conf_dir, source["network"])
+    if "file" in source:
+        return libcni.NetworkConfigList.from_file(f"{stage.conf_dir}/{source['file']}")
+    return libcni.NetworkConfigList.from_bytes(document_bytes(source))
+
+
+def named(stage: Stage, step: Step) -> libcni.NetworkConfigList | str:
+    """Return the network of a step: its name where the step says so, else its configuration."""
+    return str(step.source["network"]) if step.body.get("by_name") else load(stage, step)
+
+
+def load_plugin(step: Step) -> libcni.PluginConfig:
+    """Load the single plugin configuration of a step."""
+    return libcni.PluginConfig.from_bytes(document_bytes(step.source))
+
+
+def runtime_conf(step: Step) -> libcni.RuntimeConf:
+    """Return the runtime configuration of a step."""
+    rt = step.rt
+    if isinstance(rt.get("args"), list):
+        rt["args"] = [(key, value) for key, value in rt["args"]]
+    return libcni.RuntimeConf(**rt)
+
+
+class Processes:
+    """Do the steps with CNIConfig and real processes."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def client(self, step: Step) -> libcni.CNIConfig:
+        """Return a client for the vector's directory; ``timeout`` is an option of the vector."""
+        return libcni.CNIConfig(self.stage.path, **self._settings(step))
+
+    def _settings(self, step: Step) -> dict[str, Any]:
+        return {
+            "cache_dir": self.stage.cache_dir,
+            "conf_dir": self.stage.conf_dir,
+            "timeout": step.options.get("timeout", 30.0),
+            "durable": False,
+            "stderr": lambda *_: None,
+        }
+
+    def do(self, step: Step) -> Seen:
+        """Do a step and return what was seen."""
+        self.stage.begin(step)
+        begun = time.monotonic()
+        with self.stage.busy():
+            value, failed = attempt(lambda: _DO[step.kind](self, step))
+        seconds = time.monotonic() - begun
+        return Seen(self.stage.calls(step), value, failed, self.stage.records(), seconds)
+
+    def add(self, step: Step) -> dict[str, Any]:
+        """ADD a list, or a single plugin."""
+        options = {key: value for key, value in step.options.items() if key != "timeout"}
+        cni, rt = self.client(step), runtime_conf(step)
+        if step.kind == "add_one":
+            return {"result": read(cni.add_network(load_plugin(step), rt, **options).text)}
+        return {"result": read(cni.add_network_list(load(self.stage, step), rt, **options).text)}
+
+    def check(self, step: Step) -> dict[str, Any]:
+        """CHECK a list, or a single plugin."""
+        cni, rt, use_given = self.client(step), runtime_conf(step), bool(step.options.get("use_given"))
+        if step.kind == "check_one":
+            cni.check_network(load_plugin(step), rt, use_given=use_given)
+        else:
+            cni.check_network_list(named(self.stage, step), rt, use_given=use_given)
+        return {}
+
+    def delete(self, step: Step) -> dict[str, Any]:
+        """DEL a list, or a single plugin."""
+        cni, rt, policy = self.client(step), runtime_conf(step), _policy(step)
+        if step.kind == "del_one":
+            cni.del_network(load_plugin(step), rt, policy=policy)
+        else:
+            cni.del_network_list(named(self.stage, step), rt, policy=policy)
+        return {}
+
+    def gc(self, step: Step) -> dict[str, Any]:
+        """GC a list."""
+        dry_run = bool(step.options.get("dry_run"))
+        self.client(step).gc_network_list(load(self.stage, step), _valid(step), dry_run=dry_run)
+        return {}
+
+    def status(self, step: Step) -> dict[str, Any]:
+        """STATUS of a list."""
+        self.client(step).status_network_list(load(self.stage, step))
+        return {}
+
+    def version(self, step: Step) -> dict[str, Any]:
+        """VERSION of a plugin."""
+        return {"versions": list(self.client(step).get_version_info(step.body["plugin"]).supported_versions)}
+
+    def validate(self, step: Step) -> dict[str, Any]:
+        """Validate a list."""
+        return _reported(self.client(step).validate_network_list(load(self.stage, step)))
+
+
+class OnAsyncio(Processes):
+    """Do the steps with AsyncCNIConfig and real processes, each in an event loop of its own."""
+
+    def client(self, step: Step) -> Any:
+        """Return a client whose coroutines are run to their end where they are called."""
+        return _Blocking(libcni.AsyncCNIConfig(self.stage.path, **self._settings(step)))
+
+
+class _Blocking:
+    def __init__(self, client: libcni.AsyncCNIConfig) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._client, name)
+        if not inspect.iscoroutinefunction(member):
+            return member
+        return lambda *args, **options: asyncio.run(member(*args, **options))
+
+
+def _policy(step: Step) -> libcni.DelPolicy | None:
+    options = {key: value for key, value in step.options.items() if key != "timeout"}
+    return libcni.DelPolicy(**options) if options else None
+
+
+def _valid(step: Step) -> Any:
+    valid = step.body["valid"]
+    return None if valid is None else [(container_id, ifname) for container_id, ifname in valid]
+
+
+def _reported(report: libcni.ValidationReport) -> dict[str, Any]:
+    problems = [str(problem) for problem in report.problems]
+    return {"valid": not problems, "problems": problems, "capabilities": list(report.capabilities)}
+
+
+def attempt(action: Callable[[], Any]) -> tuple[dict[str, Any], Failure | None]:
+    """Return what an action gave, or its error."""
+    try:
+        return action() or {}, None
+    except Exception as error:  # noqa: BLE001 - what is raised is compared with what is expected
+        return {}, _failure(error)
+
+
+def _failure(error: Exception) -> Failure:
+    fields = {name: getattr(error, name) for name in _FIELDS if hasattr(error, name)}
+    fields["rollback_errors"] = len(getattr(error, "rollback_errors", ()))
+    parts: Sequence[Exception] = getattr(error, "exceptions", ())
+    classes = tuple(kind.__name__ for kind in type(error).__mro__)
+    return Failure(str(error), classes, fields, tuple(map(_failure, parts)))
+
+
+def _do_load(run: Processes, step: Step) -> dict[str, Any]:
+    net = load(run.stage, step)
+    loaded = {
+        "name": net.name,
+        "cni_version": net.cni_version,
+        "plugins": [plugin.type for plugin in net.plugins],
+        "disable_check": net.disable_check,
+        "disable_gc": net.disable_gc,
+        "load_only_inlined_plugins": net.load_only_inlined_plugins,
+    }
+    return {"loaded": loaded, "warnings": net.warnings}
+
+
+def _do_convert(_run: Processes, step: Step) -> dict[str, Any]:
+    result = libcni.Result.from_bytes(step.body["text"])
+    return {"result": read(result.as_version(step.body.get("to", result.cni_version)).text)}
+
+
+def _do_parse_version(_run: Processes, step: Step) -> dict[str, Any]:
+    return {"parsed": exact(parse_version(step.body["text"]))}
+
+
+def _do_cached_result(run: Processes, step: Step) -> dict[str, Any]:
+    result = run.client(step).get_network_list_cached_result(load(run.stage, step), runtime_conf(step))
+    return {"result": None if result is None else read(result.text)}
+
+
+def _do_cached_config(run: Processes, step: Step) -> dict[str, Any]:
+    found = run.client(step).get_network_list_cached_config(load(run.stage, step), runtime_conf(step))
+    if found is None:
+        return {"config": None}
+    config, rt = found
+    return {"config": read(config), "args": exact(rt.args), "capability_args": exact(dict(rt.capability_args or {}))}
+
+
+def _do_attachments(run: Processes, step: Step) -> dict[str, Any]:
+    found = run.client(step).get_cached_attachments(step.body.get("container_id"))
+    keys = ("container_id", "ifname", "network", "netns", "state", "path")
+    return {"attachments": [{key: getattr(one, key) for key in keys} for one in found]}
+
+
+def _do_inject(_run: Processes, step: Step) -> dict[str, Any]:
+    return {"document": read(libcni.inject_conf(load_plugin(step), step.body["values"]).text)}
+
+
+def _do_remove(run: Processes, step: Step) -> dict[str, Any]:
+    for path in run.stage.removed_by(step):
+        Path(path).unlink()
+    return {}
+
+
+def _do_write(run: Processes, step: Step) -> dict[str, Any]:
+    for path, text in run.stage.written_by(step).items():
+        Path(path).write_text(text, encoding="utf-8")
+    return {}
+
+
+_DO: dict[str, Callable[[Processes, Step], dict[str, Any]]] = {
+    "add": lambda run, step: run.add(step),
+    "add_one": lambda run, step: run.add(step),
+    "attachments": _do_attachments,
+    "cached_config": _do_cached_config,
+    "cached_result": _do_cached_result,
+    "check": lambda run, step: run.check(step),
+    "check_one": lambda run, step: run.check(step),
+    "convert": _do_convert,
+    "del": lambda run, step: run.delete(step),
+    "del_one": lambda run, step: run.delete(step),
+    "gc": lambda run, step: run.gc(step),
+    "inject": _do_inject,
+    "load": _do_load,
+    "parse": _do_convert,
+    "parse_version": _do_parse_version,
+    "remove": _do_remove,
+    "status": lambda run, step: run.status(step),
+    "validate": lambda run, step: run.validate(step),
+    "version": lambda run, step: run.version(step),
+    "write": _do_write,
+}
