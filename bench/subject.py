@@ -21,9 +21,9 @@ from typing import Any
 
 from libcni import (
     AsyncCNIConfig,
+    CallOptions,
     CNIConfig,
     Invocation,
-    Limits,
     NetworkConfigList,
     Observer,
     Operation,
@@ -42,7 +42,7 @@ ANSWER = (
 class Instant(ProcessExecutor):
     """Answer at once, without a process."""
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
         del invocation, limits
         return Outcome(stdout=ANSWER)
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         RecordError,
         VersionError,
     )
-    from libcni.executor import AsyncExecutor, Executor, Limits, ProcessExecutor
+    from libcni.executor import AsyncExecutor, CallOptions, Executor, ProcessExecutor
     from libcni.observe.logs import LoggingObserver
     from libcni.observe.otel import OpenTelemetryObserver
     from libcni.observe.protocol import Observer, Operation
@@ -88,7 +88,7 @@ _MODULES = {
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InvalidIdentifierError "
     "InvalidOutputError LockTimeoutError NetworkNotFoundError NotAttachedError PluginError PluginNotFoundError "
     "PluginTimeoutError RecordError VersionError",
-    "executor": "AsyncExecutor Executor Limits ProcessExecutor",
+    "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "verbs": "DelPolicy DelReport GCReport NetworkStatus PluginInfo PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
@@ -117,6 +117,7 @@ __all__ = [
     "CNIConfig",
     "CNIError",
     "CNIErrorGroup",
+    "CallOptions",
     "CapabilityArgs",
     "ConfigDirectory",
     "ConfigError",
@@ -137,7 +138,6 @@ __all__ = [
     "InvalidOutputError",
     "Invocation",
     "Leftover",
-    "Limits",
     "LockTimeoutError",
     "LoggingObserver",
     "NetworkConfigList",

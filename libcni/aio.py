@@ -15,7 +15,8 @@ from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor import AsyncExecutor
-from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, Places
+from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor
+from libcni.executor.semaphore import AsyncSemaphore
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs import (
@@ -102,8 +103,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return AsyncProcessExecutor()
 
     @cached_property
-    def _places(self) -> Places:
-        return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
+    def _places(self) -> AsyncSemaphore:
+        return AsyncSemaphore(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
     def _turns(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
@@ -339,15 +340,15 @@ class _Place:
     More could only wait, and each holds lock descriptors: the kernel looks through all of them at each spawn.
     """
 
-    def __init__(self, places: Places, verb: Verb) -> None:
+    def __init__(self, places: AsyncSemaphore, verb: Verb) -> None:
         self._places = places
         self._verb = verb
 
     async def __aenter__(self) -> None:
         try:
-            self._place = await self._places.take(self._verb.seconds_left())
+            self._place = await self._places.acquire(self._verb.seconds_left())
         except TimeoutError:
-            what = f"{self._places.number} verbs of this program"
+            what = f"{self._places.value} verbs of this program"
             raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
 
     async def __aexit__(self, *_: object) -> None:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor import Executor, ProcessExecutor
-from libcni.executor.gate import Passage
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs import (
@@ -317,13 +316,11 @@ class CNIConfig(ClientBase[Executor]):
         return self.del_network_list(alone(plugin), rt, **options)
 
     def _run(self, job: Job[_T], timeout: Timeout) -> _T:
-        with self._verb(timeout, job.operation) as verb, Passage() as passage:
+        with self._verb(timeout, job.operation) as verb:
             course = Course(verb.drive(job.flow))
             for need in course:
-                passage.leave()
                 with course:
                     course.answer = self._meet(need)
-                passage.enter()
         return course.value
 
     def _meet(self, need: Need) -> Any:

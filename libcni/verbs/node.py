@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO, TypeVar
 
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import AsyncExecutor, Executor, Limits
+from libcni.executor.protocol import AsyncExecutor, CallOptions, Executor
 from libcni.observe.protocol import Observer, Operation
 from libcni.protocol.invocation import Invocation, Outcome, failure
 from libcni.store.locks import TOKEN_VARIABLE, Hold
@@ -108,7 +108,7 @@ class Call:
     """A verb's need: run a plugin; its answer is the Outcome."""
 
     invocation: Invocation
-    limits: Limits
+    limits: CallOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Verb:
         """Return the seconds to the deadline; None: there is none."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
-    def _limits(self, invocation: Invocation) -> Limits:
+    def _limits(self, invocation: Invocation) -> CallOptions:
         """Return what a call may take, and tell the observer; raises PluginTimeoutError if no time is left."""
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -217,7 +217,7 @@ class Verb:
             self._env = _merged(self._settings.environment(), self._observed_env)
         hold = self._holds[-1] if self._holds else None
         env = {**self._env, TOKEN_VARIABLE: hold.token} if hold else self._env
-        limits = Limits(None if left == math.inf else left, env, self._in_flight(hold, invocation.verb))
+        limits = CallOptions(None if left == math.inf else left, env, self._in_flight(hold, invocation.verb))
         if self._observer is not None:
             self._call = invocation
             self._observer.before_call(self._operation, invocation)
