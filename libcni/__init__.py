@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         RecordError,
         VersionError,
     )
-    from libcni.executor import AsyncExecutor, Executor, Limits, ProcessExecutor
+    from libcni.executor import AsyncExecutor, CallOptions, Executor, ProcessExecutor
     from libcni.observe.logs import LoggingObserver
     from libcni.observe.otel import OpenTelemetryObserver
     from libcni.observe.protocol import Observer, Operation
@@ -90,7 +90,7 @@ _MODULES = {
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
-    "executor": "AsyncExecutor Executor Limits ProcessExecutor",
+    "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
@@ -120,6 +120,7 @@ __all__ = [
     "CNIConfig",
     "CNIError",
     "CNIErrorGroup",
+    "CallOptions",
     "CapabilityArgs",
     "ConfigDirectory",
     "ConfigError",
@@ -141,7 +142,6 @@ __all__ = [
     "InvalidOutputError",
     "Invocation",
     "Leftover",
-    "Limits",
     "LockTimeoutError",
     "LoggingObserver",
     "NamespaceMismatchError",

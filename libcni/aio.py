@@ -14,8 +14,9 @@ from weakref import WeakKeyDictionary
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
-from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, Places
-from libcni.executor.protocol import AsyncExecutor, Limits
+from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor
+from libcni.executor.protocol import AsyncExecutor, CallOptions
+from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
@@ -125,8 +126,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return AsyncProcessExecutor()
 
     @cached_property
-    def _slots(self) -> Places:
-        return Places(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
+    def _slots(self) -> AsyncSemaphore:
+        return AsyncSemaphore(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
     def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
@@ -373,8 +374,8 @@ class _AsyncNode(Node):
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
 
-    async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
-        return await self._executor.execute(invocation, limits)
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        return await self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -435,15 +436,15 @@ class _Slot:
     More verbs could only wait, and each holds descriptors of the lock file: the kernel walks all of them at each spawn.
     """
 
-    def __init__(self, slots: Places, node: Node) -> None:
+    def __init__(self, slots: AsyncSemaphore, node: Node) -> None:
         self._slots = slots
         self._node = node
 
     async def __aenter__(self) -> None:
         try:
-            self._acquired = await self._slots.take(self._node.seconds_left())
+            self._acquired = await self._slots.acquire(self._node.seconds_left())
         except TimeoutError:
-            what = f"{self._slots.number} verbs of this program"
+            what = f"{self._slots.value} verbs of this program"
             raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
 
     async def __aexit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
-from libcni.executor.protocol import Limits
+from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.record import DETACHING, READY, Identity, Record
@@ -101,7 +101,7 @@ class World(Node):
         if isinstance(error, CNIError):
             raise error
 
-    async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         self.calls.append(invocation)
         self.log.append(f"{invocation.verb} {invocation.plugin}")
         canned = self.answers.get((invocation.verb, invocation.plugin))

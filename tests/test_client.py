@@ -510,7 +510,7 @@ class Canned:
     def find(self, plugin: str, path: Any) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: Invocation, limits: libcni.Limits) -> Outcome:
+    def execute(self, invocation: Invocation, limits: libcni.CallOptions) -> Outcome:
         assert limits.timeout is not None
         self.verbs.append(f"{invocation.verb} {invocation.path}")
         if self.error is not None and invocation.verb == "ADD":

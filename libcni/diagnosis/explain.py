@@ -12,7 +12,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.find import find_plugin
-from libcni.executor.protocol import Limits
+from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import pending_record
@@ -148,7 +148,7 @@ class _ExplainNode(Node):
         self._find = find
         self._missing = missing
 
-    async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation)))
         result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
         return Outcome(0, jsontext.dumps(result).encode())

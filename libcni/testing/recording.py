@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError
-from libcni.executor import Limits
+from libcni.executor import CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["Answers", "AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
@@ -30,7 +30,7 @@ class RecordedCall:
     """
 
     invocation: Invocation
-    limits: Limits
+    limits: CallOptions
 
     @property
     def config(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class _Recorder:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
 
-    def _answer(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def _answer(self, invocation: Invocation, limits: CallOptions) -> Outcome:
         with self._lock:
             self.calls.append(RecordedCall(invocation, limits))
             answer = self._next(invocation.plugin, invocation.verb)
@@ -101,7 +101,7 @@ class RecordingExecutor(_Recorder):
         answers: as given; may be changed between calls.
     """
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:
@@ -113,7 +113,7 @@ class RecordingExecutor(_Recorder):
 class AsyncRecordingExecutor(_Recorder):
     """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
 
-    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:

@@ -20,7 +20,7 @@ from typing import Any, Self, TextIO, TypeVar
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import Executor, Limits
+from libcni.executor.protocol import CallOptions, Executor
 from libcni.observe.protocol import Observer, Operation
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
@@ -141,7 +141,7 @@ class Node:
 
     # The three operations that can wait.
 
-    async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run one plugin to its end."""
         raise NotImplementedError
 
@@ -182,12 +182,12 @@ class Node:
             PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
             PluginError: the plugin could not be started, or its exit status is unknown.
         """
-        limits = self._limits(invocation, sharers)
+        options = self._call_options(invocation, sharers)
         if self._observer is not None:
             self._running = invocation
             self._observer.before_call(self._operation, invocation)
         try:
-            outcome = await self.run_plugin(invocation, limits)
+            outcome = await self.run_plugin(invocation, options)
         except CNIError as error:
             self._observe_end(invocation, None, error)
             raise
@@ -196,7 +196,7 @@ class Node:
         self._observe_end(invocation, outcome, None)
         return outcome
 
-    def _limits(self, invocation: Invocation, sharers: int) -> Limits:
+    def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
         left = (self._deadline - time.monotonic()) / sharers
         if left <= 0:
             raise plugin_failure(
@@ -214,7 +214,7 @@ class Node:
                 if invocation.verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
                 logger.warning("%s goes on without a lock: %s", invocation.verb, error)
-        return Limits(None if left == math.inf else left, env, descriptor)
+        return CallOptions(None if left == math.inf else left, env, descriptor)
 
     def _environment(self) -> Mapping[str, str]:
         if self._env is None:
@@ -424,9 +424,9 @@ class BlockingNode(Node):
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
 
-    async def run_plugin(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run one plugin to its end, blocking."""
-        return self._executor.execute(invocation, limits)
+        return self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, blocking."""

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from libcni import CNIConfig, CNIError, Invocation, Limits, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
+from libcni import (
+    CallOptions,
+    CNIConfig,
+    CNIError,
+    Invocation,
+    NetworkConfigList,
+    Observer,
+    Operation,
+    Outcome,
+    RuntimeConf,
+)
 
 RESULT = b'{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/16"}]}'
 NET = NetworkConfigList.from_dict({
@@ -26,25 +36,25 @@ class Canned:
 
     def __init__(self, answers: Mapping[tuple[str, str], Outcome | BaseException] | None = None) -> None:
         self.answers = answers or {}
-        self.calls: list[tuple[Invocation, Limits]] = []
+        self.calls: list[tuple[Invocation, CallOptions]] = []
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        self.calls.append((invocation, limits))
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        self.calls.append((invocation, options))
         answer = self.answers.get((invocation.plugin, invocation.verb), Outcome(0, RESULT))
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     def environments(self) -> list[dict[str, str]]:
-        return [dict(limits.env or {}) for _, limits in self.calls]
+        return [dict(options.env or {}) for _, options in self.calls]
 
 
 class AsyncCanned(Canned):
-    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:  # type: ignore[override]
-        return super().execute(invocation, limits)
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:  # type: ignore[override]
+        return super().execute(invocation, options)
 
 
 class Notes(Observer):
