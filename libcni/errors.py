@@ -100,6 +100,11 @@ class CNIError(Exception):
         super().__init__(printable(f"{message} ({hint})" if hint else message))
         self.hint = hint
 
+    def suggest(self, hint: str) -> None:
+        """Add what to do about it, to the hint and to the text."""
+        self.args = (printable(f"{self.args[0]} ({hint})"), *self.args[1:])
+        self.hint = f"{self.hint}; {hint}" if self.hint else hint
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)
 

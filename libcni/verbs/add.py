@@ -30,11 +30,6 @@ _LOOPBACK = "lo"
 _PLUGIN_END_SECONDS = 3.0
 """Seconds to wait, after a roll-back, for processes that the plugins left."""
 
-_WAY_OUT = (
-    "detach it with DelPolicy(use_given=True) and a configuration that its plugins accept, or drop its record with "
-    "forget_attachment"
-)
-
 
 async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
@@ -187,7 +182,7 @@ async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: 
     try:
         await detach(node, record, net if is_same else None, conf, DelPolicy())
     except CNIError as error:
-        error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first; {_WAY_OUT}")
+        error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first")
         raise
 
 

@@ -26,9 +26,15 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen
 
-__all__ = ["delete", "detach", "detach_chain", "is_same_namespace", "lock_if_possible", "netns_to_use"]
+__all__ = ["WAY_OUT", "delete", "detach", "detach_chain", "is_same_namespace", "lock_if_possible", "netns_to_use"]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+WAY_OUT = (
+    "mend the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; forget_attachment "
+    "drops the record and leaves what the plugins made"
+)
+"""The hint for an attachment that its plugins cannot detach."""
 
 
 async def delete(
@@ -132,6 +138,8 @@ async def detach(
         return DelReport(tuple(reports), netns=netns)
     if failed is None:
         raise AssertionError("there is always a chain")
+    if record is not None:
+        failed.suggest(WAY_OUT)
     raise failed
 
 
@@ -145,7 +153,11 @@ def _chains(
     recorded = rt
     if record is not None and record.state != LEGACY:
         recorded = recorded_conf(record, rt, use_given=policy.use_given)
-    executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+    try:
+        executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+    except PluginNotFoundError as error:
+        error.suggest("DelPolicy(skip_missing=True) detaches without it")
+        raise
     yield Chain(node, used, recorded, executables, policy.retry)
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
         return

@@ -72,7 +72,7 @@ def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pend
     with caplog.at_level(logging.WARNING, "libcni"):
         cni.del_network_list(network("a"), RT, timeout=0.4)
     assert 0.15 < time.monotonic() - started < 2
-    assert "a plugin of an earlier verb still runs" in caplog.text
+    assert "a plugin of an earlier verb is still running" in caplog.text
     assert cni.get_cached_attachments() == []
     os.fstat(orphan)
 
@@ -104,7 +104,7 @@ def test_a_lock_file_that_is_removed_again_and_again(
     cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
-    with pytest.raises(RecordError, match="removes it again and again"):
+    with pytest.raises(RecordError, match="other programs keep removing the lock file"):
         cni.add_network_list(network("a"), RT)
     assert plugins.calls == []
 
@@ -118,7 +118,7 @@ def test_temporary_files_that_stay_stop_no_gc(
     monkeypatch.setattr(RecordStore, "sweep", failing)
     with caplog.at_level(logging.WARNING, "libcni"):
         cni.gc_network_list(network("a", cniVersion="1.1.0"), [])
-    assert "temporary files stay: read-only" in caplog.text
+    assert "drafts of records stay: read-only" in caplog.text
 
 
 def test_a_broken_log_loses_no_attachment(
