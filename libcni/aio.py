@@ -47,6 +47,7 @@ from libcni.verbs.reports import (
     ForgetReport,
     GCReport,
     NetworkStatus,
+    OnCancel,
     OnExisting,
     PluginInfo,
     RetryPolicy,
@@ -144,6 +145,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         negotiate_version: bool = False,
         retry: RetryPolicy | None = None,
         allow_own_netns: bool = False,
+        on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
     ) -> Result:
         """Attach a container to a network; as ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
@@ -160,6 +162,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             negotiate_version=negotiate_version,
             retry=retry,
             allow_own_netns=allow_own_netns,
+            on_cancel=on_cancel,
         )
 
     async def check_network_list(
@@ -383,6 +386,9 @@ class _AsyncNode(Node):
     async def on_disk(self, work: Callable[[], AnswerT]) -> AnswerT:
         return await _in_thread(work)
 
+    async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+        return await _to_the_end(asyncio.ensure_future(work))
+
     def find(self, plugin: str) -> str:
         return self._executor.find(plugin, self.path)
 
@@ -463,9 +469,13 @@ async def _acquired(queue: _Queue, node: Node) -> None:
 async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
     """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
 
-    Otherwise the record would be written after its locks are gone, perhaps over that of a later verb.
+    Otherwise the record would be written after its locks are released, perhaps over that of a later verb.
     """
-    future = asyncio.get_running_loop().run_in_executor(None, work)
+    return await _to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def _to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
+    """Wait for a future. A caller that is cancelled meanwhile is cancelled when the future is done, not before."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

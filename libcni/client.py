@@ -37,6 +37,7 @@ from libcni.verbs.reports import (
     ForgetReport,
     GCReport,
     NetworkStatus,
+    OnCancel,
     OnExisting,
     PluginInfo,
     RetryPolicy,
@@ -76,6 +77,7 @@ class CNIConfig(ClientBase[Executor]):
         negotiate_version: bool = False,
         retry: RetryPolicy | None = None,
         allow_own_netns: bool = False,
+        on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
     ) -> Result:
         """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
@@ -90,6 +92,8 @@ class CNIConfig(ClientBase[Executor]):
             negotiate_version: ask the plugins, and use the highest version that all of them support.
             retry: how often to try a plugin again that answers "try again later"; None: not at all.
             allow_own_netns: accept this program's own network namespace.
+            on_cancel: what a cancelled or interrupted ADD does: ``keep`` its record pending, for DEL and GC; or
+                ``rollback`` before it ends.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
@@ -111,7 +115,7 @@ class CNIConfig(ClientBase[Executor]):
                 no plugin takes some capability arguments; nothing was run.
             VersionError: with ``negotiate_version``: there is no version that all plugins support; nothing is attached.
             RecordError: the record cannot be written; either nothing was run, or all was rolled back.
-            ValueError: ``on_existing`` is none of the three.
+            ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
         """
         named = self._named(net)
         return self._run(
@@ -126,6 +130,7 @@ class CNIConfig(ClientBase[Executor]):
             negotiate_version=negotiate_version,
             retry=retry,
             allow_own_netns=allow_own_netns,
+            on_cancel=on_cancel,
         )
 
     def check_network_list(

@@ -525,19 +525,28 @@ def test_an_executor_of_ones_own(cache: Path, rt: RuntimeConf) -> None:
     assert canned.verbs == ["ADD /p/a"]
 
 
-def test_any_exception_that_is_no_interrupt_is_rolled_back(cache: Path, rt: RuntimeConf) -> None:
-    canned = Canned(RuntimeError("bug"))
-    cni = CNIConfig(["/p"], cache, executor=canned)
+class Raising(libcni.Observer):
+    def after_call(self, operation: Any, invocation: Invocation, outcome: Any, error: Any) -> None:
+        if invocation.verb == "ADD":
+            raise RuntimeError("bug")
+
+
+def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeConf) -> None:
+    canned = Canned()
+    cni = CNIConfig(["/p"], cache, executor=canned, observer=Raising())
     with pytest.raises(RuntimeError, match="bug"):
         cni.add_network_list(network("a"), rt)
     assert canned.verbs == ["ADD /p/a", "DEL /p/a"]
     assert cni.get_cached_attachments() == []
 
 
-def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(cache: Path, rt: RuntimeConf) -> None:
-    canned = Canned(KeyboardInterrupt())
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of a signal handler")])
+def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
+    cache: Path, rt: RuntimeConf, error: BaseException
+) -> None:
+    canned = Canned(error)
     cni = CNIConfig(["/p"], cache, executor=canned)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)):
         cni.add_network_list(network("a"), rt)
     assert canned.verbs == ["ADD /p/a"]
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["pending"]

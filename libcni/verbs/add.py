@@ -19,7 +19,7 @@ from libcni.store.record import READY, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain, is_same_namespace
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelPolicy, OnExisting, RetryPolicy
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
 
 __all__ = ["add"]
@@ -42,6 +42,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     negotiate_version: bool = False,
     retry: RetryPolicy | None = None,
     allow_own_netns: bool = False,
+    on_cancel: OnCancel = "keep",
 ) -> Result:
     """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
@@ -50,8 +51,9 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     """
     check_network_name(net.name)
     rt.check()
-    if on_existing not in get_args(OnExisting):
-        raise ValueError(f"on_existing must be one of {', '.join(get_args(OnExisting))}, not {on_existing!r}")
+    for name, word, words in (("on_existing", on_existing, OnExisting), ("on_cancel", on_cancel, OnCancel)):
+        if word not in get_args(words):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(words))}, not {word!r}")
     if not net.plugins:
         raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
     unused = _unused_capabilities(net, rt, strict=strict)
@@ -83,9 +85,12 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         if result is None:
             raise AssertionError("a list without plugins is refused above")
         await node.complete(replace(record, state=READY, result=result.text))
-    except Exception as error:  # not KeyboardInterrupt and cancellations: their caller wants an end now
-        if rollback:
-            await _roll_back(chain, record, result, error)
+    except BaseException as error:
+        # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
+        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
+        keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if rollback and not keep:
+            await node.shielded(_roll_back(chain, record, result, error))
         raise
     return replace(result, unused_capabilities=unused)
 
@@ -114,7 +119,7 @@ def _refuse_foreign_interface(node: Node, net: NetworkConfigList, rt: RuntimeCon
     )
 
 
-async def _roll_back(chain: Chain, record: Record, result: Result | None, error: Exception) -> None:
+async def _roll_back(chain: Chain, record: Record, result: Result | None, error: BaseException) -> None:
     """Run DEL through the whole chain, in reverse order and past errors; add these to ``error``.
 
     Each plugin receives the last good result as ``prevResult``: some find what to remove only there.

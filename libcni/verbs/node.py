@@ -104,6 +104,8 @@ class Node:
         settings: those of the client.
         records: the attachments on disk.
         versions: the answers to VERSION that the client's verbs have received so far.
+        is_interrupted: whether an exception that is no CNIError ended a plugin call: a cancellation, Ctrl-C, or what a
+            signal handler of the program raised.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Node:
         self._observer = settings.observer
         self._operation = operation
         self._running: Invocation | None = None
+        self.is_interrupted = False
         self._deadline = _deadline(timeout)
         self._locks: list[LockSet] = []
         self._env: Mapping[str, str] | None = None
@@ -139,7 +142,7 @@ class Node:
                 self._observe_end(self._running, None, error)
             self._observer.end(self._operation, error)
 
-    # The three operations that can wait.
+    # The operations that can wait.
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run one plugin to its end."""
@@ -151,6 +154,10 @@ class Node:
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
         """Call ``work``, which may wait for the disk."""
+        raise NotImplementedError
+
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         raise NotImplementedError
 
     # Plugins.
@@ -190,6 +197,9 @@ class Node:
             outcome = await self.run_plugin(invocation, options)
         except CNIError as error:
             self._observe_end(invocation, None, error)
+            raise
+        except BaseException:
+            self.is_interrupted = True
             raise
         if outcome.stderr and outcome.exit_status == 0:
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
@@ -435,6 +445,10 @@ class BlockingNode(Node):
     async def on_disk(self, work: Callable[[], _T]) -> _T:
         """Call ``work``."""
         return work()
+
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine to its end."""
+        return await work
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""

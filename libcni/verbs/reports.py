@@ -18,6 +18,7 @@ __all__ = [
     "ForgetReport",
     "GCReport",
     "NetworkStatus",
+    "OnCancel",
     "OnExisting",
     "PluginInfo",
     "PluginReport",
@@ -30,6 +31,9 @@ __all__ = [
 
 OnExisting = Literal["refuse", "replace", "allow"]
 """What ADD does if the container already has the interface."""
+
+OnCancel = Literal["keep", "rollback"]
+"""What a cancelled or interrupted ADD does: keep the record pending, for DEL and GC, or roll back before it ends."""
 
 ValidAttachment = Attachment | tuple[str, str]
 """An attachment, or its (container ID, interface name)."""
@@ -77,6 +81,8 @@ class AddOptions(TypedDict, total=False):
     strict: bool
     negotiate_version: bool
     retry: RetryPolicy | None
+    allow_own_netns: bool
+    on_cancel: OnCancel
     timeout: float | None
 
 
