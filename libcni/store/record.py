@@ -145,7 +145,7 @@ def decode(data: bytes, path: str) -> Record:
 
 def _decode(data: bytes, path: str) -> Record:
     # what is found later must not depend on how deep the program's stack is then
-    text = jsontext.bounded(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
+    text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")
