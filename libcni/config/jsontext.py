@@ -389,7 +389,7 @@ def _next(text: str, end: int, close: str) -> int:
         raise _unexpected(text, index, f"',' or '{close}'")
     following = _skip(text, index + 1)
     if text[following : following + 1] == close:
-        raise JSONTextError("there is a comma before the closing bracket", _position(text, index))
+        raise _unexpected(text, following, "another element")
     return following
 
 

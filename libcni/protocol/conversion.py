@@ -5,7 +5,6 @@ A document is a mapping of its top-level keys to the text of their values.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 
 from libcni.config import jsontext
@@ -149,6 +148,8 @@ def _with_family(parts: Parts) -> Parts:
 
 def _family(address: str) -> str:
     """Return "4" or "6"; an IPv4-mapped IPv6 address is IPv4, as in Go."""
+    import ipaddress  # few results are converted, and this import takes 3 ms
+
     parsed = ipaddress.ip_interface(address).ip
     mapped = isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None
     return "4" if parsed.version == 4 or mapped else "6"  # noqa: PLR2004 - the family is called so
