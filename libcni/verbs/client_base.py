@@ -16,6 +16,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, NetworkNotFoundError, RecordError
 from libcni.executor import AsyncExecutor, Executor
 from libcni.observe.protocol import Observer, Operation
+from libcni.protocol.invocation import VerbName
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
@@ -301,7 +302,7 @@ def _raise_first(status: NetworkStatus) -> None:
         raise error
 
 
-def _operation(verb: str, network: str, rt: RuntimeConf) -> Operation:
+def _operation(verb: VerbName, network: str, rt: RuntimeConf) -> Operation:
     return Operation(verb, network, rt.container_id, rt.ifname)
 
 
