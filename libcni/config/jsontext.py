@@ -1,4 +1,4 @@
-"""JSON as text: parse strictly, find the spans of values, and put documents together without re-encoding them.
+"""JSON as text: strict parsing, the text of each value, and documents made of texts without re-encoding them.
 
 A plugin must receive what the administrator wrote. Decoding and encoding again would change it: 1e400 becomes
 Infinity, 0.10000000000000000001 becomes 0.1, and a 5,000-digit integer is refused. So values are moved as text.
@@ -389,7 +389,7 @@ def _next(text: str, end: int, close: str) -> int:
         raise _unexpected(text, index, f"',' or '{close}'")
     following = _skip(text, index + 1)
     if text[following : following + 1] == close:
-        raise _unexpected(text, following, "another element")
+        raise _unexpected(text, following, "another member" if close == "}" else "another element")
     return following
 
 

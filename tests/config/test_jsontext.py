@@ -84,7 +84,7 @@ BAD = [
     ('{"a":1}x', "more after the end", "line 1, column 8"),
     ('{\n "a" 1}', "expected ':', found '1'", "line 2, column 6"),
     ('{"a":1 "b":2}', "expected ',' or '}', found '\"'", "line 1, column 8"),
-    ('{"a":1,}', "expected another element, found '}'", "line 1, column 8"),
+    ('{"a":1,}', "expected another member, found '}'", "line 1, column 8"),
     ('{"a":[1,]}', "", "line 1, column"),
     ("{a:1}", "member's name in double quotes", "line 1, column 2"),
     ("{'a':1}", "member's name in double quotes", "line 1, column 2"),
