@@ -95,7 +95,7 @@ def _bare(rt: RuntimeConf) -> RuntimeConf:
 
 
 def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+    return max(0.001, deadline - time.monotonic())
 
 
 def _note(error: CNIError, problem: CNIError, when: str) -> None:

@@ -12,9 +12,10 @@ from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, s
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.result import Result, ResultProblem, read_result
 
-__all__ = ["PluginInfo", "plugin_error", "read_add_result", "read_version_info"]
+__all__ = ["PluginInfo", "decode_is_expensive", "plugin_error", "read_add_result", "read_version_info"]
 
 _RESULT_KEYS = {"interfaces", "ips", "routes", "dns", "ip4", "ip6"}
+_EXPENSIVE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,11 @@ class PluginInfo:
 
     cni_version: str
     supported_versions: tuple[str, ...]
+
+
+def decode_is_expensive(data: bytes) -> bool:
+    """Return whether decoding ``data`` takes too long for an event loop's thread: above 1 MiB, some milliseconds."""
+    return len(data) > _EXPENSIVE_BYTES
 
 
 def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
@@ -59,7 +65,7 @@ def _signal_name(number: int) -> str:
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
     """Return (code, msg, details) of the error document on stdout (spec 1.1.0, section 5), or None if it is none."""
     try:
-        document = jsontext.parse(jsontext.decode(stdout))
+        document = jsontext.parse(_bounded(stdout))
     except JSONTextError:
         return None
     if not isinstance(document, dict) or not document.keys() & {"code", "msg"}:
@@ -70,6 +76,10 @@ def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
     if not isinstance(msg, str | None) or not isinstance(details, str | None):
         return None
     return code or 0, msg or "", details or ""
+
+
+def _bounded(stdout: bytes) -> str:
+    return jsontext.check_nesting(jsontext.check_elements(jsontext.decode(stdout)))
 
 
 def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:
@@ -109,7 +119,7 @@ def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
         InvalidOutputError: stdout is not a version document.
     """
     try:
-        document = jsontext.parse(jsontext.decode(outcome.stdout))
+        document = jsontext.parse(_bounded(outcome.stdout))
     except JSONTextError as error:
         problem = f"its version document is not JSON: {error}"
         raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error

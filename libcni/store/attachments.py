@@ -237,7 +237,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
     if record.result is None:
         raise RecordError(f"{record.path}: the record has no result", path=record.path)
     try:
-        result = read_result(record.result, record.version or "0.1.0")
+        result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
         raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error
     return result if version is None else result.as_version(version)

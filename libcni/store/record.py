@@ -175,7 +175,7 @@ def decode(data: bytes, path: str) -> Record:
 
 def _decode(data: bytes, path: str) -> Record:
     # whether a record can be read must not depend on how deep the program's stack is at that moment
-    text = jsontext.bounded(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
+    text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")

@@ -80,7 +80,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
             outcome = await chain.call(invocation, prev_result)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
                 read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
-                result = await node.decode(outcome.stdout, read)
+                result = await node.decode(invocation, outcome.stdout, read)
                 printed = outcome.stdout
         if result is None:
             raise AssertionError("a list without plugins is refused above")

@@ -13,9 +13,10 @@ from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.config.timeouts import check_timeout
 from libcni.errors import ConfigError, NetworkNotFoundError, RecordError
 from libcni.executor.protocol import AsyncExecutor, Executor
-from libcni.observe.protocol import Observer, Operation
+from libcni.observe.protocol import Observer, Operation, OperationName
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
@@ -91,9 +92,9 @@ class ClientBase(Generic[ExecutorT]):
             cache_dir=os.path.abspath(os.fspath(cache_dir)),
             conf_dir=os.fspath(conf_dir),
             owner=owner,
-            timeout=timeout,
-            plugin_timeout=plugin_timeout,
-            cleanup_timeout=cleanup_timeout,
+            timeout=check_timeout(timeout),
+            plugin_timeout=check_timeout(plugin_timeout, "plugin_timeout"),
+            cleanup_timeout=check_timeout(cleanup_timeout, "cleanup_timeout"),
             env=env,
             durable=durable,
             stderr=stderr,
@@ -221,7 +222,7 @@ class ClientBase(Generic[ExecutorT]):
             return net, None
 
     def _seconds(self, timeout: Timeout) -> float | None:
-        return self._settings.timeout if isinstance(timeout, _Default) else timeout
+        return self._settings.timeout if isinstance(timeout, _Default) else check_timeout(timeout)
 
 
 def _name(net: object) -> str:
@@ -230,12 +231,12 @@ def _name(net: object) -> str:
     return net
 
 
-def operation(verb: str, network: str, rt: RuntimeConf) -> Operation:
+def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
     """Return what observers receive about a verb of one attachment."""
     return Operation(verb, network, rt.container_id, rt.ifname)
 
 
-def attachment_operation(verb: str, attachment: Attachment) -> Operation:
+def attachment_operation(verb: OperationName, attachment: Attachment) -> Operation:
     """Return what observers receive about a verb of one recorded attachment."""
     return Operation(verb, attachment.network, attachment.container_id, attachment.ifname)
 

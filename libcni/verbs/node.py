@@ -22,7 +22,9 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
 from libcni.executor.protocol import CallOptions, Executor
 from libcni.observe.protocol import Observer, Operation
+from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.namespace import has_interface, is_own_namespace
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
@@ -249,15 +251,20 @@ class Node:
 
     def check_environment(self, invocation: Invocation) -> None:
         """Raise ConfigError if no process can be started with the environment of a call."""
-        self._environment()
+        check_environment_size({**self._environment(), **invocation.env})
 
-    async def decode(self, data: bytes, work: Callable[[], _T]) -> _T:
-        """Call ``work``, which decodes ``data``, without blocking an event loop for long; counts against the deadline.
+    async def decode(self, invocation: Invocation, data: bytes, work: Callable[[], _T]) -> _T:
+        """Call ``work``, which decodes a plugin's output ``data``; it counts against the deadline.
 
         Raises:
-            PluginTimeoutError: the deadline has passed.
+            PluginTimeoutError: the deadline has passed meanwhile.
         """
-        return await self.on_disk(work) if len(data) > 1 << 20 else work()
+        if not decode_is_expensive(data):
+            return work()
+        decoded = await self.on_disk(work)  # in a thread, so that an event loop goes on
+        if time.monotonic() > self._deadline:
+            raise plugin_failure(PluginTimeoutError, invocation, "decoding its output took longer than the verb may")
+        return decoded
 
     # Namespaces.
 

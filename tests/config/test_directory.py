@@ -141,7 +141,7 @@ def test_only_the_loaded_network_is_warned_about(tmp_path: Path, caplog: pytest.
         assert caplog.records == []
         load_network_conf(tmp_path, "b")
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path}/b.conf: prevResult: the runtime makes this; what the file says is left out"
+        f"{tmp_path}/b.conf: prevResult: the runtime sets this key; the document's value is left out"
     ]
 
 
