@@ -345,7 +345,7 @@ from libcni.store.locks import LockSet, LockRequest
 os.close(0)
 hold = LockSet({str(tmp_path)!r}, LockRequest((), "c1"))
 assert hold.try_acquire()
-assert hold._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
+assert hold._file._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
 os.fstat(1)
 try:
     os.fstat(0)
