@@ -58,25 +58,33 @@ class Directory:
         os.close(self._descriptor)
 
 
-def make_directory(path: str, *, durable: bool = True) -> None:
+def make_directory(path: str, *, durable: bool) -> None:
     """Make a directory and what is missing above it, for this user alone, whatever the umask is.
 
-    With ``durable``, the entry of each new directory is on the disk when this returns: a record in a directory that a
-    power cut takes away is no record.
+    With ``durable``, it and all above it are on the disk when this returns: a power cut that takes a directory away
+    takes the records in it. Those above may be new, too: the locks have made the cache directory, and synced nothing.
     """
+    _make_missing(path)
+    above = os.path.dirname(path)
+    device = os.stat(path).st_dev
+    while durable and above != path and os.stat(above or ".").st_dev == device:
+        try:
+            with Directory(above or ".") as directory:
+                sync_directory(directory)
+        except PermissionError:  # not ours, so we have not made anything in it
+            return
+        path, above = above, os.path.dirname(above)
+
+
+def _make_missing(path: str) -> None:
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)
     if parent and parent != path:
-        make_directory(parent, durable=durable)
-    try:
+        _make_missing(parent)
+    with suppress(FileExistsError):
         os.mkdir(path, _DIR_MODE)
-    except FileExistsError:
-        return
-    os.chmod(path, _DIR_MODE)
-    if durable:
-        with Directory(parent or ".") as directory:
-            sync_directory(directory)
+        os.chmod(path, _DIR_MODE)
 
 
 def sync_directory(directory: int) -> None:

@@ -533,7 +533,7 @@ def _open(path: str, cache_dir: str, mode: int) -> io.FileIO:
         try:
             return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
         except FileNotFoundError:
-            make_directory(cache_dir)
+            make_directory(cache_dir, durable=False)
             return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
     except OSError as error:
         text = f"{path}: cannot be opened: {error.strerror or error}"
