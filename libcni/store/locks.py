@@ -422,6 +422,11 @@ class _SharedFile:
             if holder not in self._offsets:
                 return
             self.leave_line(holder)
+            if len(self._offsets) == 1:  # nobody else of this process: one call unlocks all
+                with suppress(OSError):
+                    fcntl.fcntl(self._file, _SETLK, _flock(fcntl.F_UNLCK, 0, 0))
+                self.close()
+                return
             for offset in list(self._offsets[holder]):
                 # not left to the closing of the file: a process that was forked meanwhile may have the descriptor, too
                 with suppress(OSError):

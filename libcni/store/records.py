@@ -25,6 +25,7 @@ from libcni.store.files import (
     sync_directory,
     write_draft,
 )
+from libcni.store.names import names_of_interface
 from libcni.store.record import (
     CORRUPT,
     DETACHING,
@@ -105,7 +106,14 @@ class RecordStore:
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on whatever network; not the corrupt ones."""
         wanted = (container_id, ifname)
-        found = [self._read(name, directory) for name, directory in self._scan(f"-{container_id}-{ifname}")]
+        try:
+            with Directory(self.results) as directory:
+                names = names_of_interface(directory, container_id, ifname)
+                found = [self._read(name, directory) for name in names]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._error("cannot be listed", self.results, error) from error
         records = [record for record in found if record and (record.container_id, record.ifname) == wanted]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
