@@ -8,7 +8,10 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -472,6 +475,64 @@ def test_an_unknown_boot_is_an_error_and_not_remembered(store: RecordStore, monk
         with pytest.raises(RecordError, match="boot ID cannot be read"):
             store.records()
     assert store.records() == [begun]
+
+
+@pytest.mark.parametrize("limit", range(4, 16))
+def test_a_process_without_descriptors_left_gets_record_errors_alone(store: RecordStore, limit: int) -> None:
+    store.begin(bare())
+    code = f"""
+import resource
+from libcni.errors import RecordError
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import Record
+from libcni.store.records import RecordStore
+from libcni.store.repair import repair_records
+import libcni.store.names, filelock
+
+store = RecordStore({store.cache_dir!r})
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+held = []
+
+def lock():
+    held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{{len(held)}}")))
+    held[-1].try_acquire()
+    held[-1].plugin_descriptor("ADD")
+    held[-1].has_running_plugin()
+
+new = Record("net", "c2", "eth0")
+calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),
+         lambda: store.forget(store.begin(new)), store.sweep, lambda: store.ensure_writable(new),
+         lambda: repair_records(store.cache_dir, timeout=0)]
+refused = 0
+for call in calls + [lock] * 12 + calls:
+    try:
+        call()
+    except (RecordError, TimeoutError):
+        refused += 1
+print(refused)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+    assert [record.container_id for record in store.records()] in (["c1"], ["c1", "c2"])
+
+
+def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:
+    def peak() -> int:
+        tracemalloc.start()
+        try:
+            assert all(record.state == READY for record in store.iter_records())
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    text = encode(FULL)
+    for index in range(100):
+        put(store, f"net-c1-e{index}", text)
+    small = peak()
+    for index in range(100, 3000):
+        put(store, f"net-c1-e{index}", text)
+    assert peak() < 2 * small
 
 
 # owners
