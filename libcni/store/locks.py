@@ -216,13 +216,16 @@ class LockSet:
             self._descriptors[region] = file
         return self._descriptors[region].fileno()
 
-    def close_plugin_descriptors(self) -> None:
-        """Close this process's copies of the plugin descriptors; the plugins that have inherited one keep theirs.
+    def close_plugin_descriptor(self, verb: str = "") -> None:
+        """Close this process's copy of the descriptor for ``verb``, or of both; plugins that inherited it keep theirs.
 
-        Call it once the plugin has started. A thousand verbs then hold no descriptor each while their plugins run.
+        Once the plugin has started, nobody needs the copy, and a thousand verbs that keep one each slow down the start
+        of every plugin.
         """
-        while self._descriptors:
-            self._descriptors.popitem()[1].close()
+        for region in (_ADDING, _OTHER) if not verb else (_region_of(verb),):
+            file = self._descriptors.pop(region, None)
+            if file is not None:
+                file.close()
 
     def has_running_plugin(self, verb: str = "", container_id: str = "") -> bool:
         """Return whether a plugin of ``verb`` still runs for a container: one of a killed runtime, or of this verb.
@@ -240,9 +243,7 @@ class LockSet:
             return False
         regions = (_ADDING, _OTHER) if not verb else (_region_of(verb),)
         if container_id == self.request.container_id:
-            for region in regions:  # this verb's own copy would count as a plugin
-                if region in self._descriptors:
-                    self._descriptors.pop(region).close()
+            self.close_plugin_descriptor(verb)  # this verb's own copy would count as a plugin
         try:
             return any(self._file.is_locked(_offset(region, container_id)) for region in regions)
         except OSError as error:
@@ -261,7 +262,7 @@ class LockSet:
         if self._whole is not None:
             _release(self._whole)
         self._file.release_all(self._serial)
-        self.close_plugin_descriptors()
+        self.close_plugin_descriptor()
         _lock_sets.discard(self)
 
     def timeout(self, seconds: float) -> LockTimeoutError:
@@ -485,7 +486,7 @@ def _drop_all() -> None:
     _table_lock = threading.RLock()
     for lock_set in list(_lock_sets):
         lock_set._file.close()  # noqa: SLF001 - the module's own class
-        lock_set.close_plugin_descriptors()
+        lock_set.close_plugin_descriptor()
     for file in list(_files.values()):
         file.close()
     _lock_sets.clear()

@@ -546,7 +546,7 @@ def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_p
     one = hold(container="c1")
     assert one.try_acquire()
     with subprocess.Popen(["sleep", "60"], pass_fds=[one.plugin_descriptor("ADD")]) as plugin:
-        one.close_plugin_descriptors()
+        one.close_plugin_descriptor()
         assert opened(tmp_path / "locks") == 1
         assert one.has_running_plugin("ADD")
         plugin.kill()
