@@ -359,10 +359,12 @@ def test_a_durable_record_is_not_written_on_the_loop(
     monkeypatch.setattr(os, "fsync", fsync)
     cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache")
     run(cni.add_network_list(plugin(), rt()))
-    assert threads == [False, False]
+    count = len(threads)
+    assert count > 0
+    assert not any(threads)
     cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache2", durable=False)
     run(cni.add_network_list(plugin(), rt()))
-    assert len(threads) == 2
+    assert len(threads) == count
 
 
 @pytest.mark.parametrize("on_cancel", ["keep", "rollback"])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from libcni.config import jsontext
 from libcni.config.cni_args import Args
+from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
@@ -22,6 +23,7 @@ __all__ = [
     "attachment_of",
     "identity_of",
     "network_to_use",
+    "pairs_that_name_may_mean",
     "pending_record",
     "prev_result_for_del",
     "recorded_conf",
@@ -55,7 +57,7 @@ class Attachment:
         args: the pairs of CNI_ARGS, as given to ADD.
         capability_args: as given to ADD.
         problem: why it is corrupt, else "".
-        record: all that the file says.
+        record: the record itself.
     """
 
     container_id: str
@@ -71,6 +73,17 @@ class Attachment:
     problem: str = ""
     record: Record = field(default_factory=Record, repr=False, compare=False)
     owner: str = ""
+
+    @property
+    def name_hint(self) -> tuple[str, str, str] | None:
+        """The (network, container ID, interface name) that the file's name suggests, or None if it suggests none.
+
+        A guess, for people who have to decide about a corrupt record: each of the three may contain a ``-``.
+        """
+        name = self.path.rpartition("/")[2].partition("~")[0]
+        network, _, rest = name.partition("-")
+        container_id, _, ifname = rest.rpartition("-")
+        return (network, container_id, ifname) if network and _is_pair(container_id, ifname) else None
 
     @property
     def result(self) -> Result | None:
@@ -101,6 +114,30 @@ def attachment_of(record: Record) -> Attachment:
     )
 
 
+def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
+    """Return each (container ID, interface name) whose record on a network could have this file name.
+
+    A name is not unique: ``net-a-b-eth0`` is container ``a-b`` with ``eth0``, or ``a`` with ``b-eth0``. What GC calls
+    valid must not omit a container that lives, so all are returned; () of them if the name is another network's, or
+    only a hash.
+    """
+    name, _, _ = filename.partition("~")
+    if not name.startswith(f"{network}-"):
+        return []
+    rest = name[len(network) + 1 :]
+    splits = [(rest[:index], rest[index + 1 :]) for index, char in enumerate(rest) if char == "-"]
+    return [(container_id, ifname) for container_id, ifname in splits if _is_pair(container_id, ifname)]
+
+
+def _is_pair(container_id: str, ifname: str) -> bool:
+    try:
+        check_container_id(container_id)
+        check_ifname(ifname)
+    except InvalidIdentifierError:
+        return False
+    return True
+
+
 def _state_of(record: Record) -> AttachmentState:
     if record.state != READY or record.netns_id is None:
         return record.state
@@ -115,7 +152,7 @@ def _when(created: float | None) -> datetime | None:
 
 
 def identity_of(network: str, rt: RuntimeConf) -> Identity:
-    """Return what identifies an attachment's record."""
+    """Return the identity of an attachment's record."""
     return network, rt.container_id, rt.ifname
 
 
@@ -137,16 +174,16 @@ def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
 
 
 def _document(net: NetworkConfigList) -> bytes:
-    """Return the document of a list that was put together in code."""
+    """Return the document of a list that was made in code."""
     own = {"cniVersion": net.cni_version, "name": net.name, "disableCheck": net.disable_check}
     plugins = jsontext.join_array([plugin.text for plugin in net.plugins])
     return f'{jsontext.dumps(own)[:-1]},"plugins":{plugins}}}'.encode()
 
 
 def recorded_network(record: Record) -> NetworkConfigList | None:
-    """Return the configuration that a record's ADD used, or None where the record has none that can be read.
+    """Return the configuration that a record's ADD used, or None if the record has none that can be read.
 
-    A record made by Go has the document alone, so drop-in plugins are missing in it.
+    A record made by Go has only the document, so drop-in plugins are missing in it.
     """
     if record.state in {CORRUPT, LEGACY}:
         return None
@@ -164,9 +201,9 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
 
 
 def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
-    """Return the recorded configuration for CHECK and DEL, unless the caller's is wanted or knows more.
+    """Return the configuration for CHECK and DEL: the recorded one, unless the caller's is wanted or knows more.
 
-    Go records no drop-in plugins, so there the caller's is the better one where it is at hand.
+    Go records no drop-in plugins, so for its records the caller's configuration is used if there is one.
 
     Raises:
         RecordError: there is neither.
@@ -183,9 +220,9 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
 
 
 def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
-    """Return the parameters for CHECK and DEL: as recorded, with the namespace that the caller gives, if it gives one.
+    """Return the parameters for CHECK and DEL: as recorded, with the caller's namespace if it gives one.
 
-    ``use_given``: take all that the caller gives, and only the rest as recorded.
+    ``use_given``: use all parameters that the caller gives, and the recorded ones for the rest.
     """
     recorded = RuntimeConf(
         record.container_id,
@@ -209,7 +246,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 
 
 def _usable_args(record: Record) -> Args:
-    """Return the recorded CNI_ARGS without those that the variable cannot carry: that never stops a DEL."""
+    """Return the recorded CNI_ARGS, or none if the variable cannot carry them: that never stops a DEL."""
     try:
         return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
     except InvalidIdentifierError as error:
@@ -221,7 +258,7 @@ def _usable(record: Record, text: str) -> dict[str, Any]:
     try:
         decoded: dict[str, Any] = jsontext.parse(text) if text else {}
         jsontext.dumps(decoded)
-    except ValueError as error:  # such as 1e400, which Python decodes and cannot encode
+    except (TypeError, ValueError) as error:  # such as 1e400, which Python decodes and cannot encode
         logger.warning("%s: going on without recorded arguments: %s", record.path, error)
         return {}
     return decoded
@@ -231,8 +268,8 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
     """Return the recorded result, in the spec version ``version`` if one is given.
 
     Raises:
-        RecordError: the record has no result, or what it has is none.
-        VersionError: it has no form in that version.
+        RecordError: the record has no result, or its result cannot be read.
+        VersionError: the result has no form in that version.
     """
     if record.result is None:
         raise RecordError(f"{record.path}: the record has no result", path=record.path)
@@ -244,7 +281,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
 
 
 def prev_result_for_del(record: Record, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None where the record's result cannot be used: that never stops a DEL."""
+    """Return ``prevResult`` for DEL, or None if the record's result cannot be used: that never stops a DEL."""
     if record.result is None:
         return None
     try:

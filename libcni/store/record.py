@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from libcni.config import jsontext
@@ -19,7 +19,7 @@ from libcni.errors import InvalidIdentifierError, RecordError, shorten
 
 __all__ = [
     "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
-    "Identity", "Record", "RecordState", "boot_id", "decode", "encode", "namespace_identity",
+    "Identity", "Record", "RecordState", "boot_id", "decode", "encode", "encode_with", "namespace_identity",
 ]  # fmt: skip
 
 PENDING: Final = "pending"
@@ -153,6 +153,17 @@ def encode(record: Record) -> bytes:
         f'"owner":{dumps(record.owner)}}}}}',
     ]
     return ",".join(parts).encode()
+
+
+def encode_with(record: Record, **own: str) -> bytes:
+    """Return the file of a record with members under ``libcni`` replaced, such as ``state`` and ``owner``.
+
+    All that was read from the file stays as it is, what this version does not know included.
+    """
+    text = record.__dict__.get("_text", "")
+    if text and record.version:
+        return jsontext.merge(text, {"libcni": own}).encode()
+    return encode(replace(record, **own))  # type: ignore[arg-type] # the callers give members that are fields, too
 
 
 def decode(data: bytes, path: str) -> Record:

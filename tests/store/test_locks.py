@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -345,7 +346,7 @@ from libcni.store.locks import LockSet, LockRequest
 os.close(0)
 hold = LockSet({str(tmp_path)!r}, LockRequest((), "c1"))
 assert hold.try_acquire()
-assert hold._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
+assert hold._file._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
 os.fstat(1)
 try:
     os.fstat(0)
@@ -354,3 +355,260 @@ except OSError:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "closed\n"
+
+
+# one open file for all verbs of a process
+
+
+def opened(path: Path) -> int:
+    """Count the descriptors of this process that lead to a file."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{name}") == str(path)
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def is_free_elsewhere(cache: Path, request: str) -> bool:
+    """Return whether another process could hold a lock."""
+    code = f"""
+from libcni.store.locks import LockRequest, LockSet
+print(LockSet({str(cache)!r}, LockRequest({request})).try_acquire())
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_many_verbs_share_one_descriptor(hold: Make, tmp_path: Path) -> None:
+    many = [hold("n", container=f"c{index}") for index in range(100)]
+    assert all(one.try_acquire() for one in many)
+    assert opened(tmp_path / "locks") == 1
+    for one in many:
+        one.close()
+    assert opened(tmp_path / "locks") == 0
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_path: Path) -> None:
+    first, second = hold("n", container="c1"), hold("n", container="c2")
+    assert first.try_acquire()
+    assert second.try_acquire()
+    first.close()
+    assert not is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+    assert is_free_elsewhere(tmp_path, "(), 'c1'")
+    second.close()
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_lock_of_all_containers_releases_all(hold: Make, tmp_path: Path) -> None:
+    every = hold(every=True)
+    assert every.try_acquire()
+    assert not is_free_elsewhere(tmp_path, "(), 'c1'")
+    other = hold(container="c1")
+    assert not other.try_acquire()
+    every.close()
+    assert other.try_acquire()
+    assert not hold(every=True).try_acquire()
+    assert is_free_elsewhere(tmp_path, "(), 'c2'")
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    inside: list[int] = []
+    worst: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+            for delay in one.retry_delays(time.monotonic() + 60):
+                time.sleep(delay)
+            inside.append(1)
+            worst.append(len(inside))
+            time.sleep(0)
+            inside.pop()
+            one.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(worst), max(worst)) == (400, 1)
+
+
+def test_closed_locks_cannot_be_acquired(hold: Make) -> None:
+    one = hold(container="c1")
+    one.close()
+    with pytest.raises(RecordError, match="the locks are closed"):
+        one.try_acquire()
+
+
+# the line for a container
+
+
+def test_who_came_first_is_served_first(hold: Make) -> None:
+    holder = hold(container="c1")
+    assert holder.try_acquire()
+    waiting = [hold("n", container="c1") for _ in range(5)]
+    lines = [one.retry_delays(time.monotonic() + 60) for one in waiting]
+    delays = [next(line) for line in lines]
+    assert delays == sorted(delays), "who is further back looks less often"
+    holder.close()
+    assert not hold(container="c1").try_acquire(), "nobody jumps the line"
+    for one, line in zip(waiting, lines, strict=True):
+        for other in lines[lines.index(line) + 1 :]:
+            assert next(other) > 0
+        assert list(line) == []
+        one.close()
+    assert hold(container="c1").try_acquire()
+
+
+@pytest.mark.parametrize("how", ["close", "stop iterating", "time out", "stop asking"])
+def test_who_gives_up_holds_nobody_up(hold: Make, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    holder, first, second = (hold(container="c1") for _ in range(3))
+    assert holder.try_acquire()
+    line = first.retry_delays(time.monotonic() + (60 if how != "time out" else -1))
+    if how == "time out":
+        with pytest.raises(LockTimeoutError):
+            next(line)
+    else:
+        next(line)
+    holder.close()
+    if how == "close":
+        first.close()
+    elif how == "stop iterating":
+        del line
+    elif how == "stop asking":
+        assert not second.try_acquire()
+        monkeypatch.setattr(locks, "_SILENT", 0.0)
+    assert second.try_acquire()
+
+
+# tokens and descriptors that others could misuse
+
+
+@pytest.mark.parametrize("region", [locks._CONTAINER, locks._NETWORK, locks._ENTRANCE, locks._ADDING])
+def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> None:
+    """Whoever sets the environment could else name any byte that somebody holds."""
+    first = hold("n", container="c1")
+    assert first.try_acquire()
+    container = locks._offset(locks._CONTAINER, "c1")
+    descriptor = first.plugin_descriptor("ADD")
+    assert descriptor >= 0
+    name = "n" if region in {locks._NETWORK, locks._ENTRANCE} else "c1"
+    forged = f"{first.token.rsplit(':', 2)[0]}:{locks._offset(region, name)}:{container}"
+    assert not hold(container="c1", token=forged).try_acquire()
+
+
+def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
+    first = hold(container="c1")
+    assert first.try_acquire()
+    descriptor = first.plugin_descriptor("ADD")
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fcntl.fcntl(descriptor, locks._SETLK, locks._flock(fcntl.F_WRLCK, locks._offset(locks._CONTAINER, "c2")))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(descriptor, b"x")
+
+
+# plugins that still run
+
+
+def test_a_plugin_of_this_verb_that_still_runs_is_seen(hold: Make) -> None:
+    one = hold(container="c1")
+    assert one.try_acquire()
+    assert not one.has_running_plugin()
+    survivor = os.dup(one.plugin_descriptor("ADD"))
+    assert one.has_running_plugin("ADD")
+    assert one.has_running_plugin()
+    assert not one.has_running_plugin("DEL")
+    os.close(survivor)
+    one.plugin_descriptor("ADD")
+    assert not one.has_running_plugin(), "the verb's own copy is no plugin"
+
+
+def test_the_plugins_of_other_containers_can_be_asked_for(hold: Make) -> None:
+    runtime = hold("n", container="c1")
+    assert runtime.try_acquire()
+    orphan = os.dup(runtime.plugin_descriptor("DEL"))
+    runtime.close()
+    collector = hold("n", exclusive=True)
+    assert collector.try_acquire()
+    assert collector.with_running_plugins(["c2", "c1", "c1"]) == ["c1"]
+    assert collector.has_running_plugin("DEL", "c1")
+    assert not collector.has_running_plugin("ADD", "c1")
+    assert hold("m", container="c2").with_running_plugins(["c1", "c2"]) == ["c1"]
+    os.close(orphan)
+    assert collector.with_running_plugins(["c1", "c2"]) == []
+
+
+def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_path: Path) -> None:
+    one = hold(container="c1")
+    assert one.try_acquire()
+    with subprocess.Popen(["sleep", "60"], pass_fds=[one.plugin_descriptor("ADD")]) as plugin:
+        one.close_plugin_descriptor()
+        assert opened(tmp_path / "locks") == 1
+        assert one.has_running_plugin("ADD")
+        plugin.kill()
+        plugin.wait()
+    assert not one.has_running_plugin("ADD")
+
+
+# what the system refuses
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ENOLCK, errno.EINTR, errno.EACCES])
+@pytest.mark.parametrize("call", ["open", "fcntl", "fstat", "stat"])
+def test_each_refusal_is_a_record_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    """Let each call of a verb's life fail once, one after the other."""
+    before = len(os.listdir("/proc/self/fd"))
+    refusals: list[int | None] = []
+    for failing in range(30):
+        calls = 0
+        module = fcntl if call == "fcntl" else os
+        real = getattr(module, call)
+
+        def fail(*args: Any, _real: Any = real, _failing: int = failing, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == _failing + 1:
+                raise OSError(code, os.strerror(code))
+            return _real(*args, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, call, fail)
+            one = None
+            try:
+                one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+                one.try_acquire()
+                one.plugin_descriptor("ADD")
+                one.has_running_plugin()
+                one.is_current()
+            except RecordError as error:
+                refusals.append(error.errno)
+            finally:
+                if one is not None:
+                    one.close()
+        after = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+        assert after.try_acquire()
+        after.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+        if calls <= failing:
+            assert set(refusals) <= {code}
+            return
+    raise AssertionError("the calls do not end")
+
+
+def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = hold(container="c1")
+
+    def no_more(*_args: Any) -> Any:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "fcntl", no_more)
+        with pytest.raises(RecordError, match="No locks available") as caught:
+            one.try_acquire()
+    assert caught.value.errno == errno.ENOLCK
