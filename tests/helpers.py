@@ -71,7 +71,7 @@ class World(Node):
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
         settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
-        super().__init__(settings, _Records(self), {}, None, Operation(""))
+        super().__init__(settings, _Records(self), {}, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
         self.interfaces = set(interfaces)

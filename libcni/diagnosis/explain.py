@@ -142,7 +142,7 @@ class _ExplainNode(Node):
         missing: dict[str, PluginNotFoundError],
     ) -> None:
         settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
-        super().__init__(settings, _NoRecords(record), {}, None, Operation(""))
+        super().__init__(settings, _NoRecords(record), {}, None, Operation("ADD"))
         self.calls: list[ExplainedCall] = []
         self._net = net
         self._find = find
