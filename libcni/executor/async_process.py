@@ -252,9 +252,13 @@ class _Watcher:
             return
         if self._is_exit_only:
             self._is_exit_only = False
-            for pipe in self._child.open_pipes:
-                self._loop.add_reader(pipe, self._on_output, pipe)
-                self._watched.add(pipe)
+            try:
+                for pipe in self._child.open_pipes:
+                    self._loop.add_reader(pipe, self._on_output, pipe)
+                    self._watched.add(pipe)
+            except OSError as error:  # the loop would log it, and the call would wait for its deadline
+                self._fail(error)
+                return
         self._set_timer(self._deadline)
 
     def _on_exit(self) -> None:
@@ -263,7 +267,6 @@ class _Watcher:
             self._has_ended = self._child.has_ended()
         except OSError as error:
             self._fail(error)
-            return
         if self._has_ended:
             self._wake(ended=True)
         else:

@@ -436,7 +436,8 @@ def _reap_later(pid: int, pidfd: int) -> None:
     except ChildProcessError:
         pass
     except OSError:
-        _unreaped.append(pid)
+        with suppress(OSError):
+            os.waitpid(pid, 0)
     finally:
         if pidfd >= 0:
             _close_all([pidfd])

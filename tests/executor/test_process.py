@@ -9,13 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from executor.plugins import BASE, ENV, alive, invocation, script, wait_until
 from libcni.errors import (
     InvalidIdentifierError,
     InvalidOutputError,
@@ -26,31 +25,11 @@ from libcni.errors import (
 from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin
 from libcni.executor import process as process_module
 from libcni.executor.process import busy_delays
-from libcni.protocol.invocation import Invocation, Outcome
-
-ENV = {"CNI_COMMAND": "ADD", "CNI_PATH": "/x"}
-BASE = {"PATH": "/usr/bin:/bin"}
-
-
-def script(directory: Path, body: str, *, name: str = "plugin", mode: int = 0o755) -> str:
-    path = directory / name
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(mode)
-    return str(path)
+from libcni.protocol.invocation import Outcome
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
-    invocation = Invocation("ADD", "p", path, stdin, ENV, "net", "c1", "eth0")
-    return ProcessExecutor(**options).execute(invocation, CallOptions(timeout, BASE, inherit))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_open() -> Iterator[None]:
-    before = os.listdir("/proc/self/fd")
-    yield
-    assert len(os.listdir("/proc/self/fd")) == len(before)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, inherit))
 
 
 # find
@@ -186,12 +165,6 @@ def test_the_exit_ends_the_call_not_the_closing_of_the_pipes(tmp_path: Path) -> 
 # deadlines
 
 
-def alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    return False
-
-
 @pytest.mark.parametrize("body", ["", "trap '' TERM;"], ids=["polite", "ignores TERM"])
 def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body: str) -> None:
     body += f"echo started; echo why >&2; (sleep 30) & echo $! > {tmp_path}/pid; sleep 30; sleep 30"
@@ -205,11 +178,7 @@ def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body
     assert "within 0.3 s" in error.problem
     assert error.seconds >= 0.3
     grandchild = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not alive(grandchild):
-            break
-        time.sleep(0.02)
-    assert not alive(grandchild)
+    wait_until(lambda: not alive(grandchild))
 
 
 def test_term_comes_before_kill(tmp_path: Path) -> None:
@@ -343,8 +312,7 @@ def test_kernels_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     else:
         with pytest.raises(PluginTimeoutError):
             run(path, timeout=timeout, grace=0.1)
-    while any(thread.daemon for thread in threading.enumerate()):
-        time.sleep(0.01)
+    wait_until(lambda: not any(thread.daemon for thread in threading.enumerate()))
 
 
 def test_pidfd_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
