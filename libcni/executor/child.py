@@ -42,6 +42,7 @@ _DEFAULT_SIGNALS = tuple(
     getattr(signal, f"SIG{name}")
     for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
 )
+_CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
@@ -87,6 +88,7 @@ class Child:
         self._buffers: dict[int, bytearray] = {}
         self._totals: dict[int, int] = {}
         self._status: Any = None
+        self._is_abandoned = False
         self._began = 0.0
 
     def start(self, *, ahead: bool = False) -> None:
@@ -252,8 +254,9 @@ class Child:
         return failure(PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint)
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
-        """Return the error for a process that was stopped at its deadline."""
-        problem = f"it did not end within {timeout or 0.0:.3g} s, and was stopped"
+        """Return the error for a process that was at its deadline; call ``kill`` first."""
+        problem = f"it did not end within {timeout or 0.0:.3g} s, and "
+        problem += _CANNOT_STOP if self._is_abandoned else "was stopped"
         return failure(PluginTimeoutError, self.invocation, problem, self._outcome())
 
     def raise_translated(self, error: BaseException) -> NoReturn:
@@ -340,6 +343,7 @@ class Child:
 
     def _reap_in_thread(self) -> None:
         """Let a thread wait for a process that hangs in the kernel, or whose tracer keeps its status."""
+        self._is_abandoned = True
         pid = self._pids.pop()
         pidfd, self.exit_fd = (self.exit_fd, -1) if self._is_pidfd else (-1, self.exit_fd)
         try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,24 @@ def test_a_plugin_that_left_its_process_group_is_stopped(tmp_path: Path, kind: K
     assert (tmp_path / "log").read_text() == "t"
 
 
-def test_a_plugin_in_its_process_group_gets_one_term(tmp_path: Path, kind: Kind) -> None:
+def test_a_plugin_in_its_process_group_gets_one_term(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many programs take the second one for "at once, without cleaning up"."""
-    body = f"log = os.open('{tmp_path}/log', os.O_CREAT | os.O_WRONLY)\n{ON_TERM}while True: time.sleep(0.01)"
+    sent: list[tuple[str, int]] = []
+
+    def recorded(name: str, send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        def record(target: int, number: int) -> None:
+            sent.append((name, number))
+            send(target, number)
+
+        return record
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", recorded("one", signal.pidfd_send_signal))
+    monkeypatch.setattr(os, "killpg", recorded("group", os.killpg))
     with pytest.raises(PluginTimeoutError):
-        execute(kind, python(tmp_path, body), 0.5, grace=0.3)
-    assert (tmp_path / "log").read_text() == "t"
+        execute(kind, script(tmp_path, "exec sleep 30"), 0.3)
+    assert sent[:2] == [("one", 0), ("group", signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("end", ["exit 1", "kill -9 $$", "exit 0", "echo garbage; exit 0"])
@@ -92,6 +105,7 @@ def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(tmp_path: 
         execute(kind, traced(tmp_path, lets_go=False), 0.4, grace=0.2)
     assert time.monotonic() - started < 3, "the tracer keeps the status for ever"
     assert caught.value.stdout == "{}\n"
+    assert "another process traces it" in caught.value.problem
     kill(number_in(tmp_path / "pid"))  # then the thread reaps the plugin, as the fixture checks
 
 
@@ -113,9 +127,10 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
 ) -> None:
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
     started = time.monotonic()
-    with pytest.raises(PluginTimeoutError):
+    with pytest.raises(PluginTimeoutError) as caught:
         execute(kind, path, 0.3, grace=0.2)
     assert 0.5 <= time.monotonic() - started < 3
+    assert "and cannot be stopped" in caught.value.problem
     unkillable.undo()
     kill(number_in(tmp_path / "pid"))
 
