@@ -173,7 +173,8 @@ class AsyncPreparedProcess:
 
     async def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
-        if self._finalizer.detach() is None:
+        # A forked child shares the loop's epoll instance with its parent: it must not watch anything there.
+        if self._finalizer.detach() is None or not self._child.is_owned():
             return
         try:
             watcher = _Watcher(self._child)

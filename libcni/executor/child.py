@@ -80,6 +80,7 @@ class Child:
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
         self._pids: list[int] = []  # one number from the start until it is reaped, and may be somebody else's
+        self._target = (os.P_PID, 0)  # for waitid
         self._is_pidfd = False
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
@@ -101,11 +102,12 @@ class Child:
             OSError: the executable cannot be started, or the process cannot be watched.
             ValueError: the path or a variable has a character that the kernel does not take.
         """
-        _reap_stragglers()
+        if _unreaped:
+            _reap_stragglers()
         self._began = time.monotonic()
         try:
+            _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
             self._spawn(ahead=ahead)
-            _running.add(self)
             self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
             self._totals = dict.fromkeys(self._pipes, 0)
             self.open_pipes = set(self._pipes)
@@ -129,8 +131,8 @@ class Child:
         os.set_blocking(write_end, False)
         # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
         is_complete = os.write(write_end, stdin) == len(stdin)
-        self._stdin = []
         _close_all([write_end, read_end])
+        self._stdin = []
         return is_complete
 
     def read(self, pipe: int, size: int = _CHUNK) -> int:
@@ -163,7 +165,7 @@ class Child:
         if self._status is None and self._pids:
             try:
                 # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
-                self._status = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                self._status = os.waitid(*self._target, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 self._pids.clear()
         return self._status is not None or not self._pids
@@ -205,8 +207,8 @@ class Child:
             return
         pid = self._pids[0]
         with suppress(OSError):
-            # Not twice to one that is in its group: programs take a second TERM for "at once, without cleaning up".
-            # For KILL that is no matter, and a plugin can leave its group between the look and the signal.
+            # A plugin in its group must get one TERM: many programs take a second one for "at once, do not clean up".
+            # A second KILL is harmless, and catches a plugin that leaves its group after this test.
             alone = number if number == signal.SIGKILL or os.getpgid(pid) != pid else 0
             try:
                 if self._is_pidfd:
@@ -290,10 +292,11 @@ class Child:
                 self._pipes.append(read_end)
                 theirs.append(write_end)
             # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
-            for index, descriptor in enumerate(theirs):
-                theirs[index] = _above_stdio(descriptor)
-            if ahead:
-                self._stdin[0] = theirs[0]
+            if min(theirs) <= 2:  # noqa: PLR2004 - stderr
+                for index, descriptor in enumerate(theirs):
+                    theirs[index] = _above_stdio(descriptor)
+                if ahead:
+                    self._stdin[0] = theirs[0]
             moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
             if self.options.inherit >= 0:
                 moves.append((os.POSIX_SPAWN_DUP2, self.options.inherit, _INHERITED))
@@ -306,6 +309,7 @@ class Child:
             # after that call, and what it raises would lose the number of a process that runs. No handler runs within
             # extend.
             self._pids.extend(map(spawn, [path], [[path]], [environment]))
+            self._target = (os.P_PID, self._pids[0])
         finally:
             _close_all(theirs[1:] if ahead else theirs)
 
@@ -315,6 +319,7 @@ class Child:
         if _HAS_PIDFD:
             try:
                 self.exit_fd = os.pidfd_open(pid)
+                self._target = (os.P_PIDFD, self.exit_fd)
                 self._is_pidfd = True
             except ProcessLookupError:
                 self._pids.clear()
@@ -326,13 +331,10 @@ class Child:
             os.close(write_end)
             raise
 
-    def _wait_target(self) -> tuple[int, int]:
-        return (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pids[0])
-
     def _reap(self) -> bool:
         """Reap the process if it has ended; return whether it is reaped."""
         try:
-            is_reaped = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG) is not None
+            is_reaped = os.waitid(*self._target, os.WEXITED | os.WNOHANG) is not None
         except ChildProcessError:
             is_reaped = True
         except OSError:

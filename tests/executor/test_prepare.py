@@ -173,13 +173,13 @@ def test_a_plugin_that_was_fed_is_stopped_at_its_deadline(tmp_path: Path, kind: 
     wait_until(lambda: not alive(number_in(tmp_path / "pid")))
 
 
-def test_the_output_of_a_plugin_that_was_fed_has_an_end(tmp_path: Path, kind: Kind) -> None:
+def test_the_output_of_a_plugin_that_was_fed_is_limited(tmp_path: Path, kind: Kind) -> None:
     prepared = Prepared(kind, logging(tmp_path, "yes"), output_limit=1000)
     with pytest.raises(InvalidOutputError, match="more than 1000 bytes"):
         prepared.feed(b"\n")
 
 
-def test_what_cannot_be_started_is_not_prepared(tmp_path: Path, kind: Kind) -> None:
+def test_an_executable_that_cannot_be_started_is_not_prepared(tmp_path: Path, kind: Kind) -> None:
     missing, busy = str(tmp_path / "missing"), script(tmp_path, "")
     with open(busy, "ab"):
         for path in (missing, busy, "/a\0b"):
@@ -188,7 +188,7 @@ def test_what_cannot_be_started_is_not_prepared(tmp_path: Path, kind: Kind) -> N
             prepared.close()
 
 
-def test_what_cannot_be_started_when_it_is_fed_is_an_error(tmp_path: Path, kind: Kind) -> None:
+def test_an_executable_that_cannot_be_started_when_it_is_fed_is_an_error(tmp_path: Path, kind: Kind) -> None:
     prepared = Prepared(kind, path := logging(tmp_path))
     os.unlink(path)
     with pytest.raises(PluginError, match="cannot be started: No such file"):

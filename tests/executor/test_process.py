@@ -44,7 +44,7 @@ def test_the_first_executable_file_is_found(tmp_path: Path) -> None:
     assert find_plugin("x", path) == ProcessExecutor().find("x", path) == str(tmp_path / "b" / "x")
 
 
-def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).mkdir()
     script(tmp_path / "a", "", name="x", mode=0o644)
@@ -61,7 +61,7 @@ def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
     assert find_plugin("x", path) == f"{path[3]}/x"
 
 
-def test_nothing_is_found(tmp_path: Path) -> None:
+def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
     assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
@@ -86,7 +86,7 @@ def test_a_plugin_gets_its_input_and_its_output_comes_back(tmp_path: Path) -> No
     assert isinstance(ProcessExecutor(), Executor)
 
 
-def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
+def test_the_plugin_gets_the_given_environment_and_no_more(tmp_path: Path) -> None:
     outcome = run(script(tmp_path, "env | sort; echo $#; pwd"))
     lines = outcome.stdout.decode().splitlines()
     assert lines[-2:] == ["0", os.getcwd()]
@@ -94,14 +94,14 @@ def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
     assert given == {"CNI_COMMAND=ADD", "CNI_PATH=/x", "PATH=/usr/bin:/bin"}
 
 
-def test_much_goes_in_and_out_at_once(tmp_path: Path) -> None:
+def test_large_input_and_large_output_do_not_deadlock(tmp_path: Path) -> None:
     data = b'"' + b"x" * 3_000_000 + b'"'
     outcome = run(script(tmp_path, "cat >&2; head -c 2000000 /dev/zero"), data)
     assert len(outcome.stdout) == 2_000_000
     assert outcome.stderr == data[-64 * 1024 :]
 
 
-def test_input_that_is_not_read_is_no_matter(tmp_path: Path) -> None:
+def test_a_plugin_may_ignore_its_input(tmp_path: Path) -> None:
     assert run(script(tmp_path, "exec true"), b"x" * 1_000_000).exit_status == 0
 
 
@@ -111,7 +111,7 @@ def test_stdin_is_sealed_and_stdout_can_be_reopened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_is_no_exit_status(tmp_path: Path, number: int) -> None:
+def test_the_outcome_has_the_signal_that_ended_the_plugin(tmp_path: Path, number: int) -> None:
     outcome = run(script(tmp_path, f"ulimit -c 0; echo said; kill -{number} $$"))
     assert (outcome.exit_status, outcome.signal, outcome.stdout) == (None, number, b"said\n")
 
@@ -138,7 +138,7 @@ def test_the_plugin_is_in_a_process_group_of_its_own(tmp_path: Path) -> None:
     assert group == own != str(os.getpgrp()).encode()
 
 
-def test_a_descriptor_is_inherited_and_no_other(tmp_path: Path) -> None:
+def test_the_plugin_inherits_the_given_descriptor_and_no_other(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, False)
@@ -188,12 +188,12 @@ def test_term_comes_before_kill(tmp_path: Path) -> None:
     assert (tmp_path / "tidied").read_text() == "tidied\n"
 
 
-def test_without_a_limit_it_takes_as_long_as_it_takes(tmp_path: Path) -> None:
+def test_without_a_timeout_the_call_waits_for_the_exit(tmp_path: Path) -> None:
     assert run(script(tmp_path, "sleep 0.1; echo done"), timeout=None).stdout == b"done\n"
 
 
 @pytest.mark.parametrize(("pipe", "name"), [("", "stdout"), (">&2", "stderr")])
-def test_output_has_an_end(tmp_path: Path, pipe: str, name: str) -> None:
+def test_output_is_limited(tmp_path: Path, pipe: str, name: str) -> None:
     with pytest.raises(InvalidOutputError, match=f"more than 1000 bytes on {name}"):
         run(script(tmp_path, f"yes {pipe}"), output_limit=1000)
 
@@ -228,7 +228,7 @@ def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkey
         ("#!/no/such/interpreter\n", "No such file", "interpreter that its first line names, is missing"),
     ],
 )
-def test_what_cannot_be_started(tmp_path: Path, content: str, problem: str, hint: str) -> None:
+def test_a_file_that_is_no_program_is_an_error(tmp_path: Path, content: str, problem: str, hint: str) -> None:
     path = tmp_path / "plugin"
     path.write_text(content)
     path.chmod(0o755)
@@ -239,7 +239,7 @@ def test_what_cannot_be_started(tmp_path: Path, content: str, problem: str, hint
     assert caught.value.exit_status is None
 
 
-def test_what_has_gone_or_may_not_be_run(tmp_path: Path) -> None:
+def test_an_executable_that_is_missing_or_forbidden_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="No such file"):
         run(str(tmp_path / "gone"))
     with pytest.raises(PluginError, match="Permission denied") as caught:
@@ -315,7 +315,7 @@ def test_kernels_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     wait_until(lambda: not any(thread.daemon for thread in threading.enumerate()))
 
 
-def test_pidfd_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert child._has_pidfd()
     monkeypatch.delattr(os, "pidfd_open")
     assert not child._has_pidfd()

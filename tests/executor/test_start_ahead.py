@@ -105,7 +105,7 @@ def test_a_zipapp_is_marked_by_its_archives_comment(tmp_path: Path) -> None:
     assert done.stdout == "{}\n"
 
 
-def test_what_is_no_readable_regular_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_readable_regular_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (str(tmp_path), str(tmp_path / "none"), str(tmp_path / "fifo"), "/dev/zero", "a\0b"):
         assert not reads_first(path)
@@ -149,7 +149,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_unknown(tmp_path: Path, mon
     assert not reads_first(str(path))
 
 
-def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_answers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_ahead, "_REMEMBERED", 3)
     start_ahead._known.clear()
     for number in range(10):

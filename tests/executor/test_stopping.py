@@ -64,7 +64,7 @@ def test_a_plugin_in_its_process_group_gets_one_term(
     assert sent[:2] == [("one", 0), ("group", signal.SIGTERM)]
 
 
-@pytest.mark.parametrize("end", ["exit 1", "kill -9 $$", "exit 0", "echo garbage; exit 0"])
+@pytest.mark.parametrize("end", ["echo '{}'; exit 1", "echo '{}'; kill -9 $$", "exit 0", "echo garbage"])
 def test_helpers_of_a_plugin_that_failed_are_killed(tmp_path: Path, kind: Kind, end: str) -> None:
     execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; {end}"))
     wait_until(lambda: not alive(number_in(tmp_path / "pid")))
@@ -220,8 +220,24 @@ os.wait()
 outcome = prepared.feed(b"{}", 10.0)
 """
 
+FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP = """
+import asyncio, os, sys
+async def main():
+    loop = asyncio.get_running_loop()
+    prepared = AsyncProcessExecutor().prepare(call, options)
+    if os.fork() == 0:
+        loop.add_reader = None  # the child must not even try to
+        await prepared.discard()
+        os._exit(0)
+    assert os.wait()[1] == 0
+    return await prepared.feed(b"{}", 10.0)
+outcome = asyncio.run(main())
+"""
 
-@pytest.mark.parametrize("host", [FORK_IN_A_HANDLER, FORK_IN_THE_LOOP, FORK_WITH_A_PREPARED_PLUGIN])
+
+@pytest.mark.parametrize(
+    "host", [FORK_IN_A_HANDLER, FORK_IN_THE_LOOP, FORK_WITH_A_PREPARED_PLUGIN, FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP]
+)
 def test_a_forked_child_that_exits_does_not_kill_its_parents_plugin(tmp_path: Path, host: str) -> None:
     path = script(tmp_path, "cat > /dev/null; sleep 0.6; echo '{}'")
     code = f"""
