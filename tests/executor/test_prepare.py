@@ -265,6 +265,14 @@ def test_a_forked_worker_does_not_keep_a_plugins_stdin_open(tmp_path: Path) -> N
         os.kill(int(worker.read_text()), signal.SIGKILL)
 
 
+def test_a_forked_child_runs_none_of_its_parents_plugins(tmp_path: Path) -> None:
+    prepared = ProcessExecutor().prepare(invocation(script(tmp_path, "cat")), OPTIONS)
+    assert prepared is not None
+    assert wait(fork(lambda: os._exit(running_plugins()))) == 0
+    assert running_plugins() == 1
+    prepared.discard()
+
+
 def test_feeding_a_plugin_that_has_ended_does_not_kill_a_host_with_the_default_sigpipe(tmp_path: Path) -> None:
     code = f"""
 import signal, time
