@@ -34,7 +34,11 @@ class Prepared:
         if self._runner is None:
             self.plugin: Any = ProcessExecutor(**options).prepare(call, OPTIONS)
         else:
-            self.plugin = self._runner.run(self._prepare(AsyncProcessExecutor(**options), call))
+            try:
+                self.plugin = self._runner.run(self._prepare(AsyncProcessExecutor(**options), call))
+            except BaseException:
+                self.close()
+                raise
 
     @staticmethod
     async def _prepare(executor: AsyncProcessExecutor, call: Any) -> Any:
@@ -94,11 +98,18 @@ def test_the_whole_configuration_arrives(tmp_path: Path, kind: Kind, size: int) 
     assert len(log(tmp_path)) == 1
 
 
+def test_no_part_of_a_large_configuration_reaches_the_waiting_plugin(tmp_path: Path, kind: Kind) -> None:
+    """A plugin that acts on the first line would act twice."""
+    path = script(tmp_path, f"read -r x; echo $x >> {tmp_path}/log; echo '{{}}'")
+    assert Prepared(kind, path).feed(b"first\n" + b"x" * 100_000).exit_status == 0
+    assert log(tmp_path) == ["first"]
+
+
 def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind) -> None:
-    """The write must not block: the plugin may not read before it has the rest."""
+    """The write must not block: this process holds the read end too, and would never notice that the plugin has gone."""
     body = "import fcntl, stat\nis_pipe = stat.S_ISFIFO(os.fstat(0).st_mode)\nif is_pipe: fcntl.fcntl(0, 1031, 4096)\n"
     body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\n"
-    body += "if is_pipe: time.sleep(0.5)\nprint('{}', len(sys.stdin.read()), file=sys.stderr)"
+    body += "if is_pipe: time.sleep(60)\nprint('{}', len(sys.stdin.read()), file=sys.stderr)"
     prepared = Prepared(kind, python(tmp_path, body))
     number_in(tmp_path / "pid")
     assert prepared.feed(b"x" * 10_000).stderr == b"{} 10000\n"
@@ -186,6 +197,17 @@ def test_an_executable_that_cannot_be_started_is_not_prepared(tmp_path: Path, ki
             prepared = Prepared(kind, path)
             assert prepared.plugin is None
             prepared.close()
+
+
+def test_an_exception_out_of_a_signal_handler_is_not_taken_for_a_start_that_failed(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> int:
+        raise TimeoutError("mine")
+
+    monkeypatch.setattr(os, "posix_spawn", interrupted)
+    with pytest.raises(TimeoutError, match="mine"):
+        Prepared(kind, script(tmp_path, ""))
 
 
 def test_an_executable_that_cannot_be_started_when_it_is_fed_is_an_error(tmp_path: Path, kind: Kind) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from executor.plugins import BASE, ENV, alive, invocation, script, wait_until
+from executor.plugins import BASE, ENV, Kind, alive, execute, invocation, script, wait_until
 from libcni.errors import (
     InvalidIdentifierError,
     InvalidOutputError,
@@ -249,11 +249,11 @@ def test_an_executable_that_is_missing_or_forbidden_is_an_error(tmp_path: Path) 
         run("/a\0b")
 
 
-def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path) -> None:
+def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind: Kind) -> None:
     path = script(tmp_path, "echo done")
     writer = os.open(path, os.O_WRONLY)
     threading.Timer(0.1, os.close, [writer]).start()
-    assert run(path).stdout == b"done\n"
+    assert execute(kind, path).stdout == b"done\n"
 
 
 def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
@@ -273,25 +273,42 @@ def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 # what the host program does to its children
 
 
-def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path) -> None:
+def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path, kind: Kind) -> None:
     old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with pytest.raises(PluginError, match="exit status cannot be known") as caught:
-            run(script(tmp_path, "echo out; sleep 0.05"))
+            execute(kind, script(tmp_path, "echo out; sleep 0.05"))
     finally:
         signal.signal(signal.SIGCHLD, old)
     assert "SIGCHLD" in (caught.value.hint or "")
     assert caught.value.exit_status is None
 
 
-def test_a_process_that_was_reaped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_was_reaped_at_once(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     def reaped(pid: int, _flags: int = 0) -> int:
         os.waitpid(pid, 0)
         raise ProcessLookupError(errno.ESRCH, "No such process")
 
     monkeypatch.setattr(os, "pidfd_open", reaped)
     with pytest.raises(PluginError, match="exit status cannot be known"):
-        run(script(tmp_path, ""))
+        execute(kind, script(tmp_path, ""))
+
+
+def test_a_process_that_the_host_reaps_during_its_grace(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process group's by then."""
+    groups: list[int] = []
+
+    def reaped(group: int, number: int) -> None:
+        groups.append(number)
+        os.kill(group, signal.SIGKILL)
+        os.waitpid(group, 0)
+
+    monkeypatch.setattr(os, "killpg", reaped)
+    with pytest.raises(PluginTimeoutError):
+        execute(kind, script(tmp_path, "exec sleep 30"), 0.2)
+    assert groups == [signal.SIGTERM]
 
 
 def test_a_lack_of_descriptors_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +338,11 @@ def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -
     assert not child._has_pidfd()
 
 
-def test_a_host_that_has_closed_its_stdio(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    ["ProcessExecutor().execute(call, options)", "ProcessExecutor().prepare(call, options).feed(b'in', 10.0)"],
+)
+def test_a_host_that_has_closed_its_stdio(tmp_path: Path, outcome: str) -> None:
     code = f"""
 import os, sys
 from libcni.executor import CallOptions, ProcessExecutor
@@ -330,7 +351,8 @@ report = os.dup(2)
 for descriptor in (0, 1, 2):
     os.close(descriptor)
 path = {script(tmp_path, "cat; echo err >&2")!r}
-outcome = ProcessExecutor().execute(Invocation("ADD", "p", path, b"in", {ENV!r}), CallOptions(10.0, {BASE!r}))
+call, options = Invocation("ADD", "p", path, b"in", {ENV!r}), CallOptions(10.0, {BASE!r})
+outcome = {outcome}
 os.write(report, repr((outcome.exit_status, outcome.stdout, outcome.stderr)).encode())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,17 +115,28 @@ def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind
     assert (outcome.exit_status, outcome.stdout) == (0, b"{}\n")
 
 
+class Unkilling:
+    """The module ``os`` whose signals are not delivered."""
+
+    kill = killpg = staticmethod(lambda *_: None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make signals do nothing, as to a process that hangs in the kernel."""
+    monkeypatch.setattr(child, "os", Unkilling())
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
-    monkeypatch.setattr(os, "killpg", lambda *_: None)
     return monkeypatch
 
 
+@pytest.mark.parametrize("has_pidfd", [True, False])
 def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
-    tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch
+    tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch, has_pidfd: bool
 ) -> None:
+    unkillable.setattr(child, "_HAS_PIDFD", has_pidfd)
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
     started = time.monotonic()
     with pytest.raises(PluginTimeoutError) as caught:
