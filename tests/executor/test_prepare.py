@@ -106,7 +106,7 @@ def test_no_part_of_a_large_configuration_reaches_the_waiting_plugin(tmp_path: P
 
 
 def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind) -> None:
-    """The write must not block: this process holds the read end too, and would never notice that the plugin has gone."""
+    """The write must not block: this process holds the read end too, so it would block for ever."""
     body = "import fcntl, stat\nis_pipe = stat.S_ISFIFO(os.fstat(0).st_mode)\nif is_pipe: fcntl.fcntl(0, 1031, 4096)\n"
     body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\n"
     body += "if is_pipe: time.sleep(60)\nprint('{}', len(sys.stdin.read()), file=sys.stderr)"
