@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,9 +164,9 @@ class _Records(RecordStore):
         self._world.note("lookup")
         return self._world.recorded.get(identity)
 
-    def records(self, container_id: str | None = None) -> list[Record]:
+    def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
         self._world.note("list")
-        return list(self._world.recorded.values())
+        yield from list(self._world.recorded.values())
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         self._world.note("siblings")

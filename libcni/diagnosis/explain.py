@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,8 +183,8 @@ class _NoRecords(RecordStore):
     def find(self, identity: Identity) -> Record | None:
         return self._record
 
-    def records(self, container_id: str | None = None) -> list[Record]:
-        return []
+    def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
+        return iter(())
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         return []

@@ -7,11 +7,11 @@ import math
 import signal
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from libcni.errors import InvalidOutputError, PluginTimeoutError
 from libcni.executor.child import KILL_WAIT, Child, is_busy
@@ -70,7 +70,7 @@ class AsyncProcessExecutor:
             InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        return await self.run(Child(invocation, options, self.output_limit), options.timeout, None)
+        return await self._run(Child(invocation, options, self.output_limit), options.timeout, None)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``.
@@ -82,13 +82,13 @@ class AsyncProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             child.start(ahead=True)
-            return AsyncPreparedProcess(self, child) if child.exit_fd >= 0 else None
+            return AsyncPreparedProcess(child, self._run) if child.exit_fd >= 0 else None
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
                 raise
             return None
 
-    async def run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
+    async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
         deadline = deadline_after(timeout)
         slot = None
@@ -135,6 +135,8 @@ class AsyncProcessExecutor:
             with suppress(InvalidOutputError):
                 await watcher.wait(deadline + self.grace * TERM_SHARE)
             await watcher.kill(deadline + self.grace)
+            watcher.close()
+            child.kill(0)
             raise child.timed_out(timeout)
         except (GeneratorExit, PluginTimeoutError):  # a coroutine that is closed cannot wait
             raise
@@ -148,9 +150,11 @@ class AsyncProcessExecutor:
 class AsyncPreparedProcess:
     """A plugin process that waits for its configuration; see ``AsyncPreparedPlugin``."""
 
-    def __init__(self, executor: AsyncProcessExecutor, child: Child) -> None:
-        self._executor = executor
+    def __init__(
+        self, child: Child, run: Callable[[Child, float | None, bytes | None], Coroutine[Any, Any, Outcome]]
+    ) -> None:
         self._child = child
+        self._run = run
         self._finalizer = weakref.finalize(self, child.kill, 0)
         self._finalizer.atexit = False
 
@@ -165,11 +169,12 @@ class AsyncPreparedProcess:
         """
         if self._finalizer.detach() is None:
             raise RuntimeError("this plugin was fed or discarded before")
-        return await self._executor.run(self._child, timeout, stdin)
+        return await self._run(self._child, timeout, stdin)
 
     async def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
-        if self._finalizer.detach() is None:
+        # A forked child shares the loop's epoll instance with its parent: it must not watch anything there.
+        if self._finalizer.detach() is None or not self._child.is_owned():
             return
         try:
             watcher = _Watcher(self._child)
@@ -252,9 +257,13 @@ class _Watcher:
             return
         if self._is_exit_only:
             self._is_exit_only = False
-            for pipe in self._child.open_pipes:
-                self._loop.add_reader(pipe, self._on_output, pipe)
-                self._watched.add(pipe)
+            try:
+                for pipe in self._child.open_pipes:
+                    self._loop.add_reader(pipe, self._on_output, pipe)
+                    self._watched.add(pipe)
+            except OSError as error:  # the loop would log it, and the call would wait for its deadline
+                self._fail(error)
+                return
         self._set_timer(self._deadline)
 
     def _on_exit(self) -> None:
@@ -263,7 +272,6 @@ class _Watcher:
             self._has_ended = self._child.has_ended()
         except OSError as error:
             self._fail(error)
-            return
         if self._has_ended:
             self._wake(ended=True)
         else:

@@ -42,6 +42,7 @@ _DEFAULT_SIGNALS = tuple(
     getattr(signal, f"SIG{name}")
     for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
 )
+_CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
@@ -79,6 +80,7 @@ class Child:
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
         self._pids: list[int] = []  # one number from the start until it is reaped, and may be somebody else's
+        self._target = (os.P_PID, 0)  # for waitid
         self._is_pidfd = False
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
@@ -87,6 +89,7 @@ class Child:
         self._buffers: dict[int, bytearray] = {}
         self._totals: dict[int, int] = {}
         self._status: Any = None
+        self._is_abandoned = False
         self._began = 0.0
 
     def start(self, *, ahead: bool = False) -> None:
@@ -99,11 +102,12 @@ class Child:
             OSError: the executable cannot be started, or the process cannot be watched.
             ValueError: the path or a variable has a character that the kernel does not take.
         """
-        _reap_stragglers()
+        if _unreaped:
+            _reap_stragglers()
         self._began = time.monotonic()
         try:
+            _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
             self._spawn(ahead=ahead)
-            _running.add(self)
             self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
             self._totals = dict.fromkeys(self._pipes, 0)
             self.open_pipes = set(self._pipes)
@@ -127,8 +131,8 @@ class Child:
         os.set_blocking(write_end, False)
         # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
         is_complete = os.write(write_end, stdin) == len(stdin)
-        self._stdin = []
         _close_all([write_end, read_end])
+        self._stdin = []
         return is_complete
 
     def read(self, pipe: int, size: int = _CHUNK) -> int:
@@ -161,7 +165,7 @@ class Child:
         if self._status is None and self._pids:
             try:
                 # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
-                self._status = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                self._status = os.waitid(*self._target, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 self._pids.clear()
         return self._status is not None or not self._pids
@@ -203,8 +207,8 @@ class Child:
             return
         pid = self._pids[0]
         with suppress(OSError):
-            # Not twice to one that is in its group: programs take a second TERM for "at once, without cleaning up".
-            # For KILL that is no matter, and a plugin can leave its group between the look and the signal.
+            # A plugin in its group must get one TERM: many programs take a second one for "at once, do not clean up".
+            # A second KILL is harmless, and catches a plugin that leaves its group after this test.
             alone = number if number == signal.SIGKILL or os.getpgid(pid) != pid else 0
             try:
                 if self._is_pidfd:
@@ -254,8 +258,9 @@ class Child:
         )
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
-        """Return the error for a process that was stopped at its deadline."""
-        problem = f"it did not end within {timeout or 0.0:.3g} s, and was stopped"
+        """Return the error for a process that was at its deadline; call ``kill`` first."""
+        problem = f"it did not end within {timeout or 0.0:.3g} s, and "
+        problem += _CANNOT_STOP if self._is_abandoned else "was stopped"
         return plugin_failure(PluginTimeoutError, self.invocation, problem, self._outcome())
 
     def raise_translated(self, error: BaseException) -> NoReturn:
@@ -289,10 +294,11 @@ class Child:
                 self._pipes.append(read_end)
                 theirs.append(write_end)
             # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
-            for index, descriptor in enumerate(theirs):
-                theirs[index] = _above_stdio(descriptor)
-            if ahead:
-                self._stdin[0] = theirs[0]
+            if min(theirs) <= 2:  # noqa: PLR2004 - stderr
+                for index, descriptor in enumerate(theirs):
+                    theirs[index] = _above_stdio(descriptor)
+                if ahead:
+                    self._stdin[0] = theirs[0]
             moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
             if self.options.inherit >= 0:
                 moves.append((os.POSIX_SPAWN_DUP2, self.options.inherit, _INHERITED))
@@ -305,6 +311,7 @@ class Child:
             # after that call, and what it raises would lose the number of a process that runs. No handler runs within
             # extend.
             self._pids.extend(map(spawn, [path], [[path]], [environment]))
+            self._target = (os.P_PID, self._pids[0])
         finally:
             _close_all(theirs[1:] if ahead else theirs)
 
@@ -314,6 +321,7 @@ class Child:
         if _HAS_PIDFD:
             try:
                 self.exit_fd = os.pidfd_open(pid)
+                self._target = (os.P_PIDFD, self.exit_fd)
                 self._is_pidfd = True
             except ProcessLookupError:
                 self._pids.clear()
@@ -325,13 +333,10 @@ class Child:
             os.close(write_end)
             raise
 
-    def _wait_target(self) -> tuple[int, int]:
-        return (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pids[0])
-
     def _reap(self) -> bool:
         """Reap the process if it has ended; return whether it is reaped."""
         try:
-            is_reaped = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG) is not None
+            is_reaped = os.waitid(*self._target, os.WEXITED | os.WNOHANG) is not None
         except ChildProcessError:
             is_reaped = True
         except OSError:
@@ -342,6 +347,7 @@ class Child:
 
     def _reap_in_thread(self) -> None:
         """Let a thread wait for a process that hangs in the kernel, or whose tracer keeps its status."""
+        self._is_abandoned = True
         pid = self._pids.pop()
         pidfd, self.exit_fd = (self.exit_fd, -1) if self._is_pidfd else (-1, self.exit_fd)
         try:
@@ -438,7 +444,8 @@ def _reap_later(pid: int, pidfd: int) -> None:
     except ChildProcessError:
         pass
     except OSError:
-        _unreaped.append(pid)
+        with suppress(OSError):
+            os.waitpid(pid, 0)
     finally:
         if pidfd >= 0:
             _close_all([pidfd])

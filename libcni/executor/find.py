@@ -1,4 +1,4 @@
-"""Where is the executable of plugin X? For runtimes, and for plugins that delegate: so it is light to import."""
+"""Find a plugin's executable. Plugins that delegate use this too, so the module is light to import."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["find_plugin"]
 def find_plugin(plugin: str, path: Sequence[str]) -> str:
     """Return the path of the first executable regular file called ``plugin`` in the directories ``path``.
 
-    A file of that name that cannot be executed is passed over, and named in the error.
+    A file of that name that cannot be executed is skipped; the error names it.
 
     Raises:
         InvalidIdentifierError: ``plugin`` is a path or empty.
-        PluginNotFoundError: there is none.
+        PluginNotFoundError: no directory has such a file.
     """
     check_plugin_type(plugin)
     rejected: list[str] = []

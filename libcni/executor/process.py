@@ -7,7 +7,7 @@ import select
 import signal
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -84,7 +84,7 @@ class ProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             self._start(child, deadline)
-            return self.wait_for(child, options.timeout, deadline)
+            return self._wait_for(child, options.timeout, deadline)
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
             child.kill()
             child.raise_translated(error)
@@ -94,13 +94,13 @@ class ProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             child.start(ahead=True)
-            return PreparedProcess(self, child) if child.exit_fd >= 0 else None
+            return PreparedProcess(child, self._wait_for, self.execute) if child.exit_fd >= 0 else None
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
                 raise
             return None
 
-    def wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
+    def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
         """Return the outcome of a process that runs; raises as ``execute`` does. The caller kills it on an error."""
         if child.exit_fd < 0:
             raise child.unknown_status()
@@ -127,9 +127,15 @@ class ProcessExecutor:
 class PreparedProcess:
     """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
 
-    def __init__(self, executor: ProcessExecutor, child: Child) -> None:
-        self._executor = executor
+    def __init__(
+        self,
+        child: Child,
+        wait_for: Callable[[Child, float | None, float], Outcome],
+        execute: Callable[[Invocation, CallOptions], Outcome],
+    ) -> None:
         self._child = child
+        self._wait_for = wait_for
+        self._execute = execute
         # Not __del__: that would run after every call as well, and what a signal handler raises within it is lost.
         self._finalizer = weakref.finalize(self, child.kill)
         self._finalizer.atexit = False
@@ -149,7 +155,7 @@ class PreparedProcess:
         child = self._child
         try:
             if child.feed(stdin):
-                return self._executor.wait_for(child, timeout, deadline)
+                return self._wait_for(child, timeout, deadline)
             child.kill()
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
             child.kill()
@@ -157,7 +163,7 @@ class PreparedProcess:
         finally:
             self._finalizer.detach()
         left = None if timeout is None else max(0.0, deadline - time.monotonic())
-        return self._executor.execute(replace(child.invocation, stdin=stdin), replace(child.options, timeout=left))
+        return self._execute(replace(child.invocation, stdin=stdin), replace(child.options, timeout=left))
 
     def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""

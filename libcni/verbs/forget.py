@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
@@ -38,6 +37,4 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
     record = node.records.find(attachment.record.identity)
     if record is None or record.state in {CORRUPT, LEGACY}:
         raise RecordError(f"{attachment.path}: there is no record that can be taken over", path=attachment.path)
-    taken = replace(record, owner=node.settings.owner)
-    await node.complete(taken)
-    return attachment_of(taken)
+    return attachment_of(node.records.take_over(record, node.settings.owner))

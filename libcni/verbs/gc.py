@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
@@ -12,7 +12,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
 from libcni.protocol.request import valid_attachments
-from libcni.store.attachments import Attachment, attachment_of, recorded_network
+from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, PENDING, Record
 from libcni.verbs.chain import Chain, run
 from libcni.verbs.delete import detach
@@ -58,41 +58,63 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
     await node.lock([network], exclusive=True)
-    every = node.records.records()
-    records = [record for record in every if record.network == network and record.state != CORRUPT]
-    corrupt = [record for record in every if record.state == CORRUPT]
-    used = net or next(filter(None, map(recorded_network, reversed(records))), None)
+    found = _sort(node, network, set(pairs))
+    used = net or found.network
     if used is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}"', network=network
         )
-    stale = [
-        record
-        for record in records
-        if record.owner == node.settings.owner and (record.container_id, record.ifname) not in set(pairs)
-    ]
-    report = GCReport(stale=_attachments(stale), corrupt=_attachments(corrupt))
+    report = GCReport(stale=_attachments(found.stale), corrupt=_attachments(found.corrupt))
     if dry_run:
         return report
     errors: list[CNIError] = []
-    detached = await _detach_all(node, stale, net, errors)
+    detached = await _detach_all(node, found, net, errors)
     node.sweep_drafts()
-    told: list[str] = []
+    called: list[str] = []
     try:
         if negotiate_version:
             used = await negotiate(node, used)
         if supports(used.cni_version, "GC"):
-            living = [record for record in records if record not in detached]
-            await _wait_for_adds(node, living)
-            told = await _call_plugins(node, used, _valid_list(pairs, living, corrupt, network), errors)
+            for container_id in sorted(found.unfinished):
+                # A plugin of a killed runtime may still run: its ADD must not allocate beside the plugins' GC.
+                await node.lock_container(container_id, _LOCK_SECONDS)
+            called = await _call_plugins(node, used, _valid_list(pairs, found, network), errors)
     except CNIError as error:
         errors.append(error)
-    report = replace(report, detached=_attachments(detached), plugins=tuple(told), errors=tuple(errors))
+    report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
     if errors:
         group = CNIErrorGroup(f"GC: {len(errors)} errors", errors)
         group.report = report
         raise group
     return report
+
+
+@dataclass(slots=True)
+class _Found:
+    """The records of a network, sorted. Of the living ones only the names are kept: there may be a million."""
+
+    stale: list[Record] = field(default_factory=list)
+    corrupt: list[Record] = field(default_factory=list)
+    living: list[Pair] = field(default_factory=list)
+    unfinished: set[str] = field(default_factory=set)
+    network: NetworkConfigList | None = None
+
+
+def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
+    found = _Found()
+    for record in node.records.iter_records():
+        if record.state == CORRUPT:
+            found.corrupt.append(record)
+        elif record.network == network:
+            pair = (record.container_id, record.ifname)
+            if record.owner == node.settings.owner and pair not in valid:
+                found.stale.append(record)
+            else:
+                found.living.append(pair)
+                if record.state in {PENDING, DETACHING}:
+                    found.unfinished.add(record.container_id)
+            found.network = found.network or recorded_network(record)
+    return found
 
 
 def valid_pairs(valid: Any) -> list[Pair]:
@@ -117,12 +139,10 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
     return tuple(attachment_of(record) for record in records)
 
 
-async def _detach_all(
-    node: Node, stale: list[Record], net: NetworkConfigList | None, errors: list[CNIError]
-) -> list[Record]:
-    """Detach attachments past errors; return those that are detached."""
+async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, errors: list[CNIError]) -> list[Record]:
+    """Detach the stale attachments past errors; return those that are detached. The others live on."""
     detached = []
-    for record in stale:
+    for record in found.stale:
         try:
             await node.lock_container(record.container_id, _LOCK_SECONDS)
             await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), DelPolicy())
@@ -130,40 +150,30 @@ async def _detach_all(
         except CNIError as error:
             error.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
             errors.append(error)
+            found.living.append((record.container_id, record.ifname))
     return detached
 
 
-async def _wait_for_adds(node: Node, living: list[Record]) -> None:
-    """Wait for plugins of killed runtimes: an ADD that still runs must not allocate beside the plugins' GC."""
-    for container_id in sorted({one.container_id for one in living if one.state in {PENDING, DETACHING}}):
-        await node.lock_container(container_id, _LOCK_SECONDS)
-
-
-def _valid_list(pairs: list[Pair], living: list[Record], corrupt: list[Record], network: str) -> list[Pair]:
+def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
     """Return the pairs for the plugins. A plugin frees everything of a pair that is missing here.
 
     So the list never omits a living attachment: it has the caller's pairs, those of all records of the network,
     whoever owns them, and every pair that the file name of an unreadable record may stand for.
     """
-
-    def all_pairs() -> Iterator[Pair]:
-        yield from pairs
-        yield from ((record.container_id, record.ifname) for record in living)
-        for record in corrupt:
-            yield from ()  # TODO
-
-    return list(dict.fromkeys(all_pairs()))
+    names = [record.path.rpartition("/")[2] for record in found.corrupt]
+    torn = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
+    return list(dict.fromkeys([*pairs, *found.living, *torn]))
 
 
 async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], errors: list[CNIError]) -> list[str]:
     """Run GC of each plugin past errors; return the types of those that succeeded."""
     text = valid_attachments(valid)
-    told = []
+    called = []
     for index, plugin in enumerate(net.plugins):
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
             await run(node, chain.invocation("GC", index, valid=text))
-            told.append(plugin.type)
+            called.append(plugin.type)
         except CNIError as error:
             errors.append(error)
-    return told
+    return called

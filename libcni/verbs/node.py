@@ -379,7 +379,6 @@ class Node:
         if not self._locks:
             return True
         locks = self._locks[-1]
-        locks.close_plugin_descriptor("ADD")
         deadline = min(self._deadline, time.monotonic() + seconds)
         while locks.has_running_plugin("ADD"):
             if time.monotonic() >= deadline:

@@ -9,13 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from executor.plugins import BASE, ENV, Kind, alive, execute, invocation, script, wait_until
 from libcni.errors import (
     InvalidIdentifierError,
     InvalidOutputError,
@@ -26,31 +25,11 @@ from libcni.errors import (
 from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin
 from libcni.executor import process as process_module
 from libcni.executor.process import busy_delays
-from libcni.protocol.invocation import Invocation, Outcome
-
-ENV = {"CNI_COMMAND": "ADD", "CNI_PATH": "/x"}
-BASE = {"PATH": "/usr/bin:/bin"}
-
-
-def script(directory: Path, body: str, *, name: str = "plugin", mode: int = 0o755) -> str:
-    path = directory / name
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(mode)
-    return str(path)
+from libcni.protocol.invocation import Outcome
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
-    invocation = Invocation("ADD", "p", path, stdin, ENV, "net", "c1", "eth0")
-    return ProcessExecutor(**options).execute(invocation, CallOptions(timeout, BASE, inherit))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_open() -> Iterator[None]:
-    before = os.listdir("/proc/self/fd")
-    yield
-    assert len(os.listdir("/proc/self/fd")) == len(before)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, inherit))
 
 
 # find
@@ -65,7 +44,7 @@ def test_the_first_executable_file_is_found(tmp_path: Path) -> None:
     assert find_plugin("x", path) == ProcessExecutor().find("x", path) == str(tmp_path / "b" / "x")
 
 
-def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).mkdir()
     script(tmp_path / "a", "", name="x", mode=0o644)
@@ -82,7 +61,7 @@ def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
     assert find_plugin("x", path) == f"{path[3]}/x"
 
 
-def test_nothing_is_found(tmp_path: Path) -> None:
+def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
     assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
@@ -107,7 +86,7 @@ def test_a_plugin_gets_its_input_and_its_output_comes_back(tmp_path: Path) -> No
     assert isinstance(ProcessExecutor(), Executor)
 
 
-def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
+def test_the_plugin_gets_the_given_environment_and_no_more(tmp_path: Path) -> None:
     outcome = run(script(tmp_path, "env | sort; echo $#; pwd"))
     lines = outcome.stdout.decode().splitlines()
     assert lines[-2:] == ["0", os.getcwd()]
@@ -115,14 +94,14 @@ def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
     assert given == {"CNI_COMMAND=ADD", "CNI_PATH=/x", "PATH=/usr/bin:/bin"}
 
 
-def test_much_goes_in_and_out_at_once(tmp_path: Path) -> None:
+def test_large_input_and_large_output_do_not_deadlock(tmp_path: Path) -> None:
     data = b'"' + b"x" * 3_000_000 + b'"'
     outcome = run(script(tmp_path, "cat >&2; head -c 2000000 /dev/zero"), data)
     assert len(outcome.stdout) == 2_000_000
     assert outcome.stderr == data[-64 * 1024 :]
 
 
-def test_input_that_is_not_read_is_no_matter(tmp_path: Path) -> None:
+def test_a_plugin_may_ignore_its_input(tmp_path: Path) -> None:
     assert run(script(tmp_path, "exec true"), b"x" * 1_000_000).exit_status == 0
 
 
@@ -132,7 +111,7 @@ def test_stdin_is_sealed_and_stdout_can_be_reopened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_signal_is_no_exit_status(tmp_path: Path, number: int) -> None:
+def test_the_outcome_has_the_signal_that_ended_the_plugin(tmp_path: Path, number: int) -> None:
     outcome = run(script(tmp_path, f"ulimit -c 0; echo said; kill -{number} $$"))
     assert (outcome.exit_status, outcome.signal, outcome.stdout) == (None, number, b"said\n")
 
@@ -159,7 +138,7 @@ def test_the_plugin_is_in_a_process_group_of_its_own(tmp_path: Path) -> None:
     assert group == own != str(os.getpgrp()).encode()
 
 
-def test_a_descriptor_is_inherited_and_no_other(tmp_path: Path) -> None:
+def test_the_plugin_inherits_the_given_descriptor_and_no_other(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, False)
@@ -186,12 +165,6 @@ def test_the_exit_ends_the_call_not_the_closing_of_the_pipes(tmp_path: Path) -> 
 # deadlines
 
 
-def alive(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    return False
-
-
 @pytest.mark.parametrize("body", ["", "trap '' TERM;"], ids=["polite", "ignores TERM"])
 def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body: str) -> None:
     body += f"echo started; echo why >&2; (sleep 30) & echo $! > {tmp_path}/pid; sleep 30; sleep 30"
@@ -205,11 +178,7 @@ def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body
     assert "within 0.3 s" in error.problem
     assert error.seconds >= 0.3
     grandchild = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not alive(grandchild):
-            break
-        time.sleep(0.02)
-    assert not alive(grandchild)
+    wait_until(lambda: not alive(grandchild))
 
 
 def test_term_comes_before_kill(tmp_path: Path) -> None:
@@ -219,12 +188,12 @@ def test_term_comes_before_kill(tmp_path: Path) -> None:
     assert (tmp_path / "tidied").read_text() == "tidied\n"
 
 
-def test_without_a_limit_it_takes_as_long_as_it_takes(tmp_path: Path) -> None:
+def test_without_a_timeout_the_call_waits_for_the_exit(tmp_path: Path) -> None:
     assert run(script(tmp_path, "sleep 0.1; echo done"), timeout=None).stdout == b"done\n"
 
 
 @pytest.mark.parametrize(("pipe", "name"), [("", "stdout"), (">&2", "stderr")])
-def test_output_has_an_end(tmp_path: Path, pipe: str, name: str) -> None:
+def test_output_is_limited(tmp_path: Path, pipe: str, name: str) -> None:
     with pytest.raises(InvalidOutputError, match=f"more than 1000 bytes on {name}"):
         run(script(tmp_path, f"yes {pipe}"), output_limit=1000)
 
@@ -259,7 +228,7 @@ def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkey
         ("#!/no/such/interpreter\n", "No such file", "interpreter that its first line names, is missing"),
     ],
 )
-def test_what_cannot_be_started(tmp_path: Path, content: str, problem: str, hint: str) -> None:
+def test_a_file_that_is_no_program_is_an_error(tmp_path: Path, content: str, problem: str, hint: str) -> None:
     path = tmp_path / "plugin"
     path.write_text(content)
     path.chmod(0o755)
@@ -270,7 +239,7 @@ def test_what_cannot_be_started(tmp_path: Path, content: str, problem: str, hint
     assert caught.value.exit_status is None
 
 
-def test_what_has_gone_or_may_not_be_run(tmp_path: Path) -> None:
+def test_an_executable_that_is_missing_or_forbidden_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="No such file"):
         run(str(tmp_path / "gone"))
     with pytest.raises(PluginError, match="Permission denied") as caught:
@@ -280,11 +249,11 @@ def test_what_has_gone_or_may_not_be_run(tmp_path: Path) -> None:
         run("/a\0b")
 
 
-def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path) -> None:
+def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind: Kind) -> None:
     path = script(tmp_path, "echo done")
     writer = os.open(path, os.O_WRONLY)
     threading.Timer(0.1, os.close, [writer]).start()
-    assert run(path).stdout == b"done\n"
+    assert execute(kind, path).stdout == b"done\n"
 
 
 def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
@@ -304,25 +273,42 @@ def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 # what the host program does to its children
 
 
-def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path) -> None:
+def test_an_exit_status_that_cannot_be_known_is_never_success(tmp_path: Path, kind: Kind) -> None:
     old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with pytest.raises(PluginError, match="exit status cannot be known") as caught:
-            run(script(tmp_path, "echo out; sleep 0.05"))
+            execute(kind, script(tmp_path, "echo out; sleep 0.05"))
     finally:
         signal.signal(signal.SIGCHLD, old)
     assert "SIGCHLD" in (caught.value.hint or "")
     assert caught.value.exit_status is None
 
 
-def test_a_process_that_was_reaped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_was_reaped_at_once(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     def reaped(pid: int, _flags: int = 0) -> int:
         os.waitpid(pid, 0)
         raise ProcessLookupError(errno.ESRCH, "No such process")
 
     monkeypatch.setattr(os, "pidfd_open", reaped)
     with pytest.raises(PluginError, match="exit status cannot be known"):
-        run(script(tmp_path, ""))
+        execute(kind, script(tmp_path, ""))
+
+
+def test_a_process_that_the_host_reaps_during_its_grace(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process group's by then."""
+    groups: list[int] = []
+
+    def reaped(group: int, number: int) -> None:
+        groups.append(number)
+        os.kill(group, signal.SIGKILL)
+        os.waitpid(group, 0)
+
+    monkeypatch.setattr(os, "killpg", reaped)
+    with pytest.raises(PluginTimeoutError):
+        execute(kind, script(tmp_path, "exec sleep 30"), 0.2)
+    assert groups == [signal.SIGTERM]
 
 
 def test_a_lack_of_descriptors_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,17 +329,20 @@ def test_kernels_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     else:
         with pytest.raises(PluginTimeoutError):
             run(path, timeout=timeout, grace=0.1)
-    while any(thread.daemon for thread in threading.enumerate()):
-        time.sleep(0.01)
+    wait_until(lambda: not any(thread.daemon for thread in threading.enumerate()))
 
 
-def test_pidfd_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     assert child._has_pidfd()
     monkeypatch.delattr(os, "pidfd_open")
     assert not child._has_pidfd()
 
 
-def test_a_host_that_has_closed_its_stdio(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    ["ProcessExecutor().execute(call, options)", "ProcessExecutor().prepare(call, options).feed(b'in', 10.0)"],
+)
+def test_a_host_that_has_closed_its_stdio(tmp_path: Path, outcome: str) -> None:
     code = f"""
 import os, sys
 from libcni.executor import CallOptions, ProcessExecutor
@@ -362,7 +351,8 @@ report = os.dup(2)
 for descriptor in (0, 1, 2):
     os.close(descriptor)
 path = {script(tmp_path, "cat; echo err >&2")!r}
-outcome = ProcessExecutor().execute(Invocation("ADD", "p", path, b"in", {ENV!r}), CallOptions(10.0, {BASE!r}))
+call, options = Invocation("ADD", "p", path, b"in", {ENV!r}), CallOptions(10.0, {BASE!r})
+outcome = {outcome}
 os.write(report, repr((outcome.exit_status, outcome.stdout, outcome.stderr)).encode())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,0 +1,142 @@
+"""Plugins in shell, Python and C for the executor's tests, and both executors behind one function."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from libcni.executor import CallOptions, ProcessExecutor
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.protocol.invocation import Invocation, Outcome
+
+__all__ = [
+    "BASE",
+    "ENV",
+    "KINDS",
+    "Kind",
+    "alive",
+    "c_program",
+    "execute",
+    "invocation",
+    "kill",
+    "nothing_is_left_open",
+    "number_in",
+    "python",
+    "script",
+    "wait_until",
+]
+
+ENV = {"CNI_COMMAND": "ADD", "CNI_PATH": "/x"}
+BASE = {"PATH": "/usr/bin:/bin"}
+KINDS = ("blocking", "asyncio")
+Kind = str
+
+
+def script(directory: Path, body: str, *, name: str = "plugin", mode: int = 0o755) -> str:
+    """Write a shell plugin and return its path."""
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+def python(directory: Path, body: str, *, name: str = "plugin") -> str:
+    """Write a Python plugin and return its path."""
+    path = directory / name
+    path.write_text(f"#!{sys.executable} -S\nimport os, signal, sys, time\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def c_program(directory: Path, body: str, *, name: str = "plugin") -> str:
+    """Compile a plugin whose ``main`` is ``body``, and return its path."""
+    includes = "".join(
+        f"#include <{header}>\n"
+        for header in ("errno.h", "signal.h", "stdio.h", "sys/ptrace.h", "sys/wait.h", "time.h", "unistd.h")
+    )
+    source = directory / f"{name}.c"
+    source.write_text(f"#define _GNU_SOURCE\n{includes}int main(void) {{\n{body}\n}}\n")
+    subprocess.run(["gcc", "-w", "-o", str(directory / name), str(source)], check=True)
+    return str(directory / name)
+
+
+def invocation(path: str, stdin: bytes = b"{}", verb: str = "ADD") -> Invocation:
+    """Return a call of the plugin at ``path``."""
+    return Invocation(verb, "p", path, stdin, {**ENV, "CNI_COMMAND": verb}, "net", "c1", "eth0")
+
+
+def execute(kind: Kind, path: str, timeout: float | None = 10.0, *, verb: str = "ADD", **options: Any) -> Outcome:
+    """Run a plugin with the blocking executor or with the one for asyncio, whose loop must stay responsive."""
+    call, limits = invocation(path, verb=verb), CallOptions(timeout, BASE)
+    if kind == "blocking":
+        return ProcessExecutor(**options).execute(call, limits)
+    return asyncio.run(_responsive(AsyncProcessExecutor(**options), call, limits))
+
+
+async def _responsive(executor: AsyncProcessExecutor, call: Invocation, options: CallOptions) -> Outcome:
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            started = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - started)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        return await executor.execute(call, options)
+    finally:
+        ticking.cancel()
+        assert longest < 0.5, "the event loop was blocked"
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def number_in(path: Path) -> int:
+    """Wait until a plugin has written a number into a file, and return it."""
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+    return int(path.read_text())
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait until a condition holds, and fail if it does not within ``seconds``."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def _has_child() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+@contextmanager
+def nothing_is_left_open() -> Iterator[None]:
+    """Assert that the block leaves no descriptor and no child process; a thread may need a moment to reap one."""
+    before = os.listdir("/proc/self/fd")
+    yield
+    wait_until(lambda: not _has_child())
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == len(before))
+
+
+def kill(pid: int) -> None:
+    """Kill a process that a test started."""
+    os.kill(pid, signal.SIGKILL)

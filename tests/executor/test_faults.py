@@ -1,0 +1,159 @@
+"""System calls that fail: a PluginError that says what failed, and neither a process nor a descriptor is left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import resource
+import select
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reliability.forked import fork, wait
+
+from executor.plugins import BASE, Kind, execute, invocation, script
+from libcni.errors import PluginError
+from libcni.executor import CallOptions, ProcessExecutor, child
+
+LONG = "echo out; sleep 0.3; echo '{}'"  # it prints, and runs long enough for its output to be read as it comes
+
+
+def failing(number: int, real: Callable[..., Any], *, times: int = 1, after: int = 0) -> Callable[..., Any]:
+    """Return ``real`` with errors: after some calls that succeed, so many fail."""
+    calls = 0
+
+    def function(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if after < calls <= after + times:
+            raise OSError(number, os.strerror(number))
+        return real(*args, **options)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "after"),
+    [
+        (os, "memfd_create", 0),
+        (os, "pwrite", 0),
+        (fcntl, "fcntl", 0),
+        (os, "pipe2", 0),
+        (os, "pipe2", 1),
+        (os, "posix_spawn", 0),
+        (os, "set_blocking", 0),
+        (os, "set_blocking", 1),
+        (os, "pidfd_open", 0),
+    ],
+)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_a_start_that_fails(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: int, number: int
+) -> None:
+    path = script(tmp_path, "exec sleep 30")
+
+    class Failing(ProcessExecutor):
+        """Fails when the plugin is started, not before."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            child, module.__name__, _Module(module, name, failing(number, getattr(module, name), after=after))
+        )
+        with pytest.raises(PluginError, match=f"cannot be started: {os.strerror(number)}") as caught:
+            execute(kind, path)
+    assert caught.value.path == path
+    assert ("open files" in (caught.value.hint or "")) == (number == errno.EMFILE)
+
+
+class _Module:
+    """A module with one function replaced, for the module under test alone: asyncio calls these functions as well."""
+
+    def __init__(self, module: Any, name: str, function: Callable[..., Any]) -> None:
+        self._module = module
+        setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+@pytest.mark.parametrize(("name", "times"), [("read", 1), ("read", 99), ("waitid", 1), ("waitid", 2), ("waitid", 999)])
+def test_a_plugin_that_cannot_be_watched(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, name: str, times: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "os", _Module(os, name, failing(errno.EIO, getattr(os, name), times=times)))
+        with pytest.raises(PluginError, match="cannot be watched: Input/output error") as caught:
+            execute(kind, script(tmp_path, LONG))
+    assert caught.value.plugin == "p"
+
+
+def test_a_poll_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poll:
+        def register(self, *_: int) -> None: ...
+
+        poll = staticmethod(failing(errno.ENOMEM, len))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "poll", Poll)
+        with pytest.raises(PluginError, match="cannot be watched: Cannot allocate memory"):
+            execute("blocking", script(tmp_path, "exec sleep 30"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_event_loop_that_cannot_watch_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    loop = asyncio.SelectorEventLoop
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "add_reader", failing(errno.ENOSPC, loop.add_reader, after=after))
+        with pytest.raises(PluginError, match="cannot be watched: No space left"):
+            execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
+
+
+def refuse(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_without_pidfd_and_without_threads(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "_HAS_PIDFD", False)
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(PluginError, match="no thread can be started") as caught:
+            execute(kind, script(tmp_path, "exec sleep 30"))
+    assert "processes or threads" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("allowed", range(4, 24))
+def test_few_descriptors_are_allowed(tmp_path: Path, allowed: int) -> None:
+    """With 19, none can have the number that the plugin's lock descriptor has."""
+    path = script(tmp_path, "echo '{}'")
+    read_end, write_end = os.pipe()
+    (tmp_path / "status").touch()
+
+    def runtime() -> None:
+        os.dup2(write_end, 3)
+        os.closerange(4, 4096)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, 4096))
+        try:
+            outcome = ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE, 3))
+            status = f"exit status {outcome.exit_status}"
+        except PluginError as error:
+            status = f"{error.problem} ({error.hint})"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+        (tmp_path / "status").write_text(f"{status}; descriptors: {len(os.listdir('/proc/self/fd'))}")
+
+    assert wait(fork(runtime)) == 0
+    os.close(read_end)
+    os.close(write_end)
+    status = (tmp_path / "status").read_text()
+    assert status.endswith("descriptors: 5")
+    if allowed >= 20:
+        assert status.startswith("exit status 0")
+    else:
+        assert "cannot be started" in status
+        assert "ulimit -n" in status

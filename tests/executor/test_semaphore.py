@@ -1,0 +1,34 @@
+"""A semaphore that works on successive event loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from libcni.executor.semaphore import AsyncSemaphore
+
+
+def test_it_bounds_and_times_out_and_is_released() -> None:
+    async def main() -> None:
+        semaphore = AsyncSemaphore(1)
+        held = await semaphore.acquire(None)
+        assert semaphore.locked()
+        with pytest.raises(TimeoutError):
+            await semaphore.acquire(0.01)
+        held.release()
+        assert not semaphore.locked()
+
+    asyncio.run(main())
+
+
+def test_a_waiter_on_a_loop_that_has_ended_does_not_hold_the_next_loop() -> None:
+    semaphore = AsyncSemaphore(1)
+
+    async def wait() -> None:
+        await semaphore.acquire(None)
+        with pytest.raises(TimeoutError):
+            await semaphore.acquire(0.01)
+
+    for _ in range(3):
+        asyncio.run(wait())

@@ -1,0 +1,299 @@
+"""Stopping plugins: those that left their group, are traced, cannot be killed; helpers of those that failed; forks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from executor.plugins import (
+    BASE,
+    Kind,
+    alive,
+    c_program,
+    execute,
+    invocation,
+    kill,
+    number_in,
+    python,
+    script,
+    wait_until,
+)
+from libcni.errors import PluginError, PluginTimeoutError
+from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor.async_process import AsyncProcessExecutor
+
+ON_TERM = "signal.signal(signal.SIGTERM, lambda *_: os.write(log, b't'))\n"
+
+
+def test_a_plugin_that_left_its_process_group_is_stopped(tmp_path: Path, kind: Kind) -> None:
+    body = f"log = os.open('{tmp_path}/log', os.O_CREAT | os.O_WRONLY)\n{ON_TERM}"
+    body += "os.setpgid(0, os.getpgid(os.getppid()))\n"
+    body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\nwhile True: time.sleep(0.01)"
+    with pytest.raises(PluginTimeoutError):
+        execute(kind, python(tmp_path, body), 0.5, grace=0.3)
+    assert not alive(number_in(tmp_path / "pid"))
+    assert (tmp_path / "log").read_text() == "t"
+
+
+def test_a_plugin_in_its_process_group_gets_one_term(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many programs take the second one for "at once, without cleaning up"."""
+    sent: list[tuple[str, int]] = []
+
+    def recorded(name: str, send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        def record(target: int, number: int) -> None:
+            sent.append((name, number))
+            send(target, number)
+
+        return record
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", recorded("one", signal.pidfd_send_signal))
+    monkeypatch.setattr(os, "killpg", recorded("group", os.killpg))
+    with pytest.raises(PluginTimeoutError):
+        execute(kind, script(tmp_path, "exec sleep 30"), 0.3)
+    assert sent[:2] == [("one", 0), ("group", signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("end", ["echo '{}'; exit 1", "echo '{}'; kill -9 $$", "exit 0", "echo garbage"])
+def test_helpers_of_a_plugin_that_failed_are_killed(tmp_path: Path, kind: Kind, end: str) -> None:
+    execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; {end}"))
+    wait_until(lambda: not alive(number_in(tmp_path / "pid")))
+
+
+@pytest.mark.parametrize(("verb", "output"), [("ADD", "{}"), ("DEL", "")])
+def test_helpers_of_a_plugin_that_succeeded_live_on(tmp_path: Path, kind: Kind, verb: str, output: str) -> None:
+    execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; echo '{output}'"), verb=verb)
+    assert alive(number_in(tmp_path / "pid"))
+    kill(number_in(tmp_path / "pid"))
+
+
+def traced(directory: Path, *, lets_go: bool) -> str:
+    """Return a plugin whose grandchild traces it when it exits, and keeps its exit status or lets go after a while."""
+    keep = "usleep(200000); return 0;" if lets_go else "setsid(); for (;;) pause();"
+    return c_program(
+        directory,
+        f"""
+        int ready[2]; char byte;
+        pipe(ready);
+        if (fork() == 0) {{
+            FILE *file = fopen("{directory}/pid", "w");
+            fprintf(file, "%d\\n", getpid()); fclose(file);
+            if (ptrace(PTRACE_SEIZE, getppid(), 0, 0)) return 1;
+            write(ready[1], "x", 1);
+            {keep}
+        }}
+        read(ready[0], &byte, 1);
+        puts("{{}}");
+        return 0;
+        """,
+    )
+
+
+def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(tmp_path: Path, kind: Kind) -> None:
+    started = time.monotonic()
+    with pytest.raises(PluginTimeoutError) as caught:
+        execute(kind, traced(tmp_path, lets_go=False), 0.4, grace=0.2)
+    assert time.monotonic() - started < 3, "the tracer keeps the status for ever"
+    assert caught.value.stdout == "{}\n"
+    assert "another process traces it" in caught.value.problem
+    kill(number_in(tmp_path / "pid"))  # then the thread reaps the plugin, as the fixture checks
+
+
+def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind: Kind) -> None:
+    outcome = execute(kind, traced(tmp_path, lets_go=True))
+    assert (outcome.exit_status, outcome.stdout) == (0, b"{}\n")
+
+
+class Unkilling:
+    """The module ``os`` whose signals are not delivered."""
+
+    kill = killpg = staticmethod(lambda *_: None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Make signals do nothing, as to a process that hangs in the kernel."""
+    monkeypatch.setattr(child, "os", Unkilling())
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
+    tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    unkillable.setattr(child, "_HAS_PIDFD", has_pidfd)
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+    started = time.monotonic()
+    with pytest.raises(PluginTimeoutError) as caught:
+        execute(kind, path, 0.3, grace=0.2)
+    assert 0.5 <= time.monotonic() - started < 3
+    assert "and cannot be stopped" in caught.value.problem
+    unkillable.undo()
+    kill(number_in(tmp_path / "pid"))
+
+
+def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
+    tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    unkillable.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(PluginTimeoutError):
+        execute(kind, script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30"), 0.3, grace=0.1)
+    unkillable.undo()
+    pid = number_in(tmp_path / "pid")
+    kill(pid)
+    wait_until(lambda: not alive(pid))
+    assert execute(kind, script(tmp_path, "echo {}")).exit_status == 0
+
+
+def test_cancelling_a_plugin_that_cannot_be_killed_does_not_block_the_loop(
+    tmp_path: Path, unkillable: pytest.MonkeyPatch
+) -> None:
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+
+    async def main() -> None:
+        task = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE)))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        ticks = 0
+        while not task.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert task.cancelled()
+        assert ticks > 10
+
+    asyncio.run(main())
+    unkillable.undo()
+    kill(number_in(tmp_path / "pid"))
+
+
+def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Path) -> None:
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+    loop = asyncio.new_event_loop()
+    coroutine = AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
+    task = loop.create_task(coroutine)
+    loop.run_until_complete(asyncio.sleep(0.2))
+    pid = number_in(tmp_path / "pid")
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task
+    loop.close()
+    coroutine.close()
+    wait_until(lambda: not alive(pid))
+
+
+# forks
+
+FORK_IN_A_HANDLER = """
+import os, signal, sys
+def handler(*_):
+    if os.fork() == 0:
+        sys.exit(0)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+outcome = ProcessExecutor().execute(call, options)
+os.wait()
+"""
+FORK_IN_THE_LOOP = """
+import asyncio, os, sys
+async def main():
+    task = asyncio.create_task(AsyncProcessExecutor().execute(call, options))
+    await asyncio.sleep(0.2)
+    if os.fork() == 0:
+        sys.exit(0)
+    os.wait()
+    return await task
+outcome = asyncio.run(main())
+"""
+FORK_WITH_A_PREPARED_PLUGIN = """
+import os, sys
+prepared = ProcessExecutor().prepare(call, options)
+if os.fork() == 0:
+    prepared.discard()
+    del prepared
+    sys.exit(0)
+os.wait()
+outcome = prepared.feed(b"{}", 10.0)
+"""
+
+FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP = """
+import asyncio, os, sys
+async def main():
+    loop = asyncio.get_running_loop()
+    prepared = AsyncProcessExecutor().prepare(call, options)
+    if os.fork() == 0:
+        loop.add_reader = None  # the child must not even try to
+        await prepared.discard()
+        os._exit(0)
+    assert os.wait()[1] == 0
+    return await prepared.feed(b"{}", 10.0)
+outcome = asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "host", [FORK_IN_A_HANDLER, FORK_IN_THE_LOOP, FORK_WITH_A_PREPARED_PLUGIN, FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP]
+)
+def test_a_forked_child_that_exits_does_not_kill_its_parents_plugin(tmp_path: Path, host: str) -> None:
+    path = script(tmp_path, "cat > /dev/null; sleep 0.6; echo '{}'")
+    code = f"""
+from libcni.executor import CallOptions, ProcessExecutor
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.protocol.invocation import Invocation
+call, options = Invocation("ADD", "p", {path!r}, b"{{}}", {{}}), CallOptions(10.0, {BASE!r})
+{host}
+assert outcome.exit_status == 0, outcome
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
+
+
+def test_a_hanging_plugin_is_reaped_by_a_thread_after_ctrl_c(tmp_path: Path, unkillable: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+    unkillable.setattr(child.Child.kill, "__defaults__", (0.1,))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    unkillable.undo()
+    kill(number_in(tmp_path / "pid"))
+
+
+def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:
+    """It is an OSError too, but no system call's."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError("mine")
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError, match="mine") as caught:
+            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(10.0, BASE))
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert not isinstance(caught.value, PluginError)
