@@ -253,7 +253,8 @@ class Child:
     def unknown_status(self) -> PluginError:
         """Return the error for an exit status that is unknown. It is never taken for success."""
         hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
-        return plugin_failure(
+        text = "its exit status cannot be known"
+        return plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
             PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint
         )
 
