@@ -138,15 +138,11 @@ def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -
 
 
 def _outcome(invocation: Invocation, document: Mapping[str, Any] | None) -> Outcome:
+    if document is None and invocation.verb not in {"ADD", "VERSION"}:
+        return Outcome()
     config = json.loads(invocation.stdin)
     version = config.get("cniVersion") or DEFAULT_VERSION
     if document is None:
-        document = _default(invocation.verb, config)
-    text = json.dumps({"cniVersion": version, **document}) if document is not None else ""
-    return Outcome(stdout=text.encode())
-
-
-def _default(verb: str, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if verb == "ADD":
-        return config.get("prevResult") or {}
-    return {"supportedVersions": [*ALL_VERSIONS]} if verb == "VERSION" else None
+        is_add = invocation.verb == "ADD"
+        document = config.get("prevResult") or {} if is_add else {"supportedVersions": [*ALL_VERSIONS]}
+    return Outcome(stdout=json.dumps({"cniVersion": version, **document}).encode())

@@ -5,20 +5,30 @@ Each target takes any bytes, and raises nothing but AssertionError, whatever the
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import random
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from libcni import (
     ALL_VERSIONS,
+    CNIConfig,
     CNIError,
     ConfigError,
     InvalidOutputError,
     Invocation,
+    Limits,
     NetworkConfigList,
     Outcome,
     PluginError,
@@ -27,15 +37,9 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
-from libcni.store.attachments import attachment_of
-from libcni.store.record import CORRUPT, LEGACY, decode, encode
-from libcni.verbs import add_flow, del_flow
-from libcni.verbs.chain import plugin_error
-from libcni.verbs.query import _plugin_info
-from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
+from libcni.testing import RecordingExecutor
 
-CALL = Invocation("ADD", "a", "/a", b"", {})
-NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
+NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})
 RT = RuntimeConf("c1", None, "eth0")
 
 
@@ -57,27 +61,30 @@ def is_short(error: CNIError, length: int) -> None:
     assert len(str(error)) < length
 
 
-def drive(flow: Any, answers: dict[type, Any]) -> list[Invocation]:
-    """Drive a verb to its end, with a plugin that always succeeds; return the calls."""
-    calls: list[Invocation] = []
-    answer: Any = None
-    try:
-        while True:
-            step = flow.send(answer)
-            answer = answers.get(type(step))
-            if isinstance(step, Invocation):
-                calls.append(step)
-                strict(step.stdin)
-                assert all("\0" not in text for text in step.env.values())
-                assert all(text.encode(errors="surrogateescape") is not None for text in step.env.values())
-                answer = Outcome(stdout=b"{}")
-            elif isinstance(step, Find):
-                answer = tuple(f"/{plugin}" for plugin in step.plugins)
-            elif isinstance(step, Begin):
-                answer = step.record
-                assert decode(encode(step.record), "x").identity == step.record.identity
-    except StopIteration:
-        return calls
+class Strict(RecordingExecutor):
+    """A recording executor that refuses what no plugin could be given."""
+
+    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+        strict(invocation.stdin)
+        assert all("\0" not in text for text in invocation.env.values())
+        assert all(text.encode(errors="surrogateescape") is not None for text in invocation.env.values())
+        return super().execute(invocation, limits)
+
+
+@cache
+def directory() -> Path:
+    """Return a directory for records, in memory where possible."""
+    path = tempfile.mkdtemp(prefix="libcni-hostile-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
+
+
+def client(**answers: bytes) -> tuple[CNIConfig, Strict]:
+    """Return a client without records, and its executor: each verb is answered with exit status 0 and these bytes."""
+    for left in (directory() / "results", directory() / "corrupt"):
+        shutil.rmtree(left, ignore_errors=True)
+    executor = Strict({("*", verb): Outcome(stdout=stdout) for verb, stdout in {"ADD": b"{}", **answers}.items()})
+    return CNIConfig(["/"], directory(), executor=executor, durable=False), executor
 
 
 def configuration(data: bytes) -> bool:
@@ -86,8 +93,11 @@ def configuration(data: bytes) -> bool:
     except ConfigError:
         return False
     if net.plugins:
-        calls = drive(add_flow(net, RT, ["/"]), {Siblings: []})
-        assert len(calls) == len(net.plugins)
+        cni, executor = client()
+        cni.add_network_list(net, RT)
+        assert len(executor.calls) == len(net.plugins)
+        assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
+        assert cni.del_network_list(net, RT).record == "found"
     return True
 
 
@@ -111,28 +121,28 @@ def result(data: bytes) -> bool:
 
 
 def record(data: bytes) -> bool:
-    found = decode(data, "/cache/results/x")
-    one = attachment_of(found)
+    cni, executor = client()
+    path = directory() / "results" / "net-c1-eth0"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    (one,) = cni.get_cached_attachments()
     with suppress(RecordError):
         assert one.result is None or one.result.text
-    if found.state == CORRUPT:
-        assert found.problem
-        assert len(found.problem) < 1000
-        return False
-    rt = RT if found.state == LEGACY else RuntimeConf(found.container_id, None, found.ifname)
-    name = found.network or "net"
-    answers = {Lookup: found, AwaitOrphan: True, SetAside: "", NamespaceOf: None}
-    assert drive(del_flow(name, NET, rt, ["/"]), answers), "a record never stops a DEL"
-    try:
-        drive(del_flow(name, None, rt, ["/"]), answers)
-    except RecordError:  # the record holds no usable configuration
-        return True
-    return True
+    cni.del_network_list(NET, RT)
+    assert executor.calls, "a record never stops a DEL"
+    path.write_bytes(data)
+    with suppress(CNIError):  # it may be corrupt, or hold no usable configuration
+        cni.del_attachment(one)
+    if one.state == "corrupt":
+        assert one.problem
+        assert len(one.problem) < 1000
+    return one.state != "corrupt"
 
 
 def version(data: bytes) -> bool:
+    cni, _ = client(VERSION=data)
     try:
-        info = _plugin_info(CALL, Outcome(stdout=data))
+        info = cni.get_version_info("a")
     except InvalidOutputError as error:
         is_short(error, 10_000)
         return False
@@ -141,9 +151,11 @@ def version(data: bytes) -> bool:
 
 
 def error_document(data: bytes) -> bool:
-    error = plugin_error(CALL, Outcome(exit_status=1, stdout=data, stderr=data[:100]))
-    assert isinstance(error, PluginError)
-    assert isinstance(error, CNIError)
+    cni, executor = client()
+    executor.answers["*", "STATUS"] = Outcome(exit_status=1, stdout=data, stderr=data[:100])
+    with pytest.raises(PluginError) as caught:
+        cni.status_network_list(NET)
+    error = caught.value
     assert isinstance(error.retryable, bool)
     assert isinstance(error.cleanup_needed, bool)
     assert isinstance(error.msg + error.details, str)
