@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from libcni import CNIConfig, CNIError, RuntimeConf
+from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
 from reliability.forked import fork, wait
 from reliability.support import Place, build_plugins, make_place
 
@@ -33,23 +34,45 @@ CONTAINER = RuntimeConf("c1", None, "eth0")
 NEVER = 1 << 30
 
 
+def _network(place: Place, **more: int) -> NetworkConfigList:
+    return place.network("net", "alloc-a", "alloc-b", **more)
+
+
 def _add(cni: CNIConfig, place: Place) -> None:
-    cni.add_network_list(place.network("net", "alloc-a", "alloc-b"), CONTAINER)
+    cni.add_network_list(_network(place), CONTAINER)
 
 
 def _check(cni: CNIConfig, place: Place) -> None:
-    cni.check_network_list(place.network("net", "alloc-a", "alloc-b"), CONTAINER)
+    cni.check_network_list(_network(place), CONTAINER)
 
 
 def _delete(cni: CNIConfig, place: Place) -> None:
-    cni.del_network_list(place.network("net", "alloc-a", "alloc-b"), CONTAINER)
+    cni.del_network_list(_network(place), CONTAINER)
 
 
 def _gc(cni: CNIConfig, place: Place) -> None:
-    cni.gc_network_list(place.network("net", "alloc-a", "alloc-b"), [])
+    cni.gc_network_list(_network(place), [])
 
 
-VERBS: dict[str, Callable[[CNIConfig, Place], None]] = {"ADD": _add, "CHECK": _check, "DEL": _delete, "GC": _gc}
+def _fail(cni: CNIConfig, place: Place) -> None:
+    """Run an ADD whose plugins fail in the roll-back, too: the record stays pending."""
+    (place.state / "calm").unlink()
+    try:
+        with suppress(PluginError):
+            cni.add_network_list(_network(place, fail=100), CONTAINER)
+    finally:
+        place.calm()
+
+
+VERBS: dict[str, tuple[Callable[[CNIConfig, Place], None] | None, Callable[[CNIConfig, Place], None]]] = {
+    "ADD": (None, _add),
+    "ADD-fails": (None, _fail),
+    "ADD-again": (_fail, _add),  # it detaches first what the failed one left
+    "CHECK": (_add, _check),
+    "DEL": (_add, _delete),
+    "GC": (_add, _gc),
+}
+"""What is done before a case, without faults, and what is done with one."""
 
 
 @dataclass
@@ -130,8 +153,9 @@ class Cases:
 
     def _place(self) -> Place:
         place = make_place(Path(tempfile.mkdtemp(dir=_made(self._directory))), self._plugins)
-        if self.verb != "ADD":
-            _add(place.client(), place)
+        place.calm()
+        if (before := VERBS[self.verb][0]) is not None:
+            before(place.client(), place)
         return place
 
     def _run(self, place: Place, at: int, error: int) -> tuple[int, str]:
@@ -139,7 +163,7 @@ class Cases:
         problem = ""
         self._shim.shim_arm(at, error)
         try:
-            VERBS[self.verb](cni, place)
+            VERBS[self.verb][1](cni, place)
         except CNIError:
             pass
         except BaseException as raised:  # noqa: BLE001 - this is what is looked for
@@ -177,9 +201,10 @@ def _made(directory: Path) -> Path:
 def main() -> int:
     """Run cases and print their tally as JSON; return 1 if there are problems."""
     parser = argparse.ArgumentParser(description="Fail or kill verbs at each call of libc.")
-    parser.add_argument("verbs", nargs="*", default=list(VERBS), help="of ADD, CHECK, DEL, GC; all by default")
+    parser.add_argument("verbs", nargs="*", default=list(VERBS), help=f"of {', '.join(VERBS)}; all by default")
     parser.add_argument("--plugins", default="", help="the directory of the built plugins")
     parser.add_argument("--at", type=int, help="only this call")
+    parser.add_argument("--step", type=int, default=1, help="only each such call")
     parser.add_argument("--fault", choices=FAULTS, help="only this fault")
     options = parser.parse_args()
     if not os.environ.pop("LD_PRELOAD", ""):  # the plugins do not get it either
@@ -192,7 +217,7 @@ def main() -> int:
         for verb in options.verbs:
             cases = Cases(verb, options.plugins, Path(directory, verb))
             tally.calls[verb] = cases.count()
-            for at in range(tally.calls[verb] + 2) if options.at is None else [options.at]:
+            for at in range(0, tally.calls[verb] + 2, options.step) if options.at is None else [options.at]:
                 for fault in [options.fault] if options.fault else FAULTS:
                     tally.cases += 1
                     tally.problems += [f"{verb} --at {at} --fault {fault}: {one}" for one in cases.problems(at, fault)]

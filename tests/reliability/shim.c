@@ -1,7 +1,7 @@
 /* For LD_PRELOAD: count the calls of libc that a verb makes, and let one of them fail or kill the process.
  *
  * shim_arm(at, error) starts counting from 0. Call number `at` does not happen: it fails with errno `error`, or, where
- * `error` is -1, the process is killed. shim_disarm() ends it and returns the count. What call number `at` was is in
+ * `error` is -1, the process is killed; a write has then written half of its bytes. shim_disarm() ends it and returns the count. What call number `at` was is in
  * shim_name.
  */
 #define _GNU_SOURCE
@@ -51,6 +51,14 @@ static int hit(const char *name) {
         return hit(#name) ? -1 : real arguments;                         \
     }
 
+#define WRAP_WRITE(name, parameters, half, whole)                               \
+    ssize_t name parameters {                                                   \
+        static ssize_t(*real) parameters;                                       \
+        if (!real) real = (ssize_t(*) parameters)dlsym(RTLD_NEXT, #name);       \
+        if (armed && count == fail_at && fail_with == -1) (void)!real half;     \
+        return hit(#name) ? -1 : real whole;                                    \
+    }
+
 /* open and fcntl take one more argument or none; to pass on what is not there harms nothing on Linux */
 #define WRAP_OPEN(name)                                                               \
     int name(const char *path, int flags, ...) {                                      \
@@ -90,9 +98,9 @@ WRAP_OPENAT(openat64)
 WRAP_FCNTL(fcntl)
 WRAP_FCNTL(fcntl64)
 WRAP(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))
-WRAP(ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size))
-WRAP(ssize_t, pwrite, (int fd, const void *data, size_t size, off_t at), (fd, data, size, at))
-WRAP(ssize_t, pwrite64, (int fd, const void *data, size_t size, off64_t at), (fd, data, size, at))
+WRAP_WRITE(write, (int fd, const void *data, size_t size), (fd, data, size / 2), (fd, data, size))
+WRAP_WRITE(pwrite, (int fd, const void *data, size_t size, off_t at), (fd, data, size / 2, at), (fd, data, size, at))
+WRAP_WRITE(pwrite64, (int fd, const void *data, size_t size, off64_t at), (fd, data, size / 2, at), (fd, data, size, at))
 WRAP(int, fsync, (int fd), (fd))
 WRAP(int, link, (const char *from, const char *to), (from, to))
 WRAP(int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
