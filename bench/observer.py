@@ -23,7 +23,7 @@ class Noop:
     def find(self, plugin: str, path: Sequence[str]) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, _invocation: libcni.Invocation, _limits: libcni.Limits) -> libcni.Outcome:
+    def execute(self, _invocation: libcni.Invocation, _limits: libcni.CallOptions) -> libcni.Outcome:
         return libcni.Outcome(0, b'{"cniVersion":"1.1.0"}')
 
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from libcni import (
     AsyncCNIConfig,
+    CallOptions,
     CNIConfig,
     Invocation,
-    Limits,
     NetworkConfigList,
     Observer,
     Operation,
@@ -42,8 +42,8 @@ ANSWER = (
 class Instant(ProcessExecutor):
     """Answer at once, without a process."""
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        del invocation, limits
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        del invocation, options
         return Outcome(stdout=ANSWER)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
-from libcni.executor import Limits
+from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
 
@@ -307,7 +307,7 @@ def test_one_client_serves_several_loops(cni: AsyncCNIConfig, plugin: PluginMake
 
 def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(tmp_path: Path, plugin: PluginMaker) -> None:
     class Sleeper(AsyncProcessExecutor):
-        async def execute(self, _invocation: Invocation, _limits: Limits) -> Outcome:
+        async def execute(self, _invocation: Invocation, _limits: CallOptions) -> Outcome:
             await asyncio.sleep(0.2)
             return Outcome(0, b"{}")
 

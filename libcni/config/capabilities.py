@@ -72,8 +72,8 @@ class _Capability(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            place, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
-            raise ConfigError(problem, place=place) from error
+            location, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
+            raise ConfigError(problem, location=location) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return it with the convention's keys, without what is not set."""

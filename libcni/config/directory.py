@@ -75,7 +75,7 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
             continue
         first = networks.setdefault(net.name, net)
         if first is not net:
-            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, place="name"))
+            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
     return ConfigDirectory(path, tuple(networks.values()), tuple(problems))
 
 

@@ -36,12 +36,12 @@ _COMMENT = re.compile(r"//|/\*|#")
 
 
 class JSONTextError(ValueError):
-    """Report text that is not one JSON document. ``place`` is ``line L, column C``, or None."""
+    """The text is not one JSON document. ``location`` is ``line L, column C``, or None."""
 
-    def __init__(self, problem: str, place: str | None = None, hint: str | None = None) -> None:
-        super().__init__(f"{place}: {problem}" if place else problem)
+    def __init__(self, problem: str, location: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{location}: {problem}" if location else problem)
         self.problem = problem
-        self.place = place
+        self.location = location
         self.hint = hint
 
 

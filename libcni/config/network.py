@@ -13,7 +13,7 @@ from typing import Any
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.jsontext import Member
-from libcni.config.schema import ListDocument, PluginDocument, decode, place_of, split, validate
+from libcni.config.schema import ListDocument, PluginDocument, decode, format_location, split, validate
 from libcni.config.versions import DEFAULT_VERSION, choose_version
 from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
 
@@ -190,7 +190,7 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     """
     for key, value in values.items():
         if not key or value is None:
-            raise ConfigError("an injected key must not be empty, nor its value None", place=repr(key))
+            raise ConfigError("an injected key must not be empty, nor its value None", location=repr(key))
     new = {key: jsontext.dumps(value) for key, value in _plain(values).items()}
     own = jsontext.members(plugin.text)
     parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
@@ -291,7 +291,7 @@ def read_network(path: str) -> NetworkConfigList:
     if net.is_list and not net.load_only_inlined_plugins:
         net = net.with_plugins(_read_drop_in(file) for file in _drop_in_files(path, net.name))
     if not net.plugins:
-        raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, place="plugins")
+        raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")
     return net
 
 
@@ -305,7 +305,7 @@ def _read_drop_in(path: str) -> PluginConfig:
 
 def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = False) -> NetworkConfigList:
     if plugin.name is None:
-        raise ConfigError('missing "name"', file=file, place="name")
+        raise ConfigError('missing "name"', file=file, location="name")
     text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
     return NetworkConfigList(
         name=_checked_name(plugin.name, file),
@@ -333,10 +333,10 @@ def _encode(document: Mapping[str, Any]) -> bytes:
 def _parse_plugins(document: ListDocument, by_key: Mapping[str, Member], file: str | None) -> tuple[PluginConfig, ...]:
     if "plugins" not in by_key:
         if document.loadOnlyInlinedPlugins:
-            raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, place="plugins")
+            raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, location="plugins")
         return ()
     if not document.plugins:
-        raise ConfigError("the list of plugins is empty", file=file, place="plugins")
+        raise ConfigError("the list of plugins is empty", file=file, location="plugins")
     found = jsontext.elements(by_key["plugins"].text)
     return tuple(_parse_plugin(element.text, file, f"plugins[{index}]") for index, element in enumerate(found))
 
@@ -348,7 +348,7 @@ def _parse_plugin(text: str, file: str | None, where: str) -> PluginConfig:
     try:
         check_plugin_type(document.type)
     except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, place=place_of(where, ("type",))) from error
+        raise ConfigError(str(error), file=file, location=format_location(where, ("type",))) from error
     return PluginConfig(
         type=document.type,
         text=text.strip(),
@@ -368,7 +368,7 @@ def _is_passed_on(key: str) -> bool:
 def _duplicates(found: list[Member], where: str) -> list[str]:
     times = Counter(member.key for member in found)
     return [
-        f"{place_of(where, (key,))}: it stands {number} times; the last one counts"
+        f"{format_location(where, (key,))}: it stands {number} times; the last one counts"
         for key, number in times.items()
         if number > 1
     ]
@@ -377,14 +377,14 @@ def _duplicates(found: list[Member], where: str) -> list[str]:
 def _replaced(found: list[Member], where: str) -> list[str]:
     made = [member.key for member in found if member.key in {"prevResult", "runtimeConfig"}]
     made += [member.key for member in found if member.key.startswith(_RESERVED_PREFIX)]
-    return [f"{place_of(where, (key,))}: the runtime makes this; what the file says is left out" for key in made]
+    return [f"{format_location(where, (key,))}: the runtime makes this; what the file says is left out" for key in made]
 
 
 def _checked_name(name: str, file: str | None) -> str:
     try:
         return check_network_name(name)
     except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, place="name") from error
+        raise ConfigError(str(error), file=file, location="name") from error
 
 
 def _chosen_version(version: str | None, versions: list[str] | None, file: str | None, *, lenient: bool = False) -> str:
@@ -393,8 +393,8 @@ def _chosen_version(version: str | None, versions: list[str] | None, file: str |
     except VersionError as error:
         if lenient:
             return version or (versions or [DEFAULT_VERSION])[-1]
-        place = "cniVersion" if versions is None else "cniVersions"
-        raise ConfigError(str(error), file=file, place=place) from error
+        location = "cniVersion" if versions is None else "cniVersions"
+        raise ConfigError(str(error), file=file, location=location) from error
 
 
 def _declared_versions(document: ListDocument) -> tuple[str, ...]:

@@ -107,5 +107,5 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
     except CNIError:
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"it has no JSON form: {error}", place=name) from error
+        raise ConfigError(f"it has no JSON form: {error}", location=name) from error
     return MappingProxyType(copy)

@@ -11,7 +11,7 @@ from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.errors import ConfigError, shorten
 
-__all__ = ["ListDocument", "PluginDocument", "decode", "describe", "place_of", "split", "validate"]
+__all__ = ["ListDocument", "PluginDocument", "decode", "describe", "format_location", "split", "validate"]
 
 
 def _flag(value: Any) -> Any:
@@ -81,7 +81,7 @@ def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str
         text = jsontext.decode(data)
         return text if lenient else jsontext.bounded(text)
     except JSONTextError as error:
-        raise ConfigError(error.problem, file=file, place=error.place, hint=error.hint) from error
+        raise ConfigError(error.problem, file=file, location=error.location, hint=error.hint) from error
 
 
 def split(text: str, file: str | None, where: str) -> list[Member]:
@@ -89,9 +89,9 @@ def split(text: str, file: str | None, where: str) -> list[Member]:
     try:
         return jsontext.members(text)
     except JSONTextError as error:
-        place = ": ".join(part for part in (where, error.place) if part)
+        location = ": ".join(part for part in (where, error.location) if part)
         problem = "it is empty" if not text.strip() else error.problem
-        raise ConfigError(problem, file=file, place=place or None, hint=error.hint) from error
+        raise ConfigError(problem, file=file, location=location or None, hint=error.hint) from error
 
 
 def validate(model: type[_Model], by_key: Mapping[str, Member], file: str | None, where: str) -> _Model:
@@ -100,28 +100,28 @@ def validate(model: type[_Model], by_key: Mapping[str, Member], file: str | None
         return model.model_validate({key: member.value for key, member in by_key.items()})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place, problem = describe(first, where)
+        location, problem = describe(first, where)
         hint = _case_hint(first["loc"], by_key) if first["type"] == "missing" else None
-        raise ConfigError(problem, file=file, place=place, hint=hint) from error
+        raise ConfigError(problem, file=file, location=location, hint=hint) from error
 
 
 def describe(found: Any, where: str = "") -> tuple[str, str]:
     """Return the place and the problem, in words, of one of pydantic's errors in the object at ``where``."""
-    place = place_of(where, found["loc"])
+    location = format_location(where, found["loc"])
     if found["type"] == "missing":
-        return place, f'missing "{found["loc"][-1]}"'
+        return location, f'missing "{found["loc"][-1]}"'
     message = str(found["msg"]).removeprefix("Value error, ")
     if found["type"] == "value_error":
-        return place, message
-    return place, f"{message[0].lower()}{message[1:]}, not {shorten(repr(found['input']), 80)}"
+        return location, message
+    return location, f"{message[0].lower()}{message[1:]}, not {shorten(repr(found['input']), 80)}"
 
 
-def place_of(where: str, location: tuple[int | str, ...]) -> str:
-    """Return a place in a document in words: ``plugins[1].capabilities.mac``."""
-    place = where
-    for part in location:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-    return place
+def format_location(where: str, path: tuple[int | str, ...]) -> str:
+    """Return a location in a document in words: ``plugins[1].capabilities.mac``."""
+    location = where
+    for part in path:
+        location += f"[{part}]" if isinstance(part, int) else f".{part}" if location else str(part)
+    return location
 
 
 def _case_hint(location: tuple[int | str, ...], by_key: Mapping[str, Member]) -> str | None:

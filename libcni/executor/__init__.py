@@ -1,4 +1,4 @@
-"""The seam to the outside: where a plugin is, and how it is run. Give your own to ``CNIConfig(executor=...)``.
+"""How plugins are found and run. Give your own executor to ``CNIConfig(executor=...)``.
 
 The names are resolved on first use, so that plugins can import ``libcni.executor.find`` alone.
 """
@@ -9,17 +9,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from libcni.executor.find import find_plugin
     from libcni.executor.process import ProcessExecutor
-    from libcni.executor.protocol import AsyncExecutor, Executor, Limits
+    from libcni.executor.protocol import (
+        AsyncExecutor,
+        AsyncPreparedPlugin,
+        AsyncPreparingExecutor,
+        CallOptions,
+        Executor,
+        PreparedPlugin,
+        PreparingExecutor,
+    )
 
 _HOME = {
     "AsyncExecutor": "protocol",
+    "AsyncPreparedPlugin": "protocol",
+    "AsyncPreparingExecutor": "protocol",
+    "CallOptions": "protocol",
     "Executor": "protocol",
-    "Limits": "protocol",
+    "PreparedPlugin": "protocol",
+    "PreparingExecutor": "protocol",
     "ProcessExecutor": "process",
     "find_plugin": "find",
 }
 
-__all__ = ["AsyncExecutor", "Executor", "Limits", "ProcessExecutor", "find_plugin"]
+__all__ = [
+    "AsyncExecutor",
+    "AsyncPreparedPlugin",
+    "AsyncPreparingExecutor",
+    "CallOptions",
+    "Executor",
+    "PreparedPlugin",
+    "PreparingExecutor",
+    "ProcessExecutor",
+    "find_plugin",
+]
 
 
 def __getattr__(name: str) -> object:

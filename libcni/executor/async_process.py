@@ -6,31 +6,43 @@ import asyncio
 import math
 import signal
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
 
 from libcni.errors import InvalidOutputError, PluginTimeoutError
-from libcni.executor.child import Child, is_busy, start_problem
+from libcni.executor.child import KILL_WAIT, Child, is_busy
 from libcni.executor.find import find_plugin
-from libcni.executor.process import GRACE, OUTPUT_LIMIT, QUIET, busy_delays
-from libcni.executor.protocol import Limits
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.executor.process import (
+    EXIT_ONLY_SECONDS,
+    GRACE,
+    OUTPUT_LIMIT,
+    TERM_SHARE,
+    TRACED_DELAY,
+    busy_delays,
+    deadline_after,
+)
+from libcni.executor.protocol import CallOptions
+from libcni.executor.semaphore import AsyncSemaphore
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["MAX_PROCESSES", "AsyncProcessExecutor", "Places"]
+__all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor"]
 
 MAX_PROCESSES = 256
 """How many plugins run at once, at most."""
-
-_AFTER_KILL = 1.0
 
 
 class AsyncProcessExecutor:
     """Run plugins as ``ProcessExecutor`` does, on the running event loop.
 
     Args:
-        output_limit: bytes of stdout, and of stderr, that a plugin may print: 16 MiB unless given.
-        grace: seconds between TERM and KILL at the deadline: 0.5 unless given.
-        max_processes: how many plugins run at once: 256 unless given; others wait, within their time.
+        output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
+        grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
+            and SIGKILL after four fifths of the grace.
+        max_processes: how many plugins run at once: 256 by default. Other calls wait, up to their timeout.
     """
 
     def __init__(
@@ -39,161 +51,244 @@ class AsyncProcessExecutor:
         self.output_limit = output_limit
         self.grace = grace
         self.max_processes = max_processes
-        self._places = Places(max_processes)
+        self._semaphore = AsyncSemaphore(max_processes)
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path of a plugin type's executable, as ``find_plugin`` does.
 
         Raises:
-            PluginNotFoundError: there is none in the directories ``path``.
+            PluginNotFoundError: no directory in ``path`` has an executable of that name.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         return find_plugin(plugin, path)
 
-    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end; see ``Executor.execute``. Cancellation kills the plugin's process group.
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.
 
         Raises:
-            PluginTimeoutError: it was stopped at ``limits.timeout``, or had to wait until then and was not run.
-            InvalidOutputError: it printed more than ``output_limit`` bytes, and was stopped.
-            PluginError: it could not be started, or its exit status cannot be known.
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``, or waited until then and was not run.
+            InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        deadline = math.inf if limits.timeout is None else time.monotonic() + limits.timeout
-        try:
-            place = await self._places.take(limits.timeout)
-        except TimeoutError:
-            problem = f"it was not run: {self.max_processes} plugins ran for {limits.timeout} s"
-            raise failure(PluginTimeoutError, invocation, problem) from None
-        try:
-            return await self._run(await self._start(invocation, limits, deadline), limits, deadline)
-        finally:
-            place.release()
+        return await self.run(Child(invocation, options, self.output_limit), options.timeout, None)
 
-    async def _run(self, child: Child, limits: Limits, deadline: float) -> Outcome:
-        if child.exit_fd < 0:
-            child.close()
-            raise child.unknown_end()
-        listener = _Listener(child)
-        try:
-            if not await listener.ended(deadline):
-                child.signal(signal.SIGTERM)
-                with suppress(InvalidOutputError):
-                    await listener.ended(time.monotonic() + self.grace)
-                raise child.timed_out(limits.timeout or 0.0)
-            listener.close()
-            return child.finish()
-        except BaseException:
-            child.signal(signal.SIGKILL)
-            with suppress(asyncio.CancelledError, InvalidOutputError):
-                await listener.ended(time.monotonic() + _AFTER_KILL)
-            listener.close()
-            child.kill()
-            raise
+    def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
+        """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``.
 
-    async def _start(self, invocation: Invocation, limits: Limits, deadline: float) -> Child:
-        for delay in busy_delays(deadline):
+        Returns None as well if ``max_processes`` plugins run.
+        """
+        if self._semaphore.locked():
+            return None
+        child = Child(invocation, options, self.output_limit)
+        try:
+            child.start(ahead=True)
+            return AsyncPreparedProcess(self, child) if child.exit_fd >= 0 else None
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
+                raise
+            return None
+
+    async def run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
+        """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
+        deadline = deadline_after(timeout)
+        slot = None
+        try:
             try:
-                return Child(invocation, limits, self.output_limit)
+                slot = await self._semaphore.acquire(timeout)
+            except TimeoutError:
+                problem = f"it was not run: {self.max_processes} plugins ran for {timeout} s"
+                raise plugin_failure(PluginTimeoutError, child.invocation, problem) from None
+            if stdin is None:
+                await self._start(child, deadline)
+            elif not child.feed(stdin):
+                child.kill(0)
+                child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
+                await self._start(child, deadline)
+            return await self._wait_for(child, timeout, deadline)
+        except BaseException as error:  # noqa: BLE001 - a cancellation as well: nobody else knows the process
+            child.kill(0)
+            child.raise_translated(error)
+        finally:
+            if slot is not None:
+                slot.release()
+
+    async def _start(self, child: Child, deadline: float) -> None:
+        delays = busy_delays(deadline)
+        while True:
+            try:
+                return child.start()
             except (OSError, ValueError) as error:
-                if not is_busy(error) or delay is None:
-                    raise start_problem(invocation, error) from error
-                await asyncio.sleep(delay)
-        raise AssertionError("the last delay is None")
+                delay = next(delays, None) if is_busy(error) else None
+                if delay is None:
+                    raise child.start_error(error) from error
+            await asyncio.sleep(delay)
+
+    async def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
+        if child.exit_fd < 0:
+            raise child.unknown_status()
+        watcher = _Watcher(child)
+        try:
+            if await watcher.wait(deadline):
+                watcher.close()
+                return child.finish()
+            child.signal(signal.SIGTERM)
+            with suppress(InvalidOutputError):
+                await watcher.wait(deadline + self.grace * TERM_SHARE)
+            await watcher.kill(deadline + self.grace)
+            raise child.timed_out(timeout)
+        except (GeneratorExit, PluginTimeoutError):  # a coroutine that is closed cannot wait
+            raise
+        except BaseException:
+            await watcher.kill(time.monotonic() + KILL_WAIT)
+            raise
+        finally:
+            watcher.close()
 
 
-class Places:
-    """So many at once and no more, on whatever event loop."""
+class AsyncPreparedProcess:
+    """A plugin process that waits for its configuration; see ``AsyncPreparedPlugin``."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._semaphore = asyncio.Semaphore(number)
-        self._loop: asyncio.AbstractEventLoop | None = None
+    def __init__(self, executor: AsyncProcessExecutor, child: Child) -> None:
+        self._executor = executor
+        self._child = child
+        self._finalizer = weakref.finalize(self, child.kill, 0)
+        self._finalizer.atexit = False
 
-    async def take(self, timeout: float | None) -> asyncio.Semaphore:
-        """Wait for a place, and return what to release; raises TimeoutError."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # a semaphore that has waited belongs to its loop for ever
-            self._loop, self._semaphore = loop, asyncio.Semaphore(self.number)
-        places = self._semaphore
-        if places.locked():
-            async with asyncio.timeout(timeout):
-                await places.acquire()
-        else:
-            await places.acquire()
-        return places
+    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration and run the plugin until it exits; see ``AsyncPreparedPlugin.feed``.
+
+        Raises:
+            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after the call, or was not run until then.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        if self._finalizer.detach() is None:
+            raise RuntimeError("this plugin was fed or discarded before")
+        return await self._executor.run(self._child, timeout, stdin)
+
+    async def discard(self) -> None:
+        """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
+        if self._finalizer.detach() is None:
+            return
+        try:
+            watcher = _Watcher(self._child)
+            try:
+                await watcher.kill(time.monotonic() + KILL_WAIT)
+            finally:
+                watcher.close()
+        finally:
+            self._child.kill(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.discard()
 
 
-class _Listener:
-    """Notices the end of a child and, if that takes its time, reads what it prints as it comes.
-
-    Most end soon, and what they print fits into their pipes: then one descriptor is watched instead of three.
-    """
+class _Watcher:
+    """Waits on the running event loop for the end of a plugin process, and reads its output."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
         self._loop = asyncio.get_running_loop()
         self._has_ended = False
-        self._is_quiet = True
+        # Most plugins end soon, and their output fits into the pipes: then one descriptor is watched instead of three.
+        self._is_exit_only = True
         self._deadline = math.inf
         self._waiter: asyncio.Future[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._traced_timer: asyncio.TimerHandle | None = None
         self._watched = {child.exit_fd}
-        self._loop.add_reader(child.exit_fd, self._on_end)
+        self._loop.add_reader(child.exit_fd, self._on_exit)
 
-    async def ended(self, deadline: float) -> bool:
-        """Wait until the child has ended, or the deadline; return whether it has ended."""
+    async def wait(self, deadline: float) -> bool:
+        """Wait until the process has ended, or until the deadline; return whether it has ended.
+
+        Raises:
+            InvalidOutputError: the plugin printed more than its output limit.
+            OSError: the process or its output cannot be read.
+        """
         if self._has_ended:
             return True
         self._waiter = self._loop.create_future()
         self._deadline = deadline
-        self._set_timer(min(deadline, time.monotonic() + QUIET) if self._is_quiet else deadline)
+        self._set_timer(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS) if self._is_exit_only else deadline)
         try:
             return await self._waiter
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
+    async def kill(self, deadline: float) -> None:
+        """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
+        if not self._child.is_owned():
+            return
+        self._child.signal(signal.SIGKILL)
+        self._is_exit_only = False
+        for pipe in self._watched - {self._child.exit_fd}:
+            self._unwatch(pipe)
+        with suppress(OSError):
+            await self.wait(deadline)
+
+    def close(self) -> None:
+        """Stop watching; the descriptors must still be open."""
+        if self._traced_timer is not None:
+            self._traced_timer.cancel()
+        # A forked child shares the epoll instance with its parent: what it removes there, its parent would lose.
+        if self._child.is_owned() and not self._loop.is_closed():
+            for descriptor in tuple(self._watched):
+                self._unwatch(descriptor)
+
     def _set_timer(self, when: float) -> None:
         self._timer = None if when == math.inf else self._loop.call_later(when - time.monotonic(), self._on_time)
 
     def _on_time(self) -> None:
         if time.monotonic() >= self._deadline:
-            self._wake(False)
+            self._wake(ended=False)
             return
-        if self._is_quiet:
-            self._is_quiet = False
+        if self._is_exit_only:
+            self._is_exit_only = False
             for pipe in self._child.open_pipes:
                 self._loop.add_reader(pipe, self._on_output, pipe)
                 self._watched.add(pipe)
         self._set_timer(self._deadline)
 
-    def close(self) -> None:
-        """Stop listening; the descriptors must still be open."""
-        for descriptor in self._watched:
-            self._loop.remove_reader(descriptor)
-        self._watched = set()
-
-    def _on_end(self) -> None:
-        self._has_ended = True
-        self._loop.remove_reader(self._child.exit_fd)
-        self._watched.discard(self._child.exit_fd)
-        self._wake(True)
+    def _on_exit(self) -> None:
+        self._unwatch(self._child.exit_fd)
+        try:
+            self._has_ended = self._child.has_ended()
+        except OSError as error:
+            self._fail(error)
+            return
+        if self._has_ended:
+            self._wake(ended=True)
+        else:
+            # A tracer keeps the exit status. The descriptor stays readable, so the loop would spin if it were watched.
+            self._traced_timer = self._loop.call_later(TRACED_DELAY, self._on_exit)
 
     def _on_output(self, pipe: int) -> None:
         try:
             self._child.read(pipe)
-        except InvalidOutputError as error:
-            self._forget(pipe)
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_exception(error)
+        except (InvalidOutputError, OSError) as error:
+            self._unwatch(pipe)
+            self._fail(error)
             return
         if pipe not in self._child.open_pipes:
-            self._forget(pipe)
+            self._unwatch(pipe)
 
-    def _forget(self, pipe: int) -> None:
-        self._loop.remove_reader(pipe)
-        self._watched.discard(pipe)
+    def _unwatch(self, descriptor: int) -> None:
+        if descriptor in self._watched:
+            self._watched.discard(descriptor)
+            self._loop.remove_reader(descriptor)
 
-    def _wake(self, ended: bool) -> None:
+    def _wake(self, *, ended: bool) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(ended)
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)

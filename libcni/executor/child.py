@@ -1,7 +1,8 @@
-"""One plugin process: spawned, listened to, stopped and reaped, without saying how to wait for it.
+"""One plugin process: started, watched, stopped and reaped. How to wait for it is the executors' part.
 
-stdin is a sealed memfd, stdout and stderr are pipes (a memfd there would break shell plugins that reopen /dev/stdout),
-and the end of the process is a readable descriptor. A driver polls these and calls ``read`` and ``finish``.
+stdin is a sealed memfd, or a pipe for a plugin that is started ahead. stdout and stderr are pipes: a memfd there would
+break shell plugins that reopen /dev/stdout. ``exit_fd`` becomes readable when the process ends. An executor polls these
+descriptors and calls ``read``, ``has_ended`` and ``finish``.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ import errno
 import fcntl
 import functools
 import os
-import select
 import signal
 import struct
 import termios
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
-from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
-from libcni.executor.protocol import Limits
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeoutError
+from libcni.executor.protocol import CallOptions
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["Child", "is_busy", "start_problem"]
+__all__ = ["KILL_WAIT", "Child", "is_busy", "running_plugins"]
+
+KILL_WAIT = 1.0
+"""Seconds to wait for a process to end after SIGKILL. A thread reaps one that takes longer."""
+
+_START_WAIT = 0.1
+"""The same for a process that cannot be watched; short, because an event loop waits as well."""
 
 _INHERITED = 19
-"""The descriptor that tells others that a plugin still lives; low, since a host may allow few descriptors."""
+"""The plugin's number of the descriptor ``CallOptions.inherit``; low, since a host may allow few descriptors."""
 
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 64 * 1024
@@ -36,49 +42,97 @@ _DEFAULT_SIGNALS = tuple(
     getattr(signal, f"SIG{name}")
     for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
 )
-_AFTER_KILL = 1.0
+_START_HINTS = {
+    errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
+    errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
+    errno.ETXTBSY: "another program writes to it",
+    errno.EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
+    errno.ENFILE: "the system has too many open files",
+    errno.EAGAIN: "there are too many processes or threads: raise the limit (ulimit -u, pids.max)",
+    errno.EBADF: f"at least {_INHERITED + 1} open files must be allowed (ulimit -n), and the inherited one be open",
+}
+
+_running: set[Child] = set()
+_unreaped: list[int] = []
 
 
 class Child:
-    """A plugin process that runs.
+    """A plugin process.
+
+    The object exists before the process does. So an executor can enter its ``try`` first and stop the process in every
+    case: an exception out of a signal handler can come between any two steps, also between a call and the assignment
+    of what it returns.
 
     Attributes:
-        exit_fd: readable when the process has ended; -1 where somebody else reaped it before it could be watched.
+        invocation: the call that it runs.
+        options: the options of the call.
+        exit_fd: readable when the process has ended; -1 if none runs, or the host program reaped it at once.
         open_pipes: the read ends of stdout and stderr that are not at their end yet.
     """
 
-    _over = True
-    _is_pidfd = False
-    _pid = 0
-    exit_fd: int = -1
-
-    def __init__(self, invocation: Invocation, limits: Limits, output_limit: int) -> None:
-        """Spawn the process; raises OSError if the executable cannot be started."""
-        self._invocation = invocation
+    def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
+        self.invocation = invocation
+        self.options = options
+        self.exit_fd = -1
+        self.open_pipes: set[int] = set()
         self._output_limit = output_limit
-        self._started = time.monotonic()
-        pipes: list[int] = []
-        pids: list[int] = []
+        # A fork copies this object. Only the process that started the plugin may signal and reap it.
+        self._owner = os.getpid()
+        self._pids: list[int] = []  # one number from the start until it is reaped, and may be somebody else's
+        self._is_pidfd = False
+        self._pipes: list[int] = []
+        self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
+        self._stdout = bytearray()
+        self._stderr = bytearray()
+        self._buffers: dict[int, bytearray] = {}
+        self._totals: dict[int, int] = {}
+        self._status: Any = None
+        self._began = 0.0
+
+    def start(self, *, ahead: bool = False) -> None:
+        """Start the process; it can be called again if it fails.
+
+        Args:
+            ahead: give the process an empty pipe for stdin, for ``feed``.
+
+        Raises:
+            OSError: the executable cannot be started, or the process cannot be watched.
+            ValueError: the path or a variable has a character that the kernel does not take.
+        """
+        _reap_stragglers()
+        self._began = time.monotonic()
         try:
-            _spawn(invocation, limits, pipes, pids)
-            self._pid = pids[0]
-            self._stdout, self._stderr = pipes
-            for pipe in pipes:
+            self._spawn(ahead=ahead)
+            _running.add(self)
+            self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
+            self._totals = dict.fromkeys(self._pipes, 0)
+            self.open_pipes = set(self._pipes)
+            for pipe in self._pipes:
                 os.set_blocking(pipe, False)
-            self._buffers = {pipe: bytearray() for pipe in pipes}
-            self._totals = dict.fromkeys(pipes, 0)
-            self.open_pipes: set[int] = set(pipes)
-            self.exit_fd, self._is_pidfd = _watch(self._pid)
-            self._over = self.exit_fd < 0
-            self.__class__ = _Running
-        except BaseException:  # no descriptor is left to watch it with, or a signal handler raised: it must not go on
-            self._over = True
-            _kill_unwatched(pids)
-            _close_all([*pipes, *([self.exit_fd] if self.exit_fd >= 0 else [])])
+            self._watch()
+        except BaseException:
+            self.kill(_START_WAIT)
             raise
 
+    def feed(self, stdin: bytes) -> bool:
+        """Write the configuration into the pipe and close it; return False if the configuration does not fit.
+
+        The time that the plugin has taken is counted from here.
+        """
+        read_end, write_end = self._stdin
+        if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+            return False
+        self._began = time.monotonic()
+        # The plugin can have made its pipe smaller: the write does not block, and writes less then.
+        os.set_blocking(write_end, False)
+        # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
+        is_complete = os.write(write_end, stdin) == len(stdin)
+        self._stdin = []
+        _close_all([write_end, read_end])
+        return is_complete
+
     def read(self, pipe: int, size: int = _CHUNK) -> int:
-        """Take up to ``size`` bytes from a pipe, return how many; raises InvalidOutputError past the output limit."""
+        """Read up to ``size`` bytes from a pipe, return how many; raises InvalidOutputError past the output limit."""
         try:
             data = os.read(pipe, size)
         except BlockingIOError:
@@ -86,167 +140,249 @@ class Child:
         if not data:
             self.open_pipes.discard(pipe)
             return 0
-        self._buffers[pipe] += data
+        buffer = self._buffers[pipe]
+        buffer += data
         self._totals[pipe] += len(data)
-        if pipe == self._stderr:
-            del self._buffers[pipe][: -2 * _STDERR_KEPT]
+        if buffer is self._stderr:
+            del buffer[: -2 * _STDERR_KEPT]
         if self._totals[pipe] > self._output_limit:
-            name = "stdout" if pipe == self._stdout else "stderr"
+            name = "stderr" if buffer is self._stderr else "stdout"
             problem = f"it printed more than {self._output_limit} bytes on {name}, and was stopped"
-            del self._buffers[self._stdout][_STDERR_KEPT:]
-            raise failure(InvalidOutputError, self._invocation, problem, self._left())
+            del self._stdout[_STDERR_KEPT:]
+            raise plugin_failure(InvalidOutputError, self.invocation, problem, self._outcome())
         return len(data)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the process group, unless its leader was reaped: then the number may be somebody else's."""
-        if self._over:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            if self._is_pidfd:
-                signal.pidfd_send_signal(self.exit_fd, 0)
-            os.killpg(self._pid, number)
+    def has_ended(self) -> bool:
+        """Return whether the process has ended and its exit status can be read.
 
-    def kill(self) -> None:
-        """Kill the group, wait a moment for its leader, and let go of everything; never raises OSError."""
-        if self._over:
-            return
-        self.signal(signal.SIGKILL)
-        with suppress(OSError):
-            if self.exit_fd >= 0 and _is_readable(self.exit_fd, _AFTER_KILL):
-                self._reap()
-            else:  # it hangs in the kernel: all that can be done is to reap it whenever it ends
-                threading.Thread(target=_reap_later, args=(self._pid,), daemon=True).start()
-        self.close()
+        Call it also when ``exit_fd`` is readable: if another process traces the plugin, the tracer gets the exit
+        status first, and a wait without WNOHANG would block until the tracer lets go.
+        """
+        if self._status is None and self._pids:
+            try:
+                # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
+                self._status = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                self._pids.clear()
+        return self._status is not None or not self._pids
 
     def finish(self) -> Outcome:
-        """Take what is in the pipes, reap the process and return what it left behind.
+        """Read what is left in the pipes, reap the process and return its outcome. It must have ended.
 
-        A grandchild may hold the pipes open for ever, so their end is not waited for.
+        If the plugin failed, its process group is killed: a helper that it left behind would work on during the
+        roll-back. If it succeeded, its group is left alone, because some plugins start a daemon on purpose.
 
         Raises:
-            PluginError: the exit status cannot be known, because the host program ignores SIGCHLD or reaps all.
+            InvalidOutputError: the plugin printed more than the output limit.
+            PluginError: the exit status is unknown, because the host program ignores SIGCHLD or reaps all processes.
         """
-        try:
-            status = self._reap()
-        except ChildProcessError:
-            status = None
-        try:
-            for pipe in tuple(self.open_pipes):
-                if self.read(pipe) == _CHUNK and (waiting := _bytes_waiting(pipe)):
-                    self.read(pipe, waiting)
-        finally:
-            self.close()
+        # A grandchild may hold the pipes open for ever: read what they hold now, and do not wait for their end.
+        for pipe in tuple(self.open_pipes):
+            if self.read(pipe) == _CHUNK and (waiting := _bytes_waiting(pipe)):
+                self.read(pipe, waiting)
+        status = self._status
         if status is None:
-            raise self.unknown_end()
+            raise self.unknown_status()
         exited = status.si_code == os.CLD_EXITED
-        return self._left(status.si_status if exited else None, None if exited else status.si_status)
+        outcome = self._outcome(status.si_status if exited else None, None if exited else status.si_status)
+        if _has_failed(self.invocation.verb, outcome):
+            self.signal(signal.SIGKILL)
+        self.release()
+        return outcome
 
-    def unknown_end(self) -> PluginError:
-        """Return the error for an exit status that cannot be known. It is never taken for success."""
-        hint = "the host program ignores SIGCHLD, or reaps processes that are not its own"
-        return failure(PluginError, self._invocation, "its exit status cannot be known", self._left(), hint=hint)
+    def is_owned(self) -> bool:
+        """Return whether this process started the plugin, rather than being forked from that one."""
+        return os.getpid() == self._owner
 
-    def timed_out(self, timeout: float) -> PluginTimeoutError:
+    def signal(self, number: int) -> None:
+        """Send a signal to the plugin's process group, and to the plugin itself if it has left that group.
+
+        Nothing is sent after the process was reaped, or in a forked child of the process that started it.
+        """
+        if not self._pids or not self.is_owned():
+            return
+        pid = self._pids[0]
+        with suppress(OSError):
+            # Not twice to one that is in its group: programs take a second TERM for "at once, without cleaning up".
+            # For KILL that is no matter, and a plugin can leave its group between the look and the signal.
+            alone = number if number == signal.SIGKILL or os.getpgid(pid) != pid else 0
+            try:
+                if self._is_pidfd:
+                    signal.pidfd_send_signal(self.exit_fd, alone)
+                else:
+                    os.kill(pid, alone)
+            except ProcessLookupError:  # the host program reaped it: the number may be another group's by now
+                return
+            except PermissionError:  # it runs as another user; others of its group may not
+                pass
+            os.killpg(pid, number)
+
+    def kill(self, wait: float = KILL_WAIT) -> None:
+        """Kill the plugin with its group, wait up to ``wait`` seconds for its end, and release it.
+
+        Never raises OSError. Does nothing in a forked child of the process that started the plugin.
+        """
+        self.signal(signal.SIGKILL)
+        deadline, delay = time.monotonic() + wait, 0.0005
+        while self._pids and self.is_owned() and not self._reap() and time.monotonic() < deadline:
+            time.sleep(delay)
+            delay = min(2 * delay, 0.02)
+        self.release()
+
+    def release(self) -> None:
+        """Reap the process, in a thread if it has not ended yet, and close all descriptors. Does not block."""
+        # A forked child may have closed these descriptors and opened files with the same numbers: leave them alone.
+        if not self.is_owned():
+            return
+        if self._pids and not self._reap():
+            self._reap_in_thread()
+        descriptors = [*self._pipes, *self._stdin, *([self.exit_fd] if self.exit_fd >= 0 else [])]
+        self._pipes, self._stdin, self.exit_fd, self.open_pipes = [], [], -1, set()
+        _running.discard(self)
+        _close_all(descriptors)
+
+    def forget_stdin(self) -> None:
+        """Close this process's copies of the plugin's stdin; call it in a forked child."""
+        descriptors, self._stdin = self._stdin, []
+        _close_all(descriptors)
+
+    def unknown_status(self) -> PluginError:
+        """Return the error for an exit status that is unknown. It is never taken for success."""
+        hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
+        return plugin_failure(
+            PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint
+        )
+
+    def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was stopped at its deadline."""
-        problem = f"it did not end within {timeout:.3g} s, and was stopped"
-        return failure(PluginTimeoutError, self._invocation, problem, self._left())
+        problem = f"it did not end within {timeout or 0.0:.3g} s, and was stopped"
+        return plugin_failure(PluginTimeoutError, self.invocation, problem, self._outcome())
 
-    def close(self) -> None:
-        """Close all descriptors."""
-        for descriptor in (*self._buffers, self.exit_fd):
-            if descriptor >= 0:
-                with suppress(OSError):
-                    os.close(descriptor)
-        self.exit_fd = -1
-        self.open_pipes = set()
-        self._over = True
-        self.__class__ = Child
+    def raise_translated(self, error: BaseException) -> NoReturn:
+        """Raise ``error``; an OSError of a system call becomes a PluginError."""
+        # An OSError without a number is no system call's: a signal handler of the host program raised it.
+        if not isinstance(error, OSError) or error.errno is None or isinstance(error, CNIError):
+            raise error
+        problem = f"it was stopped, because it cannot be watched: {error.strerror}"
+        raise plugin_failure(PluginError, self.invocation, problem, self._outcome()) from error
 
-    def _reap(self) -> Any:
-        self._over = True  # from here on the process number may be somebody else's
-        if self._is_pidfd:
-            return os.waitid(os.P_PIDFD, self.exit_fd, os.WEXITED)
-        return os.waitid(os.P_PID, self._pid, os.WEXITED)
+    def start_error(self, error: OSError | ValueError) -> BaseException:
+        """Return the PluginError for an executable that cannot be started; an OSError without errno stays as it is."""
+        path = self.invocation.path
+        if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
+            return plugin_failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
+        if error.errno is None:
+            return error
+        problem = f"{path} cannot be started: {error.strerror}"
+        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
 
-    def _left(self, exit_status: int | None = None, number: int | None = None) -> Outcome:
+    def _spawn(self, *, ahead: bool) -> None:
+        theirs: list[int] = []
+        try:
+            if ahead:
+                self._stdin.extend(os.pipe2(os.O_CLOEXEC))
+                theirs.append(self._stdin[0])
+            else:
+                theirs.append(_memfd(self.invocation.stdin))
+            for _ in range(2):
+                read_end, write_end = os.pipe2(os.O_CLOEXEC)
+                self._pipes.append(read_end)
+                theirs.append(write_end)
+            # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
+            for index, descriptor in enumerate(theirs):
+                theirs[index] = _above_stdio(descriptor)
+            if ahead:
+                self._stdin[0] = theirs[0]
+            moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
+            if self.options.inherit >= 0:
+                moves.append((os.POSIX_SPAWN_DUP2, self.options.inherit, _INHERITED))
+            spawn = functools.partial(
+                os.posix_spawn, file_actions=moves, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
+            )
+            path = self.invocation.path
+            environment = {**(self.options.env or {}), **self.invocation.env}
+            # Not "self._pids.append(spawn(...))": a handler of a signal that comes while the process starts runs right
+            # after that call, and what it raises would lose the number of a process that runs. No handler runs within
+            # extend.
+            self._pids.extend(map(spawn, [path], [[path]], [environment]))
+        finally:
+            _close_all(theirs[1:] if ahead else theirs)
+
+    def _watch(self) -> None:
+        """Make ``exit_fd``; it stays -1 if the host program has reaped the process already."""
+        pid = self._pids[0]
+        if _HAS_PIDFD:
+            try:
+                self.exit_fd = os.pidfd_open(pid)
+                self._is_pidfd = True
+            except ProcessLookupError:
+                self._pids.clear()
+            return
+        self.exit_fd, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            _start_thread(_close_at_exit, pid, write_end)
+        except BaseException:
+            os.close(write_end)
+            raise
+
+    def _wait_target(self) -> tuple[int, int]:
+        return (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pids[0])
+
+    def _reap(self) -> bool:
+        """Reap the process if it has ended; return whether it is reaped."""
+        try:
+            is_reaped = os.waitid(*self._wait_target(), os.WEXITED | os.WNOHANG) is not None
+        except ChildProcessError:
+            is_reaped = True
+        except OSError:
+            return False
+        if is_reaped:
+            self._pids.clear()
+        return is_reaped
+
+    def _reap_in_thread(self) -> None:
+        """Let a thread wait for a process that hangs in the kernel, or whose tracer keeps its status."""
+        pid = self._pids.pop()
+        pidfd, self.exit_fd = (self.exit_fd, -1) if self._is_pidfd else (-1, self.exit_fd)
+        try:
+            _start_thread(_reap_later, pid, pidfd)
+        except OSError:  # no thread can be started: the next plugin's start tries again
+            if pidfd >= 0:
+                _close_all([pidfd])
+            _unreaped.append(pid)
+
+    def _outcome(self, exit_status: int | None = None, number: int | None = None) -> Outcome:
         return Outcome(
             exit_status=exit_status,
             signal=number,
-            stdout=bytes(self._buffers[self._stdout]),
-            stderr=bytes(self._buffers[self._stderr][-_STDERR_KEPT:]),
-            seconds=time.monotonic() - self._started,
+            stdout=bytes(self._stdout),
+            stderr=bytes(self._stderr[-_STDERR_KEPT:]),
+            seconds=time.monotonic() - self._began,
         )
 
 
-class _Running(Child):
-    """A process that nobody has waited for yet.
-
-    An exception out of a signal handler can come between any two steps, so losing the object has to be enough to end
-    the process. One that has ended is no _Running any more: what is raised inside ``__del__`` is lost, and an interrupt
-    must not fall into it on the ordinary way.
-    """
-
-    def __del__(self) -> None:
-        self.kill()
+def running_plugins() -> int:
+    """Return how many plugins this process runs now, those that wait for their configuration included."""
+    return len(_running)
 
 
 def is_busy(error: OSError | ValueError) -> bool:
-    """Return whether the executable was open for writing: somebody installs it just now."""
+    """Return whether the executable is open for writing, as during an installation."""
     return isinstance(error, OSError) and error.errno == errno.ETXTBSY
 
 
-def start_problem(invocation: Invocation, error: OSError | ValueError) -> PluginError:
-    """Return the error for an executable that cannot be started."""
-    if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
-        return failure(PluginError, invocation, f"{invocation.path} cannot be started: {error}")
-    hints = {
-        errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
-        errno.ENOENT: "it has gone, or the interpreter that it names is missing",
-        errno.ETXTBSY: "somebody writes to it",
-    }
-    problem = f"{invocation.path} cannot be started: {error.strerror}"
-    return failure(PluginError, invocation, problem, hint=hints.get(error.errno or 0))
+def _has_failed(verb: str, outcome: Outcome) -> bool:
+    """Return whether a plugin failed, as far as that can be seen before its output is decoded."""
+    text = outcome.stdout.strip()
+    is_document = text.startswith(b"{") and text.endswith(b"}")
+    return outcome.exit_status != 0 or (verb in {"ADD", "VERSION"} and not is_document)
 
 
-def _spawn(invocation: Invocation, limits: Limits, pipes: list[int], pids: list[int]) -> None:
-    """Start the process; append its number to ``pids``, and the read ends of its stdout and stderr to ``pipes``."""
-    theirs: list[int] = []
-    try:
-        theirs.append(_stdin_of(invocation.stdin))
-        for _ in range(2):
-            read_end, write_end = os.pipe2(os.O_CLOEXEC)
-            pipes.append(read_end)
-            theirs.append(write_end)
-        for index, descriptor in enumerate(theirs):
-            theirs[index] = _above_stdio(descriptor)
-        moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
-        if limits.inherit >= 0:
-            moves.append((os.POSIX_SPAWN_DUP2, limits.inherit, _INHERITED))
-        spawn = functools.partial(
-            os.posix_spawn,
-            file_actions=moves,
-            setpgroup=0,
-            setsigmask=(),
-            setsigdef=_DEFAULT_SIGNALS,
-        )
-        # not pids.append(spawn(...)): a handler of a signal that comes while the process starts runs right after that
-        # call, and what it raises would lose the number of a process that runs. Within extend no handler runs.
-        environment = {**(limits.env or {}), **invocation.env}
-        pids.extend(map(spawn, [invocation.path], [[invocation.path]], [environment]))
-    finally:
-        _close_all(theirs)
-
-
-def _kill_unwatched(pids: list[int]) -> None:
-    for pid in pids:
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
-
-def _stdin_of(data: bytes) -> int:
+def _memfd(data: bytes) -> int:
+    """Return the descriptor of a sealed file in memory with ``data``."""
     descriptor = os.memfd_create("cni-stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
+        # pwrite leaves the offset at 0, where the plugin begins to read
         written = os.pwrite(descriptor, data, 0)
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], written)
@@ -258,7 +394,7 @@ def _stdin_of(data: bytes) -> int:
 
 
 def _above_stdio(descriptor: int) -> int:
-    """Move a descriptor out of the way of the child's own 0 to 2, where the host has closed those."""
+    """Return ``descriptor``, moved if its number is one of stdin, stdout and stderr."""
     if descriptor > 2:  # noqa: PLR2004 - stderr
         return descriptor
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -268,7 +404,8 @@ def _above_stdio(descriptor: int) -> int:
 
 def _close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
-        os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def _bytes_waiting(pipe: int) -> int:
@@ -276,42 +413,72 @@ def _bytes_waiting(pipe: int) -> int:
     return int(struct.unpack("i", answer)[0])
 
 
-def _watch(pid: int) -> tuple[int, bool]:
-    """Return a descriptor that is readable when the process has ended, and whether it is a pidfd; -1: it is gone."""
-    if _HAS_PIDFD:
-        try:
-            return os.pidfd_open(pid), True
-        except ProcessLookupError:
-            return -1, True
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    threading.Thread(target=_watch_in_thread, args=(pid, write_end), daemon=True).start()
-    return read_end, False
+def _start_thread(work: Any, *args: Any) -> None:
+    """Start a daemon thread; raises OSError if none can be started."""
+    try:
+        threading.Thread(target=work, args=args, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no thread can be started") from error
 
 
-def _watch_in_thread(pid: int, write_end: int) -> None:
-    with suppress(ChildProcessError):
+def _close_at_exit(pid: int, write_end: int) -> None:
+    """Close a pipe when a process ends: the watch for kernels without pidfd."""
+    with suppress(OSError):
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     os.close(write_end)
 
 
-def _is_readable(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()  # select() cannot look at descriptors from 1024 on
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+def _reap_later(pid: int, pidfd: int) -> None:
+    try:
+        # by pidfd: the host program may reap the process first, and then the number may be another child's
+        if pidfd >= 0:
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        else:
+            os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass
+    except OSError:
+        _unreaped.append(pid)
+    finally:
+        if pidfd >= 0:
+            _close_all([pidfd])
 
 
-def _reap_later(pid: int) -> None:
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+def _reap_stragglers() -> None:
+    for pid in tuple(_unreaped):
+        try:
+            is_reaped = os.waitpid(pid, os.WNOHANG)[0] == pid
+        except OSError:
+            is_reaped = True
+        if is_reaped:
+            _unreaped.remove(pid)
 
 
 def _has_pidfd() -> bool:
-    """Find out once whether this kernel has pidfd_open (5.3 and later)."""
+    """Find out once whether this kernel can wait for a pidfd (5.4 and later)."""
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        descriptor = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
         return False
-    return True
+    try:
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:  # we are no child of ourselves; kernel 5.3 answers EINVAL
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
+def _after_fork() -> None:
+    # The plugin reads the end of its stdin only when the last copy of the write end is closed: a forked worker that
+    # lives on would keep every plugin that is started ahead waiting, also after this runtime's death.
+    for child in _running:
+        child.forget_stdin()
+    _running.clear()
+    _unreaped.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 _HAS_PIDFD = _has_pidfd()

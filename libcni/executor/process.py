@@ -6,37 +6,57 @@ import math
 import select
 import signal
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
 
 from libcni.errors import InvalidOutputError
-from libcni.executor.child import Child, is_busy, start_problem
+from libcni.executor.child import Child, is_busy
 from libcni.executor.find import find_plugin
-from libcni.executor.gate import Passage
-from libcni.executor.protocol import Limits
+from libcni.executor.protocol import CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = ["GRACE", "OUTPUT_LIMIT", "QUIET", "ProcessExecutor", "busy_delays"]
+__all__ = [
+    "EXIT_ONLY_SECONDS",
+    "GRACE",
+    "OUTPUT_LIMIT",
+    "TERM_SHARE",
+    "TRACED_DELAY",
+    "PreparedProcess",
+    "ProcessExecutor",
+    "busy_delays",
+    "deadline_after",
+]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
-"""How many bytes a plugin may print on stdout, and on stderr."""
+"""Bytes that a plugin may print on stdout, and on stderr."""
 
 GRACE = 0.5
-"""Seconds between TERM and KILL for a plugin that is at its deadline."""
+"""Seconds from a plugin's deadline until the call ends at the latest."""
 
-QUIET = 0.005
-"""For so many seconds only the end of a plugin is waited for; then what it prints is read as it comes."""
+TERM_SHARE = 0.8
+"""The part of the grace that a plugin has after SIGTERM. SIGKILL comes then, and the rest is for its end."""
+
+EXIT_ONLY_SECONDS = 0.005
+"""Seconds to wait for the plugin's exit alone, before reading its output as it comes."""
+
+TRACED_DELAY = 0.02
+"""Seconds between two looks at a plugin that has ended and whose tracer keeps its exit status."""
 
 _BUSY_SECONDS = 5.0
 _LONGEST_POLL = 86400.0
 
 
 class ProcessExecutor:
-    """Run plugins as processes of their own process group, with a deadline, and an end to what they may print.
+    """Run plugins as processes, each in a process group of its own, with a deadline and a limit on its output.
 
     Args:
-        output_limit: bytes of stdout, and of stderr, that a plugin may print: 16 MiB unless given.
-        grace: seconds between TERM and KILL at the deadline: 0.5 unless given.
+        output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
+        grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
+            and SIGKILL after four fifths of the grace.
     """
 
     def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:
@@ -47,82 +67,150 @@ class ProcessExecutor:
         """Return the path of a plugin type's executable, as ``find_plugin`` does.
 
         Raises:
-            PluginNotFoundError: there is none in the directories ``path``.
+            PluginNotFoundError: no directory in ``path`` has an executable of that name.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         return find_plugin(plugin, path)
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end; see ``Executor.execute``. An exception in between kills its process group.
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run a plugin until it exits; see ``Executor.execute``. An exception meanwhile kills its process group.
 
         Raises:
-            PluginTimeoutError: it was stopped at ``limits.timeout``.
-            InvalidOutputError: it printed more than ``output_limit`` bytes, and was stopped.
-            PluginError: it could not be started, or its exit status cannot be known.
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        deadline = math.inf if limits.timeout is None else time.monotonic() + limits.timeout
-        child = self._start(invocation, limits, deadline)
+        deadline = deadline_after(options.timeout)
+        child = Child(invocation, options, self.output_limit)
         try:
-            if child.exit_fd < 0:
-                child.close()
-                raise child.unknown_end()
-            if not _listen(child, deadline):
-                self._stop(child)
-                raise child.timed_out(limits.timeout or 0.0)
-            with Passage():
-                return child.finish()
-        except BaseException:
+            self._start(child, deadline)
+            return self.wait_for(child, options.timeout, deadline)
+        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
             child.kill()
-            raise
+            child.raise_translated(error)
 
-    def _start(self, invocation: Invocation, limits: Limits, deadline: float) -> Child:
-        for delay in busy_delays(deadline):
-            try:
-                with Passage():
-                    return Child(invocation, limits, self.output_limit)
-            except (OSError, ValueError) as error:
-                if not is_busy(error) or delay is None:
-                    raise start_problem(invocation, error) from error
-                time.sleep(delay)
-        raise AssertionError("the last delay is None")
+    def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
+        """Start a plugin that waits for its configuration; see ``PreparingExecutor.prepare``."""
+        child = Child(invocation, options, self.output_limit)
+        try:
+            child.start(ahead=True)
+            return PreparedProcess(self, child) if child.exit_fd >= 0 else None
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
+                raise
+            return None
 
-    def _stop(self, child: Child) -> None:
+    def wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
+        """Return the outcome of a process that runs; raises as ``execute`` does. The caller kills it on an error."""
+        if child.exit_fd < 0:
+            raise child.unknown_status()
+        if _wait_for_end(child, deadline):
+            return child.finish()
         child.signal(signal.SIGTERM)
         with suppress(InvalidOutputError):
-            _listen(child, time.monotonic() + self.grace)
+            _wait_for_end(child, deadline + self.grace * TERM_SHARE)
+        child.kill(max(0.0, deadline + self.grace - time.monotonic()))
+        raise child.timed_out(timeout)
+
+    def _start(self, child: Child, deadline: float) -> None:
+        delays = busy_delays(deadline)
+        while True:
+            try:
+                return child.start()
+            except (OSError, ValueError) as error:
+                delay = next(delays, None) if is_busy(error) else None
+                if delay is None:
+                    raise child.start_error(error) from error
+            time.sleep(delay)
 
 
-def busy_delays(deadline: float) -> Iterator[float | None]:
-    """Yield how long to wait before the next try while an executable is being written; None: do not try again."""
+class PreparedProcess:
+    """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
+
+    def __init__(self, executor: ProcessExecutor, child: Child) -> None:
+        self._executor = executor
+        self._child = child
+        # Not __del__: that would run after every call as well, and what a signal handler raises within it is lost.
+        self._finalizer = weakref.finalize(self, child.kill)
+        self._finalizer.atexit = False
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration and run the plugin until it exits; see ``PreparedPlugin.feed``.
+
+        Raises:
+            PluginTimeoutError: the plugin was stopped ``timeout`` seconds after it was fed.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("this plugin was fed or discarded before")
+        deadline = deadline_after(timeout)
+        child = self._child
+        try:
+            if child.feed(stdin):
+                return self._executor.wait_for(child, timeout, deadline)
+            child.kill()
+        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
+            child.kill()
+            child.raise_translated(error)
+        finally:
+            self._finalizer.detach()
+        left = None if timeout is None else max(0.0, deadline - time.monotonic())
+        return self._executor.execute(replace(child.invocation, stdin=stdin), replace(child.options, timeout=left))
+
+    def discard(self) -> None:
+        """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
+        self._child.kill()
+        self._finalizer.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.discard()
+
+
+def deadline_after(timeout: float | None) -> float:
+    """Return the time on the monotonic clock that is ``timeout`` seconds from now; None: infinity."""
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def busy_delays(deadline: float) -> Iterator[float]:
+    """Yield the seconds to wait between tries to start an executable that is being written; at most 5 s in all."""
     deadline = min(deadline, time.monotonic() + _BUSY_SECONDS)
     delay = 0.01
     while time.monotonic() + delay < deadline:
         yield delay
         delay = min(2 * delay, 0.5)
-    yield None
 
 
-def _listen(child: Child, deadline: float) -> bool:
-    """Read what the child prints until it ends; return whether it ended before the deadline."""
-    poll = select.poll()
+def _wait_for_end(child: Child, deadline: float) -> bool:
+    """Read what the plugin prints until it ends; return whether it ended before the deadline."""
+    poll = select.poll()  # select() cannot watch descriptors from 1024 on
     poll.register(child.exit_fd, select.POLLIN)
-    # most end soon, and what they print fits into their pipes: then one wake-up does
-    if poll.poll(_milliseconds(min(deadline, time.monotonic() + QUIET))):
+    # Most plugins end soon, and their output fits into the pipes: then one wake-up does, and no read comes before it.
+    if poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS))) and child.has_ended():
         return True
     for pipe in child.open_pipes:
         poll.register(pipe, select.POLLIN)
-    while True:
-        events = poll.poll(_milliseconds(deadline))
-        if not events:
-            if time.monotonic() >= deadline:
-                return False
-            continue
-        for descriptor, _ in events:
-            if descriptor == child.exit_fd:
-                return True
-            child.read(descriptor)
-            if descriptor not in child.open_pipes:
+    delay = math.inf
+    while not child.has_ended():
+        now = time.monotonic()
+        if now >= deadline:
+            return False
+        for descriptor, _ in poll.poll(_milliseconds(min(deadline, now + delay))):
+            if descriptor != child.exit_fd:
+                child.read(descriptor)
+                if descriptor not in child.open_pipes:
+                    poll.unregister(descriptor)
+            elif not child.has_ended():
+                # A tracer keeps the exit status. The descriptor stays readable, and poll would return at once for ever.
                 poll.unregister(descriptor)
+                delay = TRACED_DELAY
+    return True
 
 
 def _milliseconds(deadline: float) -> int | None:

@@ -1,24 +1,33 @@
-"""What an executor is: two methods, blocking or as coroutines."""
+"""The protocols of an executor: how plugins are found and run, blocking or on asyncio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = ["AsyncExecutor", "Executor", "Limits"]
+__all__ = [
+    "AsyncExecutor",
+    "AsyncPreparedPlugin",
+    "AsyncPreparingExecutor",
+    "CallOptions",
+    "Executor",
+    "PreparedPlugin",
+    "PreparingExecutor",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one call may take, and what it takes along.
+class CallOptions:
+    """The options of one plugin call.
 
     Attributes:
         timeout: seconds until the plugin is stopped; None: no limit.
-        env: the environment apart from the CNI_* variables.
-        inherit: a descriptor for the plugin to inherit, or -1. It tells others that the plugin still lives.
+        env: the plugin's environment without the CNI_* variables.
+        inherit: a descriptor that the plugin inherits, or -1. As long as it is open, the plugin or a child of it runs.
     """
 
     timeout: float | None = None
@@ -28,57 +37,137 @@ class Limits:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Find and run plugins, blocking."""
+    """An object that finds and runs plugins, blocking."""
 
-    def find(self, plugin: str, path: Sequence[str]) -> str:
+    def find(self, plugin: str, path: Sequence[str], /) -> str:
         """Return the path of a plugin type's executable.
 
         Args:
             plugin: the plugin's type, which is the executable's file name.
-            path: the directories to look in, in order.
+            path: the directories to search, in order.
 
         Raises:
-            PluginNotFoundError: there is none.
+            PluginNotFoundError: no directory has an executable of that name.
         """
         ...
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end (spec 1.1.0, section 2).
+    def execute(self, invocation: Invocation, options: CallOptions, /) -> Outcome:
+        """Run a plugin until it exits (spec 1.1.0, section 2).
 
-        Whatever its exit status, a plugin that ended by itself is an Outcome.
+        A plugin that exits by itself is an Outcome, whatever its exit status is.
 
         Args:
-            invocation: what the plugin is given.
-            limits: what the call may take: seconds, environment, a descriptor to inherit.
+            invocation: the executable, its stdin and its CNI_* variables.
+            options: the timeout in seconds, the rest of the environment, a descriptor to inherit.
 
         Raises:
-            PluginTimeoutError: it was stopped at ``limits.timeout``.
-            InvalidOutputError: it printed too much, and was stopped.
-            PluginError: it could not be started, or its exit status cannot be known.
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
         ...
 
 
 @runtime_checkable
 class AsyncExecutor(Protocol):
-    """Find and run plugins on asyncio; the methods are those of Executor."""
+    """An object that finds and runs plugins on asyncio; the methods are those of Executor."""
 
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable, as ``Executor.find`` does; quick, so it is no coroutine.
+    def find(self, plugin: str, path: Sequence[str], /) -> str:
+        """Return the path of a plugin type's executable, as ``Executor.find`` does. It is quick, so no coroutine.
 
         Raises:
-            PluginNotFoundError: there is none.
+            PluginNotFoundError: no directory has an executable of that name.
         """
         ...
 
-    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
-        """Run a plugin to its end, as ``Executor.execute`` does (spec 1.1.0, section 2).
+    async def execute(self, invocation: Invocation, options: CallOptions, /) -> Outcome:
+        """Run a plugin until it exits, as ``Executor.execute`` does (spec 1.1.0, section 2).
 
-        A cancelled call stops the plugin.
+        Cancelling the call kills the plugin.
 
         Raises:
-            PluginTimeoutError: it was stopped at ``limits.timeout``.
-            InvalidOutputError: it printed too much, and was stopped.
-            PluginError: it could not be started, or its exit status cannot be known.
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
+            InvalidOutputError: the plugin printed too much, and was stopped.
+            PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
+        ...
+
+
+class PreparedPlugin(Protocol):
+    """A plugin process that waits for its configuration on stdin. Feed it or discard it; leaving ``with`` discards."""
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration, close stdin and run the plugin until it exits, as ``Executor.execute`` does.
+
+        A configuration that is larger than the pipe goes to a new process, and this one is killed.
+
+        Args:
+            stdin: the execution configuration, UTF-8 JSON.
+            timeout: seconds from now until the plugin is stopped; None: no limit.
+
+        Raises:
+            PluginError: as ``Executor.execute``.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+
+class AsyncPreparedPlugin(Protocol):
+    """A plugin process that waits for its configuration; the methods are those of PreparedPlugin, as coroutines."""
+
+    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send the configuration, close stdin and run the plugin until it exits, as ``PreparedPlugin.feed`` does.
+
+        Raises:
+            PluginError: as ``Executor.execute``.
+            RuntimeError: the plugin was fed or discarded before.
+        """
+        ...
+
+    async def discard(self) -> None:
+        """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+
+@runtime_checkable
+class PreparingExecutor(Executor, Protocol):
+    """An executor that can start a plugin before its configuration is known. The method is optional."""
+
+    def prepare(self, invocation: Invocation, options: CallOptions, /) -> PreparedPlugin | None:
+        """Start a plugin that waits for its configuration on an empty pipe.
+
+        Use it only for a plugin that reads stdin before it acts (see ``libcni.executor.start_ahead.reads_first``).
+
+        Args:
+            invocation: as for ``execute``; its ``stdin`` is ignored.
+            options: as for ``execute``; its ``timeout`` is ignored, ``feed`` has one.
+
+        Returns:
+            The waiting plugin, or None if it cannot be started now: ``execute`` reports why.
+        """
+        ...
+
+
+@runtime_checkable
+class AsyncPreparingExecutor(AsyncExecutor, Protocol):
+    """An asyncio executor that can start a plugin before its configuration is known. The method is optional."""
+
+    def prepare(self, invocation: Invocation, options: CallOptions, /) -> AsyncPreparedPlugin | None:
+        """Start a plugin that waits for its configuration, as ``PreparingExecutor.prepare`` does. It does not block."""
         ...

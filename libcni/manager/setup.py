@@ -15,7 +15,7 @@ from libcni.manager.container_result import Attached, ContainerResult
 from libcni.manager.events import Event
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.steps import Call, Plan, Turn, Work
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["SetUp"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from libcni.errors import PluginError
+from libcni.errors import KEPT, PluginError, shorten
 
-__all__ = ["Invocation", "Outcome", "failure"]
+__all__ = ["Invocation", "Outcome", "plugin_failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,19 @@ class Outcome:
 _Failure = TypeVar("_Failure", bound=PluginError)
 
 
-def failure(
-    kind: type[_Failure], invocation: Invocation, problem: str, outcome: Outcome | None = None, **details: Any
+def plugin_failure(  # noqa: PLR0913 - the fields of PluginError that the call does not have
+    kind: type[_Failure],
+    invocation: Invocation,
+    problem: str,
+    outcome: Outcome | None = None,
+    *,
+    code: int | None = None,
+    msg: str = "",
+    details: str = "",
+    hint: str | None = None,
 ) -> _Failure:
-    """Return a PluginError that says which call it was and what the plugin left behind.
-
-    ``details``: further fields of PluginError, such as ``code``, ``msg``, ``hint``.
-    """
-    left = outcome or Outcome(exit_status=None)
+    """Return an error of class ``kind`` with the fields of the call and, if there is one, of its outcome."""
+    ended = outcome or Outcome(exit_status=None)
     return kind(
         problem,
         plugin=invocation.plugin,
@@ -76,10 +81,18 @@ def failure(
         network=invocation.network,
         container_id=invocation.container_id,
         ifname=invocation.ifname,
-        stdout=left.stdout.decode(errors="backslashreplace"),
-        stderr=left.stderr.decode(errors="backslashreplace"),
-        exit_status=left.exit_status,
-        signal=left.signal,
-        seconds=left.seconds,
-        **details,
+        code=code,
+        msg=shorten(msg, KEPT),
+        details=shorten(details, KEPT),
+        stdout=_decoded_start(ended.stdout),
+        stderr=ended.stderr.decode(errors="backslashreplace"),
+        exit_status=ended.exit_status,
+        signal=ended.signal,
+        seconds=ended.seconds,
+        hint=hint,
     )
+
+
+def _decoded_start(data: bytes) -> str:
+    text = data[:KEPT].decode(errors="backslashreplace")
+    return text if len(data) <= KEPT else f"{text}… ({len(data) - KEPT} more bytes)"

@@ -245,8 +245,8 @@ def read_result(data: bytes | str, version: str) -> Result:
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
     except ValidationError as error:
-        place, problem = describe(error.errors(include_url=False)[0])
-        raise ResultProblem(f"{place}: {problem}, in {shorten(text, 300)!r}") from error
+        location, problem = describe(error.errors(include_url=False)[0])
+        raise ResultProblem(f"{location}: {problem}, in {shorten(text, 300)!r}") from error
     return Result(own, text, view.interfaces, view.ips, view.routes, view.dns)
 
 

@@ -1,4 +1,4 @@
-"""Between an attachment in use and its record: what is written of a configuration, and how it is read back."""
+"""Attachments as the verbs and callers use them: made from a record, and written to one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from libcni.config import jsontext
 from libcni.config.cni_args import Args
@@ -14,10 +14,11 @@ from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.record import CORRUPT, LEGACY, PENDING, Identity, Record
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record, namespace_identity
 
 __all__ = [
     "Attachment",
+    "AttachmentState",
     "attachment_of",
     "identity_of",
     "network_to_use",
@@ -31,18 +32,24 @@ __all__ = [
 logger: logging.Logger = logging.getLogger("libcni")
 
 
+AttachmentState = Literal["pending", "ready", "detaching", "gone", "stale-boot", "legacy", "corrupt"]
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment as its record has it.
+    """An attachment that is recorded on disk.
 
     Attributes:
-        container_id: the container, "" in a corrupt record that does not say.
-        ifname: the interface's name, likewise.
-        network: the network's name, likewise.
+        container_id: the container, "" in a corrupt or legacy record, which names none.
+        ifname: the interface's name, "" in a corrupt or legacy record.
+        network: the network's name, "" in a corrupt or legacy record.
         netns: the network namespace given to ADD, "" if none.
-        state: ``pending`` (its ADD has not ended), ``ready``, ``stale-boot`` (from before a reboot), ``corrupt``,
-            or ``legacy`` (a bare result as Go libcni wrote before 0.8, without identity).
-        created: when its ADD began, UTC; None where the record does not say.
+        state: ``pending`` (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone``
+            (its network namespace is gone: the path leads nowhere or to another one), ``stale-boot`` (from before a
+            reboot), ``corrupt`` (cannot be read; ``problem`` says why), ``legacy`` (a bare result as Go libcni wrote
+            before 0.8, without identity).
+        created: when its ADD began, UTC; None if the record does not say.
+        owner: the program that the attachment belongs to, "" for none.
         path: the record's file.
         config: the network configuration document that ADD used.
         args: the pairs of CNI_ARGS, as given to ADD.
@@ -55,7 +62,7 @@ class Attachment:
     ifname: str
     network: str
     netns: str
-    state: str
+    state: AttachmentState
     created: datetime | None
     path: str
     config: bytes = field(default=b"", repr=False)
@@ -63,25 +70,26 @@ class Attachment:
     capability_args: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     record: Record = field(default_factory=Record, repr=False, compare=False)
+    owner: str = ""
 
     @property
     def result(self) -> Result | None:
         """The recorded result of its ADD, or None.
 
         Raises:
-            RecordError: what is recorded is no result.
+            RecordError: the recorded text is no result.
         """
         return None if self.record.result is None else recorded_result(self.record)
 
 
 def attachment_of(record: Record) -> Attachment:
-    """Return the public view of a record."""
+    """Return the public view of a record. It looks at the namespace's path once, to find out whether it is gone."""
     return Attachment(
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
-        state=record.state,
+        state=_state_of(record),
         created=_when(record.created),
         path=record.path,
         config=record.config,
@@ -89,7 +97,14 @@ def attachment_of(record: Record) -> Attachment:
         capability_args=record.capabilities,
         problem=record.problem,
         record=record,
+        owner=record.owner,
     )
+
+
+def _state_of(record: Record) -> AttachmentState:
+    if record.state != READY or record.netns_id is None:
+        return record.state
+    return READY if namespace_identity(record.netns) == record.netns_id else "gone"
 
 
 def _when(created: float | None) -> datetime | None:

@@ -26,7 +26,7 @@ from libcni.errors import LockTimeoutError, RecordError
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = ["TOKEN_VARIABLE", "Hold", "LockRequest"]
+__all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet"]
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """Tells a plugin that uses this library, with the same records, what its caller holds already."""
@@ -65,15 +65,15 @@ class LockRequest:
         return ", ".join([*parts, f"container {self.container_id}"] if self.container_id else parts)
 
 
-class Hold:
+class LockSet:
     """The locks of one verb, on their way or taken.
 
-    ``advance`` takes what is free and says whether all is taken; ``waits`` says how long to sleep until it is.
+    ``try_acquire`` acquires the free locks and returns whether all are held; ``retry_delays`` says how long to sleep.
     ``close`` lets everything go. ``token`` goes to plugins in LIBCNI_LOCK.
 
-    ``in_flight`` gives a descriptor for a plugin to inherit. As long as one of them lives, ``orphans`` tells the next
-    verb of this container. There is one for ADD and one for the other verbs, because an ADD may start a daemon that
-    keeps its descriptor for ever.
+    ``plugin_descriptor`` gives a descriptor for a plugin to inherit. As long as a plugin has it, ``has_running_plugin``
+    is true for the next verb of this container. There is one for ADD and one for the other verbs, because an ADD may
+    start a daemon that keeps its descriptor for ever.
     """
 
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
@@ -126,7 +126,7 @@ class Hold:
         self._todo = []
         self._is_outermost = False
 
-    def advance(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take the locks that are free, in order; return whether all are taken."""
         if self._whole is not None:
             return _try_lock(self._whole)
@@ -136,7 +136,7 @@ class Hold:
             del self._todo[0]
         return True
 
-    def waits(self, deadline: float) -> Iterator[float]:
+    def retry_delays(self, deadline: float) -> Iterator[float]:
         """Take the locks; yield seconds to sleep until all are taken. ``deadline``: as ``time.monotonic`` counts.
 
         Raises:
@@ -144,7 +144,7 @@ class Hold:
         """
         started = time.monotonic()
         delay = _FIRST_DELAY
-        while not self.advance():
+        while not self.try_acquire():
             now = time.monotonic()
             if now >= deadline:
                 raise self.timeout(now - started)
@@ -159,7 +159,7 @@ class Hold:
             return False
         return f"{there.st_dev}:{there.st_ino}" == _identity(self._file)
 
-    def in_flight(self, verb: str) -> int:
+    def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor for a plugin of ``verb`` to inherit; -1 where the caller's caller has one."""
         if not self._is_outermost:
             return -1
@@ -170,7 +170,13 @@ class Hold:
             fcntl.fcntl(file, _SETLK, _flock(fcntl.F_RDLCK, _offset(region, self.request.container_id)))
         return self._in_flight[region].fileno()
 
-    def orphans(self, verb: str) -> bool:
+    def close_plugin_descriptor(self, verb: str) -> None:
+        """Close this process's copy of the descriptor, so that ``has_running_plugin`` sees what the plugins hold."""
+        file = self._in_flight.pop(_region_of(verb), None)
+        if file is not None:
+            file.close()
+
+    def has_running_plugin(self, verb: str) -> bool:
         """Return whether a plugin of an earlier verb of this container still runs: of ADD, or of any other verb."""
         if not self._is_outermost:
             return False
@@ -230,7 +236,7 @@ class Hold:
 _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
-_holds: weakref.WeakSet[Hold] = weakref.WeakSet()
+_holds: weakref.WeakSet[LockSet] = weakref.WeakSet()
 
 
 def _drop_all() -> None:

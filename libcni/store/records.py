@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,22 @@ from dataclasses import replace
 
 from libcni.errors import RecordError
 from libcni.store.files import Directory, left_over, read_file, remove, write_draft
-from libcni.store.record import CORRUPT, LEGACY, Identity, Record, decode, encode
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Identity,
+    Record,
+    decode,
+    encode,
+)
 
 __all__ = ["RecordStore"]
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
@@ -138,6 +152,36 @@ class RecordStore:
                 os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
         except OSError as error:
             raise self._error("cannot be written", record.path, error) from error
+
+    def mark_detaching(self, record: Record) -> Record:
+        """Rewrite the file of a record with state ``detaching`` and return the record as it is now.
+
+        DEL calls it before its first plugin. A disk that is full or read-only must not stop a DEL: then it logs a
+        warning and returns the record unchanged. A record of an earlier boot stays ``stale-boot``.
+        """
+        if record.state not in {PENDING, READY, STALE_BOOT} or not record.path:
+            return record
+        detaching = replace(record, state=DETACHING)
+        try:
+            self.complete(detaching)
+        except RecordError as error:
+            logger.warning("DEL goes on, and the record does not say that it has begun: %s", error)
+            return record
+        return record if record.state == STALE_BOOT else detaching
+
+    def ensure_writable(self, record: Record) -> None:
+        """Prove that a record of this size can be written now: write and sync it under a temporary name, remove it.
+
+        ``on_existing="replace"`` calls it before it detaches the existing attachment.
+
+        Raises:
+            RecordError: it cannot be written, for instance because the disk is full.
+        """
+        try:
+            with self._draft(record), Directory(self.results, create=True):
+                pass
+        except OSError as error:
+            raise self._error("cannot be written", self._drafts, error) from error
 
     @contextmanager
     def _draft(self, record: Record) -> Iterator[tuple[str, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import CORRUPT
 from libcni.store.records import RecordStore
 
@@ -54,9 +54,9 @@ def repair_records(
         return RepairReport(corrupt=_corrupt(store), temporary=tuple(store.sweep(older_than=0, dry_run=True)))
     if not os.path.isdir(directory):
         return RepairReport()
-    hold = Hold(directory, LockRequest(all_containers=True))
+    hold = LockSet(directory, LockRequest(all_containers=True))
     try:
-        for delay in hold.waits(math.inf if timeout is None else time.monotonic() + timeout):
+        for delay in hold.retry_delays(math.inf if timeout is None else time.monotonic() + timeout):
             time.sleep(delay)
         corrupt = _corrupt(store)
         moved = tuple(_set_aside(store, attachment) for attachment in corrupt)

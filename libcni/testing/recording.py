@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError
-from libcni.executor import Limits
+from libcni.executor import CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = ["Answers", "AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
@@ -22,15 +22,15 @@ _ANY = "*"
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """Hold one call that an executor received.
+    """A call that an executor received.
 
     Attributes:
         invocation: what the plugin would have been given.
-        limits: what the call could have taken.
+        options: the limits of the call, its environment and what it inherits.
     """
 
     invocation: Invocation
-    limits: Limits
+    options: CallOptions
 
     @property
     def config(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class _Recorder:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
 
-    def _answer(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def _answer(self, invocation: Invocation, options: CallOptions) -> Outcome:
         with self._lock:
-            self.calls.append(RecordedCall(invocation, limits))
+            self.calls.append(RecordedCall(invocation, options))
             answer = self._next(invocation.plugin, invocation.verb)
         if callable(answer):
             answer = answer(invocation)
@@ -101,25 +101,25 @@ class RecordingExecutor(_Recorder):
         answers: as given; may be changed between calls.
     """
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:
             BaseException: the answer, where that is an exception.
         """
-        return self._answer(invocation, limits)
+        return self._answer(invocation, options)
 
 
 class AsyncRecordingExecutor(_Recorder):
     """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
 
-    async def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:
             BaseException: the answer, where that is an exception.
         """
-        return self._answer(invocation, limits)
+        return self._answer(invocation, options)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:

@@ -72,7 +72,7 @@ def test_every_convention_has_its_own_key(given: dict[str, Any], expected: dict[
 def test_what_the_convention_does_not_allow_is_refused_with_its_place(make: Any, place: str) -> None:
     with pytest.raises(libcni.ConfigError) as caught:
         make()
-    assert caught.value.place == place
+    assert caught.value.location == place
 
 
 def test_a_runtime_configuration_takes_them_as_they_are() -> None:

@@ -51,7 +51,7 @@ def test_the_first_file_with_a_name_counts(tmp_path: Path, first: str, second: s
     found = read_config_directory(tmp_path)
     assert found.network("same").file == str(tmp_path / first)
     (problem,) = found.problems
-    assert (problem.file, problem.place) == (str(tmp_path / second), "name")
+    assert (problem.file, problem.location) == (str(tmp_path / second), "name")
     assert first in problem.problem
 
 

@@ -102,9 +102,9 @@ def test_bad_text_is_refused_with_its_place(text: str, problem: str, place: str 
     with pytest.raises(JSONTextError) as caught:
         (jsontext.parse if text.strip()[:1] in {"", "["} else jsontext.members)(text)
     assert problem in caught.value.problem
-    assert (caught.value.place or "").startswith(place or "")
-    assert bool(caught.value.place) == bool(place)
-    assert str(caught.value) == (f"{caught.value.place}: " if place else "") + caught.value.problem
+    assert (caught.value.location or "").startswith(place or "")
+    assert bool(caught.value.location) == bool(place)
+    assert str(caught.value) == (f"{caught.value.location}: " if place else "") + caught.value.problem
     if text.strip():
         with pytest.raises(JSONTextError):
             jsontext.parse(text)

@@ -25,7 +25,7 @@ class Nested:
     def find(self, plugin: str, path: Sequence[str]) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: libcni.Invocation, limits: libcni.Limits) -> libcni.Outcome:
+    def execute(self, invocation: libcni.Invocation, limits: libcni.CallOptions) -> libcni.Outcome:
         self.calls.append(invocation)
         return libcni.Outcome(stdout=document(self.levels, cniVersion="1.0.0"))
 

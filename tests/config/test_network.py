@@ -75,7 +75,7 @@ def test_switches_are_booleans_or_their_names(key: str, value: bool | str) -> No
 def test_other_switches_are_refused(key: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         network(**{key: value})
-    assert caught.value.place == key
+    assert caught.value.location == key
     assert repr(value) in caught.value.problem
 
 
@@ -150,7 +150,7 @@ def test_a_bad_document_is_refused_with_file_and_place(data: Any, place: str | N
         load(data)
     error = caught.value
     assert error.file == "/etc/cni/net.d/x.conflist"
-    assert error.place == place
+    assert error.location == place
     assert problem in str(error)
     assert str(error).startswith(f"/etc/cni/net.d/x.conflist: {place + ': ' if place else ''}{error.problem}")
     assert len(str(error)) < 500
@@ -278,7 +278,7 @@ def test_drop_ins_alone_are_enough(tmp_path: Path) -> None:
     path = write(tmp_path / "x.conflist", {"name": "net"})
     with pytest.raises(ConfigError, match="no plugins") as caught:
         NetworkConfigList.from_file(path)
-    assert (caught.value.file, caught.value.place) == (str(path), "plugins")
+    assert (caught.value.file, caught.value.location) == (str(path), "plugins")
     write(tmp_path / "net" / "a.conf", {"type": "a"})
     assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]
 

@@ -29,7 +29,7 @@ class Printer:
     def find(self, plugin: str, path: Any) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: libcni.Invocation, limits: libcni.Limits) -> libcni.Outcome:
+    def execute(self, invocation: libcni.Invocation, limits: libcni.CallOptions) -> libcni.Outcome:
         self.calls.append(invocation)
         return libcni.Outcome(stdout=json.dumps(self.result).encode() if invocation.verb == "ADD" else b"")
 

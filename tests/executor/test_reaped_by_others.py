@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni import Invocation, Limits, ProcessExecutor
+from libcni import CallOptions, Invocation, ProcessExecutor
 from libcni.errors import InvalidOutputError
 
 FLOOD = """#!/bin/sh
@@ -36,6 +36,6 @@ def test_the_group_of_a_process_that_the_host_has_reaped_is_not_signalled(
     monkeypatch.setattr(os, "read", reap_and_read)
     invocation = Invocation("ADD", "flood", str(plugin), b"{}", {"CNI_COMMAND": "ADD"})
     with pytest.raises(InvalidOutputError):
-        ProcessExecutor(output_limit=1000).execute(invocation, Limits(env={"PATH": os.environ["PATH"]}))
+        ProcessExecutor(output_limit=1000).execute(invocation, CallOptions(env={"PATH": os.environ["PATH"]}))
     assert reaped
     assert signalled == []

@@ -25,7 +25,7 @@ class Canned(RecordingExecutor):
     """A recording executor that also shows the environments of its calls."""
 
     def environments(self) -> list[dict[str, str]]:
-        return [dict(call.limits.env or {}) for call in self.calls]
+        return [dict(call.options.env or {}) for call in self.calls]
 
 
 AsyncCanned = AsyncRecordingExecutor

@@ -23,12 +23,12 @@ import pytest
 
 from libcni import (
     ALL_VERSIONS,
+    CallOptions,
     CNIConfig,
     CNIError,
     ConfigError,
     InvalidOutputError,
     Invocation,
-    Limits,
     NetworkConfigList,
     Outcome,
     PluginError,
@@ -64,11 +64,11 @@ def is_short(error: CNIError, length: int) -> None:
 class Strict(RecordingExecutor):
     """A recording executor that refuses what no plugin could be given."""
 
-    def execute(self, invocation: Invocation, limits: Limits) -> Outcome:
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         strict(invocation.stdin)
         assert all("\0" not in text for text in invocation.env.values())
         assert all(text.encode(errors="surrogateescape") is not None for text in invocation.env.values())
-        return super().execute(invocation, limits)
+        return super().execute(invocation, options)
 
 
 @cache

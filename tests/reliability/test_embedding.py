@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIError, Invocation, Limits, PluginError, ProcessExecutor, RuntimeConf
+from libcni import CallOptions, CNIError, Invocation, PluginError, ProcessExecutor, RuntimeConf
 from libcni.executor import child as child_module
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place
@@ -359,8 +359,8 @@ def test_interrupted_at_any_moment(place: Place, handler: Any) -> None:
         except InterruptedVerbError:
             interrupted += 1
         assert children() == [], f"interrupt {number}"
-        hold = Hold(str(place.cache), LockRequest(("net",), "c1"))
-        assert hold.advance(), f"interrupt {number}"
+        hold = LockSet(str(place.cache), LockRequest(("net",), "c1"))
+        assert hold.try_acquire(), f"interrupt {number}"
         hold.close()
         listed = {one.container_id for one in cni.get_cached_attachments()}
         assert {owner[1] for owner in place.owners()} <= listed
@@ -381,7 +381,7 @@ def test_a_process_that_cannot_be_watched_does_not_run_on(place: Place, monkeypa
     invocation = Invocation("ADD", "alloc-a", f"{place.plugins}/alloc-a", net.raw, {"CNI_COMMAND": "ADD"})
     before = descriptors()
     with pytest.raises(PluginError, match="Too many open files"):
-        ProcessExecutor().execute(invocation, Limits(env={}))
+        ProcessExecutor().execute(invocation, CallOptions(env={}))
     assert children() == []
     assert descriptors() == before
 
@@ -394,7 +394,7 @@ def test_ten_thousand_calls_leave_nothing_behind(place: Place, say: Callable[[st
     stdin = place.network("net", "plain").raw
     started = time.monotonic()
     for number in range(10_000):
-        executor.execute(Invocation("CHECK", "plain", path, stdin, {"CNI_COMMAND": "CHECK"}), Limits(env={}))
+        executor.execute(Invocation("CHECK", "plain", path, stdin, {"CNI_COMMAND": "CHECK"}), CallOptions(env={}))
         if number % 1000 == 0:
             assert children() == []
     seconds = time.monotonic() - started

@@ -29,7 +29,7 @@ from libcni import (
 )
 from libcni.store import files as disk
 from libcni.store import records
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 from reliability.shell import RT, Shell
 
 

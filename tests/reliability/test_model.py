@@ -23,10 +23,10 @@ from hypothesis.stateful import (
 
 from libcni import (
     AttachmentExistsError,
+    CallOptions,
     CNIConfig,
     CNIErrorGroup,
     Invocation,
-    Limits,
     NetworkConfigList,
     NotAttachedError,
     Outcome,
@@ -61,7 +61,7 @@ class Plugins:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"/{plugin}"
 
-    def execute(self, invocation: Invocation, _limits: Limits) -> Outcome:
+    def execute(self, invocation: Invocation, _limits: CallOptions) -> Outcome:
         fault = self.fault(invocation)
         if fault == "crash-before":
             raise CrashError

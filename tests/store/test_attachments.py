@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,17 @@ from libcni.store.attachments import (
     recorded_network,
     recorded_result,
 )
-from libcni.store.record import CORRUPT, LEGACY, READY, Record
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Record,
+    RecordState,
+    namespace_identity,
+)
 
 
 def test_the_public_view() -> None:
@@ -51,12 +63,27 @@ def test_the_public_view_of_what_says_little() -> None:
     assert attachment_of(Record(created=1e300)).created is None
 
 
+def test_an_attachment_whose_namespace_is_gone(tmp_path: Path) -> None:
+    netns = tmp_path / "netns"
+    netns.touch()
+    record = Record("net", "c1", "eth0", netns=str(netns), netns_id=namespace_identity(str(netns)), owner="me")
+    assert (attachment_of(record).state, attachment_of(record).owner) == (READY, "me")
+    (tmp_path / "other").touch()
+    (tmp_path / "other").rename(netns)
+    assert attachment_of(record).state == "gone"
+    netns.unlink()
+    assert attachment_of(record).state == "gone"
+    for state in (PENDING, DETACHING, STALE_BOOT):
+        assert attachment_of(replace(record, state=state)).state == state
+    assert attachment_of(replace(record, netns_id=None)).state == READY
+
+
 def test_identity() -> None:
     assert identity_of("net", RT) == ("net", "c1", "eth0")
 
 
 @pytest.mark.parametrize("state", [CORRUPT, LEGACY])
-def test_some_records_hold_no_configuration(state: str) -> None:
+def test_some_records_hold_no_configuration(state: RecordState) -> None:
     assert recorded_network(Record(state=state, config=network("a").raw)) is None
 
 

@@ -17,21 +17,21 @@ import pytest
 
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store import locks
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 
-Make = Callable[..., Hold]
+Make = Callable[..., LockSet]
 
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Iterator[Make]:
     """Make holds in one cache directory; all are closed at the end."""
-    made: list[Hold] = []
+    made: list[LockSet] = []
 
     def make(
         *networks: str, container: str = "", exclusive: bool = False, token: str = "", every: bool = False
-    ) -> Hold:
+    ) -> LockSet:
         request = LockRequest(networks, container, exclusive=exclusive, all_containers=every)
-        made.append(Hold(str(tmp_path), request, token))
+        made.append(LockSet(str(tmp_path), request, token))
         return made[-1]
 
     yield make
@@ -55,53 +55,53 @@ def hold(tmp_path: Path) -> Iterator[Make]:
     ],
 )
 def test_who_may_stand_beside_whom(hold: Make, first: Any, second: Any, together: bool) -> None:
-    def take(request: Any) -> Hold:
+    def take(request: Any) -> LockSet:
         rest = dict(request)
         networks = [rest.pop("networks")] if "networks" in rest else []
         return hold(*networks, **rest)
 
     for one, other in ((first, second), (second, first)):
         a = take(one)
-        assert a.advance()
+        assert a.try_acquire()
         b = take(other)
-        assert b.advance() is together
+        assert b.try_acquire() is together
         a.close()
-        assert b.advance()
+        assert b.try_acquire()
         b.close()
 
 
 def test_locks_are_taken_network_first_and_one_by_one(hold: Make) -> None:
     container = hold(container="c1")
-    assert container.advance()
+    assert container.try_acquire()
     waiting = hold("n", "m", container="c1")
-    assert not waiting.advance()
+    assert not waiting.try_acquire()
     collector = hold("n", exclusive=True)
-    assert not collector.advance()
+    assert not collector.try_acquire()
     container.close()
-    assert waiting.advance()
+    assert waiting.try_acquire()
     waiting.close()
-    assert collector.advance()
+    assert collector.try_acquire()
 
 
 def test_a_waiting_gc_closes_the_door_behind_it(hold: Make) -> None:
     adding = hold("n", container="c1")
-    assert adding.advance()
+    assert adding.try_acquire()
     collector = hold("n", exclusive=True)
-    assert not collector.advance()
+    assert not collector.try_acquire()
     later = hold("n", container="c2")
-    assert not later.advance()
+    assert not later.try_acquire()
     adding.close()
-    assert not later.advance()
-    assert collector.advance()
+    assert not later.try_acquire()
+    assert collector.try_acquire()
     collector.close()
-    assert later.advance()
+    assert later.try_acquire()
 
 
 def test_locks_are_between_processes_and_end_with_them(hold: Make, tmp_path: Path) -> None:
     code = f"""
-from libcni.store.locks import Hold, LockRequest
-hold = Hold({str(tmp_path)!r}, LockRequest(("n",), "c1"))
-assert hold.advance()
+from libcni.store.locks import LockSet, LockRequest
+hold = LockSet({str(tmp_path)!r}, LockRequest(("n",), "c1"))
+assert hold.try_acquire()
 print("held", flush=True)
 input()
 """
@@ -109,93 +109,93 @@ input()
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         mine = hold(container="c1")
-        assert not mine.advance()
+        assert not mine.try_acquire()
         other.kill()
         other.wait()
-        assert mine.advance()
+        assert mine.try_acquire()
 
 
 def test_a_caller_that_holds_the_locks_is_not_waited_for(hold: Make) -> None:
     caller = hold("n", container="c1")
-    assert caller.advance()
+    assert caller.try_acquire()
     nested = hold("n", container="c1", token=caller.token)
-    assert nested.advance()
-    assert nested.in_flight("ADD") == -1
-    assert not nested.orphans("ADD")
+    assert nested.try_acquire()
+    assert nested.plugin_descriptor("ADD") == -1
+    assert not nested.has_running_plugin("ADD")
     more = hold("m", container="c1", token=nested.token)
-    assert more.advance()
+    assert more.try_acquire()
     other = hold(container="c2", token=caller.token)
-    assert other.advance()
-    assert other.in_flight("ADD") >= 0
+    assert other.try_acquire()
+    assert other.plugin_descriptor("ADD") >= 0
     nested.close()
-    assert not hold(container="c1").advance()
+    assert not hold(container="c1").try_acquire()
 
 
 def test_a_plugin_of_gc_may_use_its_callers_network_and_has_to_ask_for_others(hold: Make) -> None:
     collector = hold("n", exclusive=True)
-    assert collector.advance()
+    assert collector.try_acquire()
     nested = hold("n", container="c1", token=collector.token)
-    assert nested.advance()
-    assert hold("m", exclusive=True).advance()
-    assert not hold("n", "m", container="c2", token=collector.token).advance()
+    assert nested.try_acquire()
+    assert hold("m", exclusive=True).try_acquire()
+    assert not hold("n", "m", container="c2", token=collector.token).try_acquire()
 
 
 def test_a_token_ends_with_its_verb(hold: Make) -> None:
     caller = hold("n", container="c1")
-    assert caller.advance()
+    assert caller.try_acquire()
     token = caller.token
     caller.close()
     other = hold(container="c1")
-    assert other.advance()
-    assert not hold(container="c1", token=token).advance()
+    assert other.try_acquire()
+    assert not hold(container="c1", token=token).try_acquire()
 
 
 @pytest.mark.parametrize("token", ["", "x", "a:b:c", "1:2:3:4", "1:2:-5:1,2", f"1:2:{10**30}:1", "\0::"])
 def test_a_bad_token_is_no_token(hold: Make, token: str) -> None:
     first = hold(container="c1")
-    assert first.advance()
+    assert first.try_acquire()
     own = first.token.rsplit(":", 2)[0]
     for bad in (token, f"{own}:{token}", f"{own}:5:x", f"{own}:{10**30}:1", f"{own}:-1:1"):
-        assert not hold(container="c1", token=bad).advance()
+        assert not hold(container="c1", token=bad).try_acquire()
 
 
 def test_a_token_is_of_one_file(hold: Make, tmp_path: Path) -> None:
-    elsewhere = Hold(str(tmp_path / "elsewhere"), LockRequest((), "c1"))
-    assert elsewhere.advance()
-    assert hold(container="c1").advance()
-    assert not hold(container="c1", token=elsewhere.token).advance()
+    elsewhere = LockSet(str(tmp_path / "elsewhere"), LockRequest((), "c1"))
+    assert elsewhere.try_acquire()
+    assert hold(container="c1").try_acquire()
+    assert not hold(container="c1", token=elsewhere.token).try_acquire()
     elsewhere.close()
 
 
 def test_a_plugin_that_outlives_its_runtime_is_seen(hold: Make) -> None:
     first = hold(container="c1")
-    assert first.advance()
-    plugin = os.dup(first.in_flight("ADD"))
-    assert first.in_flight("ADD") == first.in_flight("ADD")
+    assert first.try_acquire()
+    plugin = os.dup(first.plugin_descriptor("ADD"))
+    assert first.plugin_descriptor("ADD") == first.plugin_descriptor("ADD")
     first.close()
     second = hold(container="c1")
-    assert second.advance()
-    assert (second.orphans("ADD"), second.orphans("DEL")) == (True, False)
-    assert not hold(container="c2").orphans("ADD")
-    second.in_flight("ADD")
-    assert second.orphans("ADD")
+    assert second.try_acquire()
+    assert (second.has_running_plugin("ADD"), second.has_running_plugin("DEL")) == (True, False)
+    assert not hold(container="c2").has_running_plugin("ADD")
+    second.plugin_descriptor("ADD")
+    assert second.has_running_plugin("ADD")
     os.close(plugin)
-    assert not second.orphans("ADD")
-    assert not hold("n").orphans("ADD")
+    assert not second.has_running_plugin("ADD")
+    assert not hold("n").has_running_plugin("ADD")
 
 
 def test_verbs_other_than_add_share_a_region(hold: Make) -> None:
     first = hold(container="c1")
-    assert first.advance()
-    plugin = os.dup(first.in_flight("CHECK"))
+    assert first.try_acquire()
+    plugin = os.dup(first.plugin_descriptor("CHECK"))
     first.close()
     second = hold(container="c1")
-    assert (second.orphans("ADD"), second.orphans("DEL")) == (False, True)
+    assert (second.has_running_plugin("ADD"), second.has_running_plugin("DEL")) == (False, True)
     os.close(plugin)
 
 
 def test_the_file_is_made_for_this_user_alone(tmp_path: Path) -> None:
-    one = Hold(str(tmp_path / "a" / "b"), LockRequest((), "c1"))
+    one = LockSet(str(tmp_path / "a" / "b"), LockRequest((), "c1"))
     assert one.path == str(tmp_path / "a" / "b" / "locks")
     assert stat.S_IMODE(os.stat(one.path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(tmp_path / "a" / "b").st_mode) == 0o700
@@ -218,17 +218,17 @@ def test_a_removed_file_is_noticed(hold: Make, tmp_path: Path) -> None:
 def test_nothing_is_left_open(hold: Make) -> None:
     before = len(os.listdir("/proc/self/fd"))
     one = hold("n", container="c1")
-    one.in_flight("ADD")
-    one.in_flight("DEL")
+    one.plugin_descriptor("ADD")
+    one.plugin_descriptor("DEL")
     one.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_hold_that_is_forgotten_lets_go(hold: Make, tmp_path: Path) -> None:
-    lost = Hold(str(tmp_path), LockRequest((), "c1"))
-    assert lost.advance()
+    lost = LockSet(str(tmp_path), LockRequest((), "c1"))
+    assert lost.try_acquire()
     del lost
-    assert hold(container="c1").advance()
+    assert hold(container="c1").try_acquire()
 
 
 def test_a_timeout_says_what_and_where(hold: Make) -> None:
@@ -244,7 +244,7 @@ def test_a_timeout_says_what_and_where(hold: Make) -> None:
 def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot be opened: Not a directory") as caught:
-        Hold(str(tmp_path / "file" / "cache"), LockRequest((), "c1"))
+        LockSet(str(tmp_path / "file" / "cache"), LockRequest((), "c1"))
     assert caught.value.path == str(tmp_path / "file" / "cache" / "locks")
     assert caught.value.errno == errno.ENOTDIR
 
@@ -252,7 +252,7 @@ def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
 def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "locks").symlink_to("elsewhere")
     with pytest.raises(RecordError, match="cannot be opened"):
-        Hold(str(tmp_path), LockRequest((), "c1"))
+        LockSet(str(tmp_path), LockRequest((), "c1"))
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -288,17 +288,17 @@ def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_range_locks")
 def test_without_range_locks_there_is_one_for_all(hold: Make, tmp_path: Path) -> None:
     one = hold("n", container="c1")
-    assert one.advance()
+    assert one.try_acquire()
     assert (tmp_path / "locks.whole").exists()
     other = hold("m", container="c2")
-    assert not other.advance()
-    assert (one.in_flight("ADD"), one.orphans("ADD")) == (-1, False)
+    assert not other.try_acquire()
+    assert (one.plugin_descriptor("ADD"), one.has_running_plugin("ADD")) == (-1, False)
     nested = hold("n", container="c1", token=one.token)
-    assert nested.advance()
+    assert nested.try_acquire()
     nested.close()
-    assert not other.advance()
+    assert not other.try_acquire()
     one.close()
-    assert other.advance()
+    assert other.try_acquire()
 
 
 @pytest.mark.usefixtures("no_range_locks")
@@ -310,15 +310,15 @@ def test_the_one_for_all_can_be_refused(hold: Make, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(FileLock, "acquire", failing)
     with pytest.raises(RecordError, match="cannot be locked"):
-        hold(container="c1").advance()
+        hold(container="c1").try_acquire()
 
 
 def test_a_forked_child_holds_nothing(hold: Make, tmp_path: Path) -> None:
     code = f"""
 import os, sys
-from libcni.store.locks import Hold, LockRequest
-hold = Hold({str(tmp_path)!r}, LockRequest(("n",), "c1"))
-assert hold.advance()
+from libcni.store.locks import LockSet, LockRequest
+hold = LockSet({str(tmp_path)!r}, LockRequest(("n",), "c1"))
+assert hold.try_acquire()
 pid = os.fork()
 if pid == 0:
     hold.close()
@@ -333,7 +333,7 @@ os._exit(0)
         parent.wait()
         one = hold("n", container="c1")
         deadline = time.monotonic() + 20
-        while not one.advance():  # the child lives on, but has to come to run first
+        while not one.try_acquire():  # the child lives on, but has to come to run first
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -341,11 +341,11 @@ os._exit(0)
 def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
     code = f"""
 import os
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockSet, LockRequest
 os.close(0)
-hold = Hold({str(tmp_path)!r}, LockRequest((), "c1"))
-assert hold.advance()
-assert hold._file.fileno() > 2 and hold.in_flight("ADD") > 2
+hold = LockSet({str(tmp_path)!r}, LockRequest((), "c1"))
+assert hold.try_acquire()
+assert hold._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
 os.fstat(1)
 try:
     os.fstat(0)

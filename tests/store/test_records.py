@@ -20,7 +20,19 @@ from hypothesis import strategies as st
 from libcni.errors import RecordError
 from libcni.store import record as record_module
 from libcni.store import records
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, boot_id, decode, encode
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Record,
+    RecordState,
+    boot_id,
+    decode,
+    encode,
+)
 from libcni.store.records import RecordStore
 
 CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'
@@ -41,6 +53,7 @@ FULL = Record(
     result=RESULT,
     created=1700000000.5,
     boot=boot_id(),
+    owner="a-runtime",
 )
 
 # as Go libcni 1.1 writes it: json.Marshal of its struct; "netns", "cniArgs", "capabilityArgs", "result": omitempty
@@ -98,6 +111,7 @@ def test_the_bytes_are_gos_and_one_key_more() -> None:
         "cniVersion",
         "plugins",
         "networkArgs",
+        "owner",
     ]
 
 
@@ -112,7 +126,9 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_gos_files_are_read() -> None:
-    go = replace(FULL, netns_id=None, version="", plugins=(), network_args="", created=None, boot="", path="/p")
+    go = replace(
+        FULL, netns_id=None, version="", plugins=(), network_args="", created=None, boot="", owner="", path="/p"
+    )
     assert decode(GO_FULL, "/p") == go
     assert decode(GO_BARE, "/p") == Record("net", "c1", "eth0", path="/p")
 
@@ -140,7 +156,8 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "open", unreadable)
-    assert boot_id.__wrapped__() == ""
+    with pytest.raises(RecordError, match="boot ID cannot be read"):
+        boot_id.__wrapped__()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +170,7 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         (CORRUPT, None, False),
     ],
 )
-def test_complete(state: str, result: str | None, complete: bool) -> None:
+def test_complete(state: RecordState, result: str | None, complete: bool) -> None:
     assert bare(state=state, result=result).complete == complete
 
 
@@ -188,6 +205,8 @@ BAD: list[tuple[bytes, str]] = [
     (_changed(cniArgs=[["K"]]), "not a record"),
     (_changed(cniArgs=[["K", 5]]), "string"),
     (_changed(capabilityArgs=[1]), "capabilityArgs is not an object"),
+    (GO_FULL.replace(b"8080", b"1" * 5000), "too many digits"),
+    (encode(replace(FULL, network_args='{"a":[' + "1" * 5000 + "]}")), "networkArgs holds an integer"),
     (_changed(netns=5), "string"),
     (_changed(netns="/a\0b"), "NUL"),
     (_changed(libcni=5), "not an object"),
@@ -232,6 +251,72 @@ def test_bare_results_of_before_0_8_are_read(store: RecordStore, text: str) -> N
     assert [record.state for record in store.records()] == [LEGACY]
     assert [record.state for record in store.records("c1")] == [LEGACY]
     assert store.of_interface("c1", "eth0") == []
+
+
+def test_a_record_without_an_owner_belongs_to_none() -> None:
+    data = encode(FULL).replace(b',"owner":"a-runtime"', b"")
+    assert b"owner" not in data
+    found = decode(data, "")
+    assert (found.state, found.owner) == (READY, "")
+
+
+# detaching
+
+
+@pytest.mark.parametrize("state", [PENDING, READY])
+def test_a_record_that_is_being_detached_keeps_all_else(store: RecordStore, state: RecordState) -> None:
+    begun = store.begin(replace(FULL, state=state))
+    marked = store.mark_detaching(begun)
+    assert (marked.state, marked.complete) == (DETACHING, False)
+    assert store.find(FULL.identity) == marked == replace(begun, state=DETACHING)
+    assert store.mark_detaching(marked) is marked
+
+
+def test_a_record_made_by_go_can_be_marked(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", GO_FULL)
+    found = store.find(FULL.identity)
+    assert found is not None
+    marked = store.mark_detaching(found)
+    assert path.read_bytes().startswith(GO_FULL[:-1] + b',"libcni":{"state":"detaching"')
+    assert store.find(FULL.identity) == marked
+
+
+def test_a_record_of_another_boot_stays_stale(store: RecordStore) -> None:
+    store.begin(replace(FULL, boot="another"))
+    found = store.find(FULL.identity)
+    assert found is not None
+    assert store.mark_detaching(found).state == STALE_BOOT
+    assert '"state":"detaching"' in Path(found.path).read_text()
+    assert store.records() == [found]
+
+
+def test_a_disk_that_cannot_be_written_does_not_stop_a_detach(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = store.begin(FULL)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", _no_space)
+        assert store.mark_detaching(begun) is begun
+    assert "No space left" in caplog.text
+    assert store.find(FULL.identity) == begun
+
+
+def test_corrupt_records_are_not_marked(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", b"{")
+    (corrupt,) = store.records()
+    assert store.mark_detaching(corrupt) is corrupt
+    assert path.read_bytes() == b"{"
+
+
+def test_whether_a_record_can_be_written_is_found_out_by_writing(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.ensure_writable(FULL)
+    assert os.listdir(f"{store.cache_dir}/tmp") == files(store) == []
+    monkeypatch.setattr(os, "fsync", _no_space)
+    with pytest.raises(RecordError, match="cannot be written: No space left"):
+        store.ensure_writable(FULL)
+    assert os.listdir(f"{store.cache_dir}/tmp") == []
 
 
 # names

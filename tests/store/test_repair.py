@@ -11,7 +11,7 @@ import pytest
 
 from libcni import repair_records
 from libcni.errors import LockTimeoutError
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
 
@@ -52,8 +52,8 @@ def test_what_is_not_there_is_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [0.05, 0.0])
 def test_it_waits_for_the_verbs_that_run(cache: Path, timeout: float) -> None:
-    hold = Hold(str(cache), LockRequest((), "c9"))
-    assert hold.advance()
+    hold = LockSet(str(cache), LockRequest((), "c9"))
+    assert hold.try_acquire()
     with pytest.raises(LockTimeoutError, match="all containers"):
         repair_records(cache, timeout=timeout)
     hold.close()

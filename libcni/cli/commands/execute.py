@@ -47,7 +47,7 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     path = os.path.abspath(plugin) if "/" in plugin else session.client().find_plugin(plugin)
     stdin = read_bytes(config) if config else _minimal(name)
-    limits = libcni.Limits(session.timeout or None, _inherited())
+    limits = libcni.CallOptions(session.timeout or None, _inherited())
     outcome = libcni.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
     _show(session, outcome)
     if outcome.exit_status != 0:

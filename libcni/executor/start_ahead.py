@@ -1,0 +1,121 @@
+"""Which plugins may be started before their configuration is known, and when that helps.
+
+A plugin that is started ahead reads its configuration from a pipe that is still empty. That is safe only for a plugin
+that reads stdin before it acts. A runtime uses the three parts together::
+
+    prepared = None
+    if reads_first(path) and can_start_ahead():
+        prepared = executor.prepare(invocation, options)  # or None: it cannot be started now
+    ...  # whatever must happen first, such as writing the record
+    outcome = prepared.feed(stdin, timeout) if prepared else executor.execute(invocation, options)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from libcni.executor.child import running_plugins
+
+__all__ = ["GO_MARKER", "PLUGIN_MARKER", "can_start_ahead", "reads_first"]
+
+GO_MARKER = b"github.com/containernetworking/cni/pkg/skel.PluginMain"
+"""A function of the CNI project's Go module that reads stdin before it calls the plugin's own code.
+
+Its name is also in stripped executables.
+"""
+
+PLUGIN_MARKER = b"libcni.plugin: reads stdin first"
+"""The mark of a plugin that uses ``libcni.plugin`` and does nothing before it has read stdin.
+
+A Python script has it as a comment in a line of its own, after the first line: ``# libcni.plugin: reads stdin first``.
+A zipapp (a ``#!`` line followed by a ZIP archive) has it as the archive's comment.
+"""
+
+_CHUNK = 1024 * 1024
+_LARGEST = 256 * 1024 * 1024
+_SCRIPT_BYTES = 64 * 1024
+_REMEMBERED = 256
+_PYTHON = re.compile(rb"#!\s*(\S*/)?(env\s+(-\S+\s+|\w+=\S*\s+)*)?(\S*/)?python[\d.]*(\s.*)?")
+
+_known: dict[tuple[object, ...], bool] = {}
+
+
+def reads_first(path: str) -> bool:
+    """Return whether an executable is known to read its configuration before it acts.
+
+    Known are ELF executables that contain ``GO_MARKER``, and Python scripts and zipapps with ``PLUGIN_MARKER``. A link
+    to a file of another name, and a file with several hard links, may be one program for many purposes: they are
+    unknown. The answer is remembered as long as the file stays the same. Otherwise the whole file is read, which
+    takes some milliseconds for a plugin in the page cache.
+
+    Args:
+        path: the executable.
+
+    Returns:
+        Whether it is known; False if the file cannot be read or is larger than 256 MiB.
+    """
+    try:
+        key = (path, *_identity(os.stat(path)))
+        answer = _known.get(key)
+        if answer is None:
+            answer = _examine(path, key)
+    except (OSError, ValueError):
+        return False
+    return answer
+
+
+def can_start_ahead() -> bool:
+    """Return whether fewer plugins run in this process than it may use cores.
+
+    On a busy machine a process that only waits takes a core from one that works.
+    """
+    return running_plugins() < len(os.sched_getaffinity(0))
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    # ctime as well: nobody can set it, so that a file of the same size and mtime in the same place is seen as another
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _examine(path: str, key: tuple[object, ...]) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        is_one_program = os.path.basename(os.path.realpath(path)) == os.path.basename(path) and status.st_nlink == 1
+        is_readable = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
+        answer = is_one_program and is_readable and _is_marked(descriptor, status.st_size)
+        # somebody may have replaced or written the file meanwhile: that answer is not for the next caller
+        if (path, *_identity(os.fstat(descriptor))) != key:
+            return False
+    finally:
+        os.close(descriptor)
+    while len(_known) >= _REMEMBERED:
+        _known.pop(next(iter(_known)), None)
+    _known[key] = answer
+    return answer
+
+
+def _is_marked(descriptor: int, size: int) -> bool:
+    head = os.pread(descriptor, _SCRIPT_BYTES, 0)
+    if head.startswith(b"\x7fELF"):
+        return _contains(descriptor, GO_MARKER)
+    first, _, rest = head.partition(b"\n")
+    if not _PYTHON.fullmatch(first):
+        return False
+    if rest.startswith(b"PK\x03\x04"):
+        return os.pread(descriptor, len(PLUGIN_MARKER), max(0, size - len(PLUGIN_MARKER))) == PLUGIN_MARKER
+    return b"# " + PLUGIN_MARKER in rest.split(b"\n")
+
+
+def _contains(descriptor: int, marker: bytes) -> bool:
+    """Return whether a file contains ``marker``."""
+    # Read, not mapped: if an installer shortens a mapped file, the next access is a SIGBUS, which ends this program.
+    offset, tail = 0, b""
+    while data := os.pread(descriptor, _CHUNK, offset):
+        if marker in tail + data:
+            return True
+        tail = data[-len(marker) + 1 :]
+        offset += len(data)
+    return False
