@@ -136,6 +136,7 @@ def test_any_bytes(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.may_skip
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed")
 def test_guided_by_coverage(say: Callable[[str], None]) -> None:
     directory = Path(__file__).parents[1]
