@@ -255,8 +255,6 @@ class Child:
         hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
         text = "its exit status cannot be known"
         return plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
-            PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint
-        )
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was at its deadline; call ``kill`` first."""
