@@ -42,8 +42,8 @@ ANSWER = (
 class Instant(ProcessExecutor):
     """Answer at once, without a process."""
 
-    def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
-        del invocation, limits
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        del invocation, options
         return Outcome(stdout=ANSWER)
 
 

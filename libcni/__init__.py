@@ -43,9 +43,11 @@ if TYPE_CHECKING:
         CNIErrorGroup,
         ConfigError,
         ErrorCode,
+        InterfaceExistsError,
         InvalidIdentifierError,
         InvalidOutputError,
         LockTimeoutError,
+        NamespaceMismatchError,
         NetworkNotFoundError,
         NotAttachedError,
         PluginError,
@@ -58,16 +60,16 @@ if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
     from libcni.observe.otel import OpenTelemetryObserver
     from libcni.observe.protocol import Observer, Operation
+    from libcni.protocol.answer import PluginInfo
     from libcni.protocol.invocation import Invocation, Outcome
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
-    from libcni.verbs import (
+    from libcni.verbs.reports import (
         DelPolicy,
         DelReport,
         GCReport,
         NetworkStatus,
-        PluginInfo,
         PluginReport,
         PluginStatus,
         PluginValidation,
@@ -85,13 +87,14 @@ _MODULES = {
     "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
     "diagnosis.doctor": "Finding Leftover diagnose find_leftovers",
-    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InvalidIdentifierError "
-    "InvalidOutputError LockTimeoutError NetworkNotFoundError NotAttachedError PluginError PluginNotFoundError "
-    "PluginTimeoutError RecordError VersionError",
+    "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
+    "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
+    "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
     "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
-    "verbs": "DelPolicy DelReport GCReport NetworkStatus PluginInfo PluginReport PluginStatus PluginValidation "
+    "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
+    "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "observe.logs": "LoggingObserver",
     "observe.otel": "OpenTelemetryObserver",
@@ -134,12 +137,14 @@ __all__ = [
     "IPConfig",
     "IPRange",
     "Interface",
+    "InterfaceExistsError",
     "InvalidIdentifierError",
     "InvalidOutputError",
     "Invocation",
     "Leftover",
     "LockTimeoutError",
     "LoggingObserver",
+    "NamespaceMismatchError",
     "NetworkConfigList",
     "NetworkNotFoundError",
     "NetworkStatus",

@@ -1,42 +1,66 @@
-"""AsyncCNIConfig: every verb as a coroutine, driving the same flows as CNIConfig."""
+"""AsyncCNIConfig: the verbs of CNIConfig on asyncio, and batches of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
-from libcni.executor import AsyncExecutor
 from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor
+from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
+from libcni.observe.protocol import Operation
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.verbs import (
+from libcni.store.records import RecordStore
+from libcni.verbs.add import add
+from libcni.verbs.check import check
+from libcni.verbs.client_base import (
+    DEFAULT,
+    ClientBase,
+    Network,
+    Timeout,
+    attachment_conf,
+    attachment_operation,
+    operation,
+    single,
+)
+from libcni.verbs.delete import delete
+from libcni.verbs.forget import forget, take_over
+from libcni.verbs.gc import gc
+from libcni.verbs.node import Node, Settings, VersionCache
+from libcni.verbs.reports import (
+    AddOptions,
+    CheckOptions,
+    DelOptions,
     DelPolicy,
     DelReport,
+    ForgetReport,
     GCReport,
     NetworkStatus,
+    OnCancel,
     OnExisting,
     PluginInfo,
     RetryPolicy,
     ValidationReport,
     ValidAttachment,
 )
-from libcni.verbs.client_base import DEFAULT, ClientBase, Job, Network, Timeout, alone
-from libcni.verbs.course import Course
-from libcni.verbs.node import Call, Need, Sleep, Verb
+from libcni.verbs.status import status, status_or_raise
+from libcni.verbs.version import negotiate, validate, version
 
 __all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
 
 AnswerT = TypeVar("AnswerT")
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +127,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return AsyncProcessExecutor()
 
     @cached_property
-    def _places(self) -> AsyncSemaphore:
+    def _slots(self) -> AsyncSemaphore:
         return AsyncSemaphore(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
 
     @cached_property
-    def _turns(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
+    def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
         return WeakKeyDictionary()
 
     async def add_network_list(  # noqa: PLR0913 - the options of the verb
@@ -120,11 +144,26 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         strict: bool = False,
         negotiate_version: bool = False,
         retry: RetryPolicy | None = None,
+        allow_own_netns: bool = False,
+        on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
     ) -> Result:
         """Attach a container to a network; as ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
-        options = {"rollback": rollback, "strict": strict, "negotiate_version": negotiate_version, "retry": retry}
-        return await self._run(self._add(net, rt, on_existing=on_existing, **options), timeout)
+        named = self._named(net)
+        return await self._run(
+            operation("ADD", named.name, rt),
+            timeout,
+            add,
+            named,
+            rt,
+            rollback=rollback,
+            on_existing=on_existing,
+            strict=strict,
+            negotiate_version=negotiate_version,
+            retry=retry,
+            allow_own_netns=allow_own_netns,
+            on_cancel=on_cancel,
+        )
 
     async def check_network_list(
         self,
@@ -136,37 +175,61 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         timeout: Timeout = DEFAULT,
     ) -> None:
         """Check an attachment; as ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
-        return await self._run(self._check(net, rt, use_given=use_given, retry=retry), timeout)
+        name, given = self._named_or_gone(net)
+        call = operation("CHECK", name, rt)
+        return await self._run(call, timeout, check, name, given, rt, use_given=use_given, retry=retry)
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
-        return await self._run(self._del(net, rt, policy), timeout)
+        name, given = self._named_or_gone(net)
+        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
-        return await self._run(self._del_attachment(attachment, policy), timeout)
+        rt = attachment_conf(attachment)
+        call = attachment_operation("DEL", attachment)
+        return await self._run(call, timeout, delete, attachment.network, None, rt, policy or DelPolicy())
 
     async def gc_network_list(
-        self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool = False, timeout: Timeout = DEFAULT
+        self,
+        net: Network,
+        valid: Iterable[ValidAttachment],
+        *,
+        dry_run: bool = False,
+        negotiate_version: bool = False,
+        timeout: Timeout = DEFAULT,
     ) -> GCReport:
         """Detach what is not valid any more; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
-        return await self._run(self._gc(net, valid, dry_run=dry_run), timeout)
+        name, given = self._named_or_gone(net)
+        call = Operation("GC", name)
+        return await self._run(
+            call, timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version
+        )
 
-    async def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+    async def status_network_list(
+        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
+    ) -> NetworkStatus:
         """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list`` (spec 1.1.0, section 2, STATUS)."""
-        return await self._run(self._status(net, stop=True), timeout)
+        named = self._named(net)
+        call = Operation("STATUS", named.name)
+        return await self._run(call, timeout, status_or_raise, named, negotiate_version=negotiate_version)
 
-    async def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+    async def network_status(
+        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
+    ) -> NetworkStatus:
         """Ask all plugins whether they can serve ADD; as ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
-        return await self._run(self._status(net, stop=False), timeout)
+        named = self._named(net)
+        call = Operation("STATUS", named.name)
+        return await self._run(call, timeout, status, named, negotiate_version=negotiate_version)
 
     async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find plugins and ask for their versions; as ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
-        return await self._run(self._validate(net), timeout)
+        named = self._named(net)
+        return await self._run(Operation("VERSION", named.name), timeout, validate, named)
 
     async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Validate a single plugin; as ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
@@ -174,23 +237,32 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
         """Return a network at its best common version; as ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""
-        return await self._run(self._negotiate(net), timeout)
+        named = self._named(net)
+        return await self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
     async def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for its versions; as ``CNIConfig.get_version_info`` (spec 1.1.0, section 2, VERSION)."""
-        return await self._run(self._version(plugin), timeout)
+        return await self._run(Operation("VERSION"), timeout, version, plugin)
 
-    async def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> Result:
+    async def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
+        """Drop an attachment's record and run nothing; as ``CNIConfig.forget_attachment``."""
+        return await self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
+
+    async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
+        """Make an attachment this client's own; as ``CNIConfig.take_over_attachment``."""
+        return await self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
+
+    async def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
         """Attach with a single plugin; as ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
-        return await self.add_network_list(alone(plugin), rt, **options)
+        return await self.add_network_list(single(plugin), rt, **options)
 
-    async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> None:
+    async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
         """Check what was attached with ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
-        return await self.check_network_list(alone(plugin), rt, **options)
+        return await self.check_network_list(single(plugin), rt, **options)
 
-    async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> DelReport:
+    async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
         """Detach what was attached with ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
-        return await self.del_network_list(alone(plugin), rt, **options)
+        return await self.del_network_list(single(plugin), rt, **options)
 
     async def add_many(
         self,
@@ -198,7 +270,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         *,
         parallel: int = 64,
         on_item: Callable[[BatchItem[Result]], object] | None = None,
-        **options: Any,
+        **options: Unpack[AddOptions],
     ) -> Batch[Result]:
         """Attach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Adding an attachment).
 
@@ -223,7 +295,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         *,
         parallel: int = 64,
         on_item: Callable[[BatchItem[DelReport]], object] | None = None,
-        **options: Any,
+        **options: Unpack[DelOptions],
     ) -> Batch[DelReport]:
         """Detach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Deleting an attachment).
 
@@ -239,7 +311,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
 
     def add_each(
-        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
+        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[AddOptions]
     ) -> AsyncGenerator[BatchItem[Result], None]:
         """Attach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
 
@@ -258,7 +330,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
 
     def del_each(
-        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Any
+        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[DelOptions]
     ) -> AsyncGenerator[BatchItem[DelReport], None]:
         """Detach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
 
@@ -274,38 +346,68 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
-    async def _run(self, job: Job[AnswerT], timeout: Timeout) -> AnswerT:
-        with self._verb(timeout, job.operation) as verb:
-            # a lock that somebody waits for belongs to its loop for ever, also when that was closed meanwhile
-            queues = self._turns.setdefault(asyncio.get_running_loop(), {})
-            async with _Turn(queues, job.operation.container_id, verb), _Place(self._places, verb):
-                course = Course(verb.drive(job.flow))
-                for need in course:
-                    with course:
-                        course.answer = await self._meet(need)
-        return course.value
+    async def _run(
+        self,
+        call: Operation,
+        timeout: Timeout,
+        verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, AnswerT]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> AnswerT:
+        seconds = self._seconds(timeout)
+        with _AsyncNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
+            # A lock that somebody waited for belongs to its event loop for ever, so each loop has its own queues.
+            queues = self._queues.setdefault(asyncio.get_running_loop(), {})
+            async with _InOrder(queues, call.container_id, node), _Slot(self._slots, node):
+                return await verb(node, *args, **kwargs)
 
-    async def _meet(self, need: Need) -> Any:
-        if isinstance(need, Call):
-            return await self._executor.execute(need.invocation, need.limits)
-        return await (asyncio.sleep(need.seconds) if isinstance(need, Sleep) else _in_thread(need.do))
+
+class _AsyncNode(Node):
+    """A node whose operations that can wait are awaited."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
+        self,
+        settings: Settings,
+        executor: AsyncExecutor,
+        store: RecordStore,
+        versions: VersionCache,
+        timeout: float | None,
+        operation: Operation,
+    ) -> None:
+        super().__init__(settings, store, versions, timeout, operation)
+        self._executor = executor
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        return await self._executor.execute(invocation, options)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def on_disk(self, work: Callable[[], AnswerT]) -> AnswerT:
+        return await _in_thread(work)
+
+    async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
+        return await _to_the_end(asyncio.ensure_future(work))
+
+    def find(self, plugin: str) -> str:
+        return self._executor.find(plugin, self.path)
 
 
 class _Queue:
-    """The verbs of one container; forgotten when none is left."""
+    """The queue of one container's verbs; it is dropped when no verb is left."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.users = 0
 
 
-class _Turn:
-    """Wait for the verbs of the same container that were called earlier, and let the next ones go on after this."""
+class _InOrder:
+    """A context in which no other verb of the container runs; verbs enter it in the order of their calls."""
 
-    def __init__(self, queues: dict[str, _Queue], container_id: str, verb: Verb) -> None:
+    def __init__(self, queues: dict[str, _Queue], container_id: str, node: Node) -> None:
         self._queues = queues
         self._container_id = container_id
-        self._verb = verb
+        self._node = node
 
     async def __aenter__(self) -> None:
         if not self._container_id:
@@ -313,7 +415,7 @@ class _Turn:
         queue = self._queues.setdefault(self._container_id, _Queue())
         queue.users += 1
         try:
-            await _acquired(queue, self._verb)
+            await _acquired(queue, self._node)
         except BaseException as error:
             self._leave(queue)
             if isinstance(error, TimeoutError):
@@ -334,42 +436,46 @@ class _Turn:
             del self._queues[self._container_id]
 
 
-class _Place:
-    """Let so many verbs run at once as plugins can.
+class _Slot:
+    """A context that only as many verbs enter at once as plugins can run.
 
-    More could only wait, and each holds lock descriptors: the kernel looks through all of them at each spawn.
+    More verbs could only wait, and each holds descriptors of the lock file: the kernel walks all of them at each spawn.
     """
 
-    def __init__(self, places: AsyncSemaphore, verb: Verb) -> None:
-        self._places = places
-        self._verb = verb
+    def __init__(self, slots: AsyncSemaphore, node: Node) -> None:
+        self._slots = slots
+        self._node = node
 
     async def __aenter__(self) -> None:
         try:
-            self._place = await self._places.acquire(self._verb.seconds_left())
+            self._acquired = await self._slots.acquire(self._node.seconds_left())
         except TimeoutError:
-            what = f"{self._places.value} verbs of this program"
+            what = f"{self._slots.value} verbs of this program"
             raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
 
     async def __aexit__(self, *_: object) -> None:
-        self._place.release()
+        self._acquired.release()
 
 
-async def _acquired(queue: _Queue, verb: Verb) -> None:
-    # not "if the lock is free": between its release and the next one's waking it is free, and waits for that one
+async def _acquired(queue: _Queue, node: Node) -> None:
+    # Not "if the lock is free": it is free between its release and the waking of the next verb, and belongs to that.
     if queue.users == 1:
         await queue.lock.acquire()
         return
-    async with asyncio.timeout(verb.seconds_left()):
+    async with asyncio.timeout(node.seconds_left()):
         await queue.lock.acquire()
 
 
 async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
     """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
 
-    Otherwise the record would be written after its locks are gone, perhaps over that of a later verb.
+    Otherwise the record would be written after its locks are released, perhaps over that of a later verb.
     """
-    future = asyncio.get_running_loop().run_in_executor(None, work)
+    return await _to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+async def _to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
+    """Wait for a future. A caller that is cancelled meanwhile is cancelled when the future is done, not before."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

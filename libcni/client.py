@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.executor import Executor, ProcessExecutor
+from libcni.executor.process import ProcessExecutor
+from libcni.executor.protocol import Executor
+from libcni.observe.protocol import Operation
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.verbs import (
+from libcni.verbs.add import add
+from libcni.verbs.check import check
+from libcni.verbs.client_base import (
+    DEFAULT,
+    ClientBase,
+    Network,
+    Timeout,
+    attachment_conf,
+    attachment_operation,
+    operation,
+    single,
+)
+from libcni.verbs.delete import delete
+from libcni.verbs.forget import forget, take_over
+from libcni.verbs.gc import gc
+from libcni.verbs.node import BlockingNode, Node, run_to_end
+from libcni.verbs.reports import (
+    AddOptions,
+    CheckOptions,
+    DelOptions,
     DelPolicy,
     DelReport,
+    ForgetReport,
     GCReport,
     NetworkStatus,
+    OnCancel,
     OnExisting,
     PluginInfo,
     RetryPolicy,
     ValidationReport,
     ValidAttachment,
 )
-from libcni.verbs.client_base import DEFAULT, ClientBase, Job, Network, Timeout, alone
-from libcni.verbs.course import Course
-from libcni.verbs.node import Call, Need, Sleep
+from libcni.verbs.status import status, status_or_raise
+from libcni.verbs.version import negotiate, validate, version
 
 __all__ = ["CNIConfig"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class CNIConfig(ClientBase[Executor]):
@@ -54,6 +76,8 @@ class CNIConfig(ClientBase[Executor]):
         strict: bool = False,
         negotiate_version: bool = False,
         retry: RetryPolicy | None = None,
+        allow_own_netns: bool = False,
+        on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
     ) -> Result:
         """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
@@ -67,6 +91,9 @@ class CNIConfig(ClientBase[Executor]):
             strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
             retry: how often to try a plugin again that answers "try again later"; None: not at all.
+            allow_own_netns: accept this program's own network namespace.
+            on_cancel: what a cancelled or interrupted ADD does: ``keep`` its record pending, for DEL and GC; or
+                ``rollback`` before it ends.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
@@ -78,16 +105,33 @@ class CNIConfig(ClientBase[Executor]):
             InvalidOutputError: a PluginError: it said success, and what it printed is no result.
             PluginNotFoundError: an executable is missing; nothing was run.
             AttachmentExistsError: the container has that interface already; nothing was run.
+            InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
+                says that this library made it; nothing was run. ADD does not look for it without the privilege to
+                enter the namespace, for ``lo``, and with ``on_existing="allow"``.
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
             NetworkNotFoundError: there is no network of that name; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
-            ConfigError: with ``strict``: no plugin takes some capability arguments; nothing was run.
+            ConfigError: the namespace is this program's own; an argument is too long for any process; with ``strict``:
+                no plugin takes some capability arguments; nothing was run.
             VersionError: with ``negotiate_version``: there is no version that all plugins support; nothing is attached.
             RecordError: the record cannot be written; either nothing was run, or all was rolled back.
-            ValueError: ``on_existing`` is none of the three.
+            ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
         """
-        options = {"rollback": rollback, "strict": strict, "negotiate_version": negotiate_version, "retry": retry}
-        return self._run(self._add(net, rt, on_existing=on_existing, **options), timeout)
+        named = self._named(net)
+        return self._run(
+            operation("ADD", named.name, rt),
+            timeout,
+            add,
+            named,
+            rt,
+            rollback=rollback,
+            on_existing=on_existing,
+            strict=strict,
+            negotiate_version=negotiate_version,
+            retry=retry,
+            allow_own_netns=allow_own_netns,
+            on_cancel=on_cancel,
+        )
 
     def check_network_list(
         self,
@@ -116,9 +160,12 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record cannot be read; nothing was run.
             PluginNotFoundError: an executable is missing; nothing was run.
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+            NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
-        return self._run(self._check(net, rt, use_given=use_given, retry=retry), timeout)
+        name, given = self._named_or_gone(net)
+        call = operation("CHECK", name, rt)
+        return self._run(call, timeout, check, name, given, rt, use_given=use_given, retry=retry)
 
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -143,9 +190,11 @@ class CNIConfig(ClientBase[Executor]):
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
             NetworkNotFoundError: there is neither a configuration of that name nor a record; nothing was run.
             RecordError: a name was given, its file has gone, and the record has no usable configuration.
+            NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
-        return self._run(self._del(net, rt, policy), timeout)
+        name, given = self._named_or_gone(net)
+        return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
 
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -161,10 +210,18 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record does not say which attachment it is, or has no usable configuration.
             CNIError: as ``del_network_list``.
         """
-        return self._run(self._del_attachment(attachment, policy), timeout)
+        rt = attachment_conf(attachment)
+        call = attachment_operation("DEL", attachment)
+        return self._run(call, timeout, delete, attachment.network, None, rt, policy or DelPolicy())
 
     def gc_network_list(
-        self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool = False, timeout: Timeout = DEFAULT
+        self,
+        net: Network,
+        valid: Iterable[ValidAttachment],
+        *,
+        dry_run: bool = False,
+        negotiate_version: bool = False,
+        timeout: Timeout = DEFAULT,
     ) -> GCReport:
         """Detach what is recorded for a network and not ``valid``, and tell its plugins (spec 1.1.0, section 2, GC).
 
@@ -172,6 +229,7 @@ class CNIConfig(ClientBase[Executor]):
             net: the network.
             valid: the attachments that stay: Attachment objects or (container ID, interface name) pairs; [] for none.
             dry_run: run nothing, only report.
+            negotiate_version: ask the plugins, and use the highest version that all of them support.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
@@ -185,13 +243,18 @@ class CNIConfig(ClientBase[Executor]):
             InvalidIdentifierError: a name in ``valid`` breaks the specification's rules; nothing was run.
             TypeError: ``valid`` is None; nothing was run.
         """
-        return self._run(self._gc(net, valid, dry_run=dry_run), timeout)
+        name, given = self._named_or_gone(net)
+        call = Operation("GC", name)
+        return self._run(call, timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version)
 
-    def status_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+    def status_network_list(
+        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
+    ) -> NetworkStatus:
         """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS), up to the first no.
 
         Args:
             net: the network.
+            negotiate_version: ask the plugins, and use the highest version that all of them support.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
@@ -200,21 +263,28 @@ class CNIConfig(ClientBase[Executor]):
             PluginNotFoundError: a plugin is missing, at whatever version.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
-        return self._run(self._status(net, stop=True), timeout)
+        named = self._named(net)
+        call = Operation("STATUS", named.name)
+        return self._run(call, timeout, status_or_raise, named, negotiate_version=negotiate_version)
 
-    def network_status(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkStatus:
+    def network_status(
+        self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
+    ) -> NetworkStatus:
         """Ask all of a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS).
 
         A no is in the answer, not raised.
 
         Args:
             net: the network.
+            negotiate_version: ask the plugins, and use the highest version that all of them support.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
-        return self._run(self._status(net, stop=False), timeout)
+        named = self._named(net)
+        call = Operation("STATUS", named.name)
+        return self._run(call, timeout, status, named, negotiate_version=negotiate_version)
 
     def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find a network's plugins and ask for their versions (spec 1.1.0, section 2, VERSION).
@@ -228,7 +298,8 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
-        return self._run(self._validate(net), timeout)
+        named = self._named(net)
+        return self._run(Operation("VERSION", named.name), timeout, validate, named)
 
     def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Validate a single plugin, as ``validate_network_list`` does.
@@ -257,7 +328,8 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: a plugin does not answer, or not before the deadline.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
-        return self._run(self._negotiate(net), timeout)
+        named = self._named(net)
+        return self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
     def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
         """Ask a plugin type for the spec versions that it supports (spec 1.1.0, section 2, VERSION).
@@ -271,9 +343,9 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: it does not answer, or not before the deadline.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
-        return self._run(self._version(plugin), timeout)
+        return self._run(Operation("VERSION"), timeout, version, plugin)
 
-    def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> Result:
+    def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
         """Attach with a single plugin, by its own name and version (spec 1.1.0, section 3, Adding an attachment).
 
         Args:
@@ -285,9 +357,9 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: the configuration has no name or a bad one, or a version that is not known; nothing was run.
             CNIError: as ``add_network_list``.
         """
-        return self.add_network_list(alone(plugin), rt, **options)
+        return self.add_network_list(single(plugin), rt, **options)
 
-    def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> None:
+    def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
         """Check what was attached with ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
 
         Args:
@@ -299,9 +371,9 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: as ``add_network``.
             CNIError: as ``check_network_list``.
         """
-        return self.check_network_list(alone(plugin), rt, **options)
+        return self.check_network_list(single(plugin), rt, **options)
 
-    def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Any) -> DelReport:
+    def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
         """Detach what was attached with ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
 
         Args:
@@ -313,17 +385,51 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: as ``add_network``.
             CNIError: as ``del_network_list``.
         """
-        return self.del_network_list(alone(plugin), rt, **options)
+        return self.del_network_list(single(plugin), rt, **options)
 
-    def _run(self, job: Job[_T], timeout: Timeout) -> _T:
-        with self._verb(timeout, job.operation) as verb:
-            course = Course(verb.drive(job.flow))
-            for need in course:
-                with course:
-                    course.answer = self._meet(need)
-        return course.value
+    def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
+        """Drop an attachment's record and run nothing.
 
-    def _meet(self, need: Need) -> Any:
-        if isinstance(need, Call):
-            return self._executor.execute(need.invocation, need.limits)
-        return time.sleep(need.seconds) if isinstance(need, Sleep) else need.do()
+        It is the way out if no DEL of an attachment can succeed. Whatever its plugins made, such as interfaces,
+        addresses and rules, stays.
+
+        Args:
+            attachment: one of ``get_cached_attachments``, in whatever state.
+            timeout: seconds to wait for other verbs of the container; None: no limit.
+
+        Returns:
+            The plugins whose effects may still exist.
+
+        Raises:
+            LockTimeoutError: other verbs held the container until the deadline; the record stays.
+            RecordError: the record cannot be removed.
+        """
+        return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
+
+    def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
+        """Make an attachment of another owner, or of Go libcni, this client's own. Its sweeps detach it from then on.
+
+        Args:
+            attachment: one of ``get_cached_attachments``.
+            timeout: seconds to wait for other verbs of the container; None: no limit.
+
+        Returns:
+            The attachment with its new owner.
+
+        Raises:
+            LockTimeoutError: other verbs held the container until the deadline.
+            RecordError: the record has gone, cannot be read, has no identity, or cannot be written.
+        """
+        return self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
+
+    def _run(
+        self,
+        call: Operation,
+        timeout: Timeout,
+        verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        seconds = self._seconds(timeout)
+        with BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
+            return run_to_end(verb(node, *args, **kwargs))

@@ -1,15 +1,17 @@
 """Every error that this library raises, under one root.
 
     CNIError
-    ├── ConfigError (ValueError)            a configuration document is wrong; names the file and the place
+    ├── ConfigError (ValueError)            a configuration document is wrong; names the file and the location in it
     │   └── NetworkNotFoundError (LookupError)   no configuration has that network name
     ├── InvalidIdentifierError (ValueError) a name, container ID, interface name or plugin type breaks the spec's rules
     ├── VersionError (ValueError)           a spec version is malformed, unknown, or does not have the verb
     ├── PluginNotFoundError                 no executable of that type on CNI_PATH; nothing was run
-    ├── PluginError                         a plugin ran (or could not be started) and did not succeed
-    │   ├── PluginTimeoutError (TimeoutError)    it was stopped at its deadline
-    │   └── InvalidOutputError                   it said success, and its output is not what the spec asks
+    ├── PluginError                         a plugin failed, or could not be started
+    │   ├── PluginTimeoutError (TimeoutError)    a plugin was stopped at its deadline
+    │   └── InvalidOutputError                   a plugin exited with 0, but printed no valid result
     ├── AttachmentExistsError               ADD: this container already has that interface
+    │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
+    ├── NamespaceMismatchError              DEL, CHECK: the given namespace is not the recorded one
     ├── NotAttachedError                    CHECK: there is no completed ADD to check
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
@@ -32,9 +34,11 @@ __all__ = [
     "CNIErrorGroup",
     "ConfigError",
     "ErrorCode",
+    "InterfaceExistsError",
     "InvalidIdentifierError",
     "InvalidOutputError",
     "LockTimeoutError",
+    "NamespaceMismatchError",
     "NetworkNotFoundError",
     "NotAttachedError",
     "PluginError",
@@ -45,6 +49,8 @@ __all__ = [
 ]
 
 _SHOWN = 2048
+KEPT = 65536
+"""The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
 
 
 class ErrorCode(IntEnum):
@@ -76,55 +82,63 @@ def _restore(cls: type[CNIError], args: tuple[Any, ...], state: dict[str, Any]) 
 
 
 class CNIError(Exception):
-    """Be the root of all errors of this library.
+    r"""Base class of all errors of this library.
+
+    The text of an error is printable: control characters, terminal escapes and lone surrogates in it, which plugins and
+    files may contain, are shown as escapes such as ``\x1b``. The fields hold the original values.
 
     Attributes:
         hint (str | None): what to do about it. It is part of the text.
-        rollback_errors (tuple[CNIError, ...]): what went wrong when a failed ADD was rolled back; its record is then
-            still there.
+        rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
+            attachment's record still exists.
     """
 
     hint: str | None = None
     rollback_errors: tuple[CNIError, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(f"{message} ({hint})" if hint else message)
+        super().__init__(printable(f"{message} ({hint})" if hint else message))
         self.hint = hint
+
+    def suggest(self, hint: str) -> None:
+        """Add what to do about it, to the hint and to the text."""
+        self.args = (printable(f"{self.args[0]} ({hint})"), *self.args[1:])
+        self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(CNIError, ValueError):
-    """Report a configuration document that cannot be used. Nothing was run and nothing written.
+    """A configuration document cannot be used. Nothing was run and nothing written.
 
     Attributes:
-        problem (str): what is wrong, without the place.
-        file (str | None): path of the document, or None where it did not come from a file.
-        place (str | None): where in the document, such as ``plugins[1].type`` or ``line 3, column 7``.
+        problem (str): what is wrong, without the file and the location.
+        file (str | None): the document's path; None if the document was not read from a file.
+        location (str | None): where in the document, such as ``plugins[1].type`` or ``line 3, column 7``.
     """
 
     def __init__(
-        self, problem: str, *, file: str | None = None, place: str | None = None, hint: str | None = None
+        self, problem: str, *, file: str | None = None, location: str | None = None, hint: str | None = None
     ) -> None:
-        where = ": ".join(part for part in (file, place) if part)
-        super().__init__(f"{where}: {problem}" if where else problem, hint=hint)
+        prefix = ": ".join(part for part in (file, location) if part)
+        super().__init__(f"{prefix}: {problem}" if prefix else problem, hint=hint)
         self.problem = problem
         self.file = file
-        self.place = place
+        self.location = location
 
     def located(self, file: str | None) -> Self:
-        """Return this error as seen from ``file`` (self where the file is known already)."""
+        """Return a copy of this error that names ``file``, or this error if it names a file already."""
         if file is None or self.file is not None:
             return self
-        return type(self)(self.problem, file=file, place=self.place, hint=self.hint)
+        return type(self)(self.problem, file=file, location=self.location, hint=self.hint)
 
 
 class NetworkNotFoundError(ConfigError, LookupError):
-    """Report that no configuration has the wanted network name.
+    """No configuration has the wanted network name.
 
     Attributes:
-        network (str | None): the name that was asked for, or None where any network would have done.
+        network (str | None): the wanted name; None if any network would have done.
     """
 
     def __init__(
@@ -133,35 +147,35 @@ class NetworkNotFoundError(ConfigError, LookupError):
         *,
         network: str | None = None,
         file: str | None = None,
-        place: str | None = None,
+        location: str | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(problem, file=file, place=place, hint=hint)
+        super().__init__(problem, file=file, location=location, hint=hint)
         self.network = network
 
 
 class InvalidIdentifierError(CNIError, ValueError):
-    """Report a name that breaks the specification's rules for it (spec 1.1.0, sections 1 and 2).
+    """A name breaks the specification's rules for it (spec 1.1.0, sections 1 and 2). Nothing was run.
 
     Attributes:
         kind (str): what the value was meant to be: ``network name``, ``container ID``, ``interface name``,
             ``plugin type``, ``CNI_ARGS key`` ...
-        value (object): the value at fault.
-        rule (str): the rule that it breaks, in words.
+        value (object): the invalid value.
+        rule (str): the rule that the value breaks, in words.
     """
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
-        super().__init__(f"invalid {kind} {shorten(repr(value), 200)}: {rule}")
+        super().__init__(f"invalid {kind} {short_repr(value, 200)}: {rule}")
         self.kind = kind
         self.value = value
         self.rule = rule
 
 
 class VersionError(CNIError, ValueError):
-    """Report a spec version that is malformed, unknown here, or too old for what was asked.
+    """A spec version is malformed, unknown to this library, or too old for the verb.
 
     Attributes:
-        version (object): the version at fault, as it was given.
+        version (object): the version, as it was given.
     """
 
     def __init__(self, message: str, *, version: object = None, hint: str | None = None) -> None:
@@ -170,12 +184,12 @@ class VersionError(CNIError, ValueError):
 
 
 class PluginNotFoundError(CNIError):
-    """Report that an executable is not on CNI_PATH. No plugin of the chain was run.
+    """A plugin's executable is not on CNI_PATH. No plugin of the chain was run.
 
     Attributes:
         plugin (str): the plugin's type.
-        searched (tuple[str, ...]): the directories, in order.
-        rejected (tuple[str, ...]): files of that name that were passed over, each with the reason.
+        searched (tuple[str, ...]): the directories that were searched, in order.
+        rejected (tuple[str, ...]): files of that name that cannot be run, each with the reason.
     """
 
     def __init__(
@@ -194,24 +208,25 @@ class PluginNotFoundError(CNIError):
 
 
 class PluginError(CNIError):
-    """Report that a plugin did not succeed, with all that is known about the call.
+    """A plugin failed, or could not be started.
 
     Attributes:
         problem (str): one sentence on what happened.
         plugin (str): the plugin's type.
-        path (str): its executable.
-        verb (str): the verb that it was called with.
-        network (str): the network's name, "" where the verb has none.
-        container_id (str): the container, "" where the verb has none.
-        ifname (str): the interface's name, "" where the verb has none.
-        code (int | None): the code of its error document (spec 1.1.0, section 5, Error); None where it printed none.
-        msg (str): the document's message, or "".
-        details (str): the document's details, or "".
-        stdout (str): what it printed there, undecodable bytes escaped.
-        stderr (str): the end of what it printed there, likewise.
-        exit_status (int | None): its exit status; None where a signal ended it, or nothing ran.
-        signal (int | None): the number of the signal that ended it.
-        seconds (float): how long it ran.
+        path (str): the path of the plugin's executable.
+        verb (str): the verb that the plugin was called with.
+        network (str): the network's name, "" if the verb has none.
+        container_id (str): the container's ID, "" if the verb has none.
+        ifname (str): the interface's name, "" if the verb has none.
+        code (int | None): the code of the plugin's error document (spec 1.1.0, section 5, Error); None if the plugin
+            printed none.
+        msg (str): the error document's message, or "". The first 65,536 characters.
+        details (str): the error document's details, or "". The first 65,536 characters.
+        stdout (str): the plugin's stdout, undecodable bytes escaped. The first 65,536 bytes.
+        stderr (str): the end of the plugin's stderr, undecodable bytes escaped.
+        exit_status (int | None): the plugin's exit status; None if a signal ended it, or nothing ran.
+        signal (int | None): the number of the signal that ended the plugin.
+        seconds (float): how long the plugin ran.
     """
 
     def __init__(  # noqa: PLR0913 - one error carries all that is known about one call
@@ -234,9 +249,8 @@ class PluginError(CNIError):
         seconds: float = 0.0,
         hint: str | None = None,
     ) -> None:
-        where = [f"network {network}" if network else "", f"container {container_id}" if container_id else ""]
-        where.append(f"interface {ifname}" if ifname else "")
-        context = ", ".join(part for part in where if part)
+        named = (("network", network), ("container", container_id), ("interface", ifname))
+        context = ", ".join(f"{word} {name}" for word, name in named if name)
         text = f'plugin "{plugin}" failed ({verb}{f"; {context}" if context else ""}): {problem}'
         if stderr.strip():
             text += f"; stderr: {shorten(stderr.strip(), 500, end=True)!r}"
@@ -261,7 +275,8 @@ class PluginError(CNIError):
     def well_known(self) -> ErrorCode | None:
         """The code as a member of the spec's table, or None.
 
-        The sign is ignored: the 0.4.0 text prints a dash before each code, and some plugins took it for a minus.
+        The sign is ignored: the 0.4.0 specification prints a list dash before each code, and some plugins took it for
+        a minus.
         """
         if self.code is None or abs(self.code) not in ErrorCode.__members__.values():
             return None
@@ -269,45 +284,110 @@ class PluginError(CNIError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the plugin asked to be tried again later (code 11)."""
+        """Whether the plugin asked the runtime to try again later (code 11)."""
         return self.well_known is ErrorCode.TRY_AGAIN_LATER
 
     @property
     def cleanup_needed(self) -> bool:
-        """False where the plugin said that the container is unknown and needs no clean-up (code 3)."""
+        """Whether a DEL is needed: False if the plugin reported that it does not know the container (code 3)."""
         return self.well_known is not ErrorCode.UNKNOWN_CONTAINER
 
 
 class PluginTimeoutError(PluginError, TimeoutError):
-    """Report a plugin that was stopped (TERM, grace, KILL to its process group) at its deadline."""
+    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL."""
 
 
 class InvalidOutputError(PluginError):
-    """Report a plugin that exited with 0 and whose output is not a result: empty, not JSON, wrong types."""
+    """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large."""
 
 
 class AttachmentExistsError(CNIError):
-    """Report an ADD for a (container, interface) that is attached already. Nothing was run.
+    """ADD was refused because this container has this interface already. Nothing was run.
 
     Attributes:
         container_id (str): the container that was to be attached.
-        ifname (str): its interface.
+        ifname (str): the interface's name.
         network (str): the network that the interface is attached to now.
     """
 
-    def __init__(self, message: str, *, container_id: str = "", ifname: str = "", network: str = "") -> None:
-        super().__init__(message, hint='detach it first, or say on_existing="replace"')
+    def __init__(
+        self,
+        message: str,
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        hint: str | None = 'detach it first, or use on_existing="replace"',
+    ) -> None:
+        super().__init__(message, hint=hint)
         self.container_id = container_id
         self.ifname = ifname
         self.network = network
 
 
-class NotAttachedError(CNIError):
-    """Report a CHECK of an attachment that has no completed ADD. Nothing was run.
+class InterfaceExistsError(AttachmentExistsError):
+    """ADD was refused because the namespace has an interface of this name that no record knows. Nothing was run.
+
+    Somebody else may use the interface. A plugin that failed on it would have been rolled back, and the roll-back
+    would have deleted it.
 
     Attributes:
-        container_id (str): the container that was asked for.
-        ifname (str): its interface.
+        container_id (str): the container that was to be attached.
+        ifname (str): the interface's name.
+        network (str): the network that was to be attached.
+        netns (str): the network namespace that has the interface.
+    """
+
+    def __init__(  # noqa: PLR0913 - the attachment's fields
+        self,
+        message: str,
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        netns: str = "",
+        hint: str | None = 'remove the interface or choose another name, or use on_existing="allow"',
+    ) -> None:
+        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
+        self.netns = netns
+
+
+class NamespaceMismatchError(CNIError):
+    """DEL or CHECK was given another namespace than the recorded one, and both exist. Nothing was run.
+
+    Attributes:
+        container_id (str): the container.
+        ifname (str): the interface's name.
+        network (str): the network.
+        netns (str): the namespace that the caller gave.
+        recorded_netns (str): the namespace that the attachment was made in.
+    """
+
+    def __init__(  # noqa: PLR0913 - the attachment's fields
+        self,
+        message: str,
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        netns: str = "",
+        recorded_netns: str = "",
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.container_id = container_id
+        self.ifname = ifname
+        self.network = network
+        self.netns = netns
+        self.recorded_netns = recorded_netns
+
+
+class NotAttachedError(CNIError):
+    """CHECK was refused because the attachment has no completed ADD. Nothing was run.
+
+    Attributes:
+        container_id (str): the container.
+        ifname (str): the interface's name.
         network (str): the network.
     """
 
@@ -321,12 +401,12 @@ class NotAttachedError(CNIError):
 
 
 class LockTimeoutError(CNIError, TimeoutError):
-    """Report a lock that another verb, thread or process held until the deadline. Nothing was run.
+    """Another verb, thread or process held a lock until the deadline. Nothing was run.
 
     Attributes:
         what (str): what is locked, such as ``container c1`` or ``network dbnet``.
         path (str): the lock file.
-        seconds (float): how long was waited.
+        seconds (float): how long the caller waited.
     """
 
     def __init__(self, message: str, *, what: str = "", path: str = "", seconds: float = 0.0) -> None:
@@ -337,7 +417,7 @@ class LockTimeoutError(CNIError, TimeoutError):
 
 
 class RecordError(CNIError):
-    """Report a record or its directory that cannot be read or written.
+    """A record or its directory cannot be read or written.
 
     Attributes:
         path (str): the file or directory.
@@ -350,20 +430,20 @@ class RecordError(CNIError):
         self.errno = errno
 
 
-class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - the design's name, as in ExceptionGroup
-    """Hold all errors of a sweep (GC, batches, tear-down) that went on past the first.
+class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named like ExceptionGroup
+    """All errors of an operation that continues after an error: GC, a batch, a tear-down.
 
-    ``exceptions`` has them; ``except*`` and ``split`` work as for any ExceptionGroup.
+    ``exceptions`` holds them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report (Any): what was done all the same, where the verb has a report (such as GCReport), else None.
+        report (Any): the operation's report of what succeeded, such as GCReport; None if the operation has no report.
     """
 
     report: Any = None
 
     def __new__(cls, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> Self:
         """Make the group; ``errors`` must not be empty."""
-        return super().__new__(cls, message, list(errors))
+        return super().__new__(cls, printable(message), list(errors))
 
     def __init__(self, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> None:
         CNIError.__init__(self, message)
@@ -377,9 +457,30 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - the des
         return "\n".join([self.message, *(f"  {error}" for error in self.exceptions)])
 
 
+def printable(text: str) -> str:
+    r"""Return ``text`` with each character that a terminal would not show as itself written as an escape.
+
+    Escaped are control characters (terminal escapes begin with one), lone surrogates, which no encoding can carry, and
+    characters that reorder or hide others. Line feeds and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:
-    """Return ``text`` cut to ``limit`` characters: its start, or its ``end``."""
+    """Return the first ``limit`` characters of ``text``, or the last with ``end``, and how many are left out."""
     if len(text) <= limit:
         return text
     cut = f"… ({len(text) - limit} more characters)"
     return f"{cut} {text[-limit:]}" if end else f"{text[:limit]}{cut}"
+
+
+def short_repr(value: object, limit: int = 80) -> str:
+    """Return ``repr(value)`` shortened, or the type's name if Python cannot or should not make it."""
+    try:
+        return shorten(repr(value), limit)
+    except (ValueError, RecursionError):  # an integer of more than sys.get_int_max_str_digits(); a nested list
+        return f"<{type(value).__name__} too large to show>"

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, PluginNotFoundError
+from libcni.executor.protocol import CallOptions
+from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.record import READY, Identity, Record
-from libcni.verbs import add_flow
-from libcni.verbs.steps import (
-    AllRecords,
-    AwaitOrphan,
-    Begin,
-    Complete,
-    Find,
-    Flow,
-    Forget,
-    Lock,
-    Lookup,
-    NamespaceOf,
-    Pause,
-    Recall,
-    Remember,
-    SetAside,
-    Siblings,
-    StartCleanup,
-    Sweep,
-)
+from libcni.store.record import DETACHING, READY, Identity, Record
+from libcni.store.records import RecordStore
+from libcni.testing import FakePlugins
+from libcni.verbs.add import add
+from libcni.verbs.node import Node, Settings, run_to_end
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
@@ -60,11 +45,12 @@ def failed(code: int = 7, msg: str = "no", stderr: str = "") -> Outcome:
     return Outcome(1, json.dumps({"code": code, "msg": msg}).encode(), stderr.encode())
 
 
-class World:
-    """Drive flows with canned answers. What the flow asked for stands in ``log``, one line each.
+class World(Node):
+    """A node without processes, disk and clock. ``log`` has one line for each thing that a verb does.
 
-    ``answers``: what plugins do, by (verb, type) or by step type: an Outcome, or an error to throw. Every other plugin
-    succeeds. ``namespaces``: what is at namespaces' paths. ``records``: what is on "disk".
+    ``answers``: what plugins do, by (verb, type), or an error of one of the node's own operations, by the first word
+    of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
+    ``recorded``: the records on "disk".
     """
 
     def __init__(
@@ -74,32 +60,29 @@ class World:
         records: Iterable[Record] = (),
         missing: Iterable[str] = (),
         namespaces: Mapping[str, tuple[int, int]] | None = None,
-        orphans: bool = False,
+        interfaces: Iterable[tuple[str, str]] = (),
+        own_netns: str = "",
         time_left: bool = True,
+        owner: str = "",
+        path: Sequence[str] = ("/opt/cni/bin", "/usr/lib/cni"),
+        configured: Iterable[NetworkConfigList] = (),
     ) -> None:
+        self.log: list[str] = []
         self.answers = dict(answers or {})
-        self.records = {record.identity: record for record in records}
+        self.recorded = {record.identity: record for record in records}
+        settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
+        super().__init__(settings, _Records(self), {}, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
-        self.orphans = orphans
+        self.interfaces = set(interfaces)
+        self.own_netns = own_netns
         self.time_left = time_left
-        self.log: list[str] = []
+        self.networks = {net.name: net for net in configured}
         self.calls: list[Invocation] = []
 
-    def run(self, flow: Flow[Any]) -> Any:
-        """Drive a flow to its end; return its value or raise its error."""
-        answer: Any = None
-        error: CNIError | None = None
-        try:
-            while True:
-                step = flow.throw(error) if error is not None else flow.send(answer)
-                answer, error = None, None
-                try:
-                    answer = self._answer(step)
-                except CNIError as raised:
-                    error = raised
-        except StopIteration as end:
-            return end.value
+    def run(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
+        """Run a verb to its end; return its value or raise its error."""
+        return run_to_end(verb(self, *args, **options))
 
     def stdin(self, verb: str, plugin: str) -> dict[str, Any]:
         """Return what the last call of a plugin with a verb received, decoded."""
@@ -111,108 +94,133 @@ class World:
         """Return the plugin calls, such as ``ADD a``."""
         return [f"{call.verb} {call.plugin}" for call in self.calls]
 
-    def _answer(self, step: Any) -> Any:
-        if isinstance(step, Invocation):
-            self.calls.append(step)
-        self.log.append(_line(step))
-        key = (step.verb, step.plugin) if isinstance(step, Invocation) else type(step)
-        canned = self.answers.get(key)
+    def note(self, line: str) -> None:
+        """Write a line to the log; raise the error that is the answer to it, if there is one."""
+        self.log.append(line)
+        error = self.answers.get(line.split(maxsplit=1)[0])
+        if isinstance(error, CNIError):
+            raise error
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        self.calls.append(invocation)
+        self.log.append(f"{invocation.verb} {invocation.plugin}")
+        canned = self.answers.get((invocation.verb, invocation.plugin))
         if isinstance(canned, CNIError):
             raise canned
-        return canned if canned is not None else getattr(self, f"_{type(step).__name__.lower()}")(step)
+        return canned or (printed() if invocation.verb == "ADD" else Outcome())
 
-    def _invocation(self, step: Invocation) -> Outcome:
-        return printed() if step.verb == "ADD" else Outcome()
+    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return await work
 
-    def _find(self, step: Find) -> tuple[str, ...]:
-        for plugin in step.plugins:
-            if plugin in self.missing and not step.missing_allowed:
-                raise PluginNotFoundError(plugin, ("/opt/cni/bin",))
-        return tuple("" if plugin in self.missing else f"/opt/cni/bin/{plugin}" for plugin in step.plugins)
+    def find(self, plugin: str) -> str:
+        if plugin in self.missing:
+            raise PluginNotFoundError(plugin, self.path)
+        return f"{self.path[0]}/{plugin}"
 
-    def _lock(self, _step: Lock) -> None:
-        pass
+    def find_all(self, plugins: Sequence[str], *, skip_missing: bool = False) -> tuple[str, ...]:
+        self.log.append(f"find {' '.join(plugins)}")
+        return super().find_all(plugins, skip_missing=skip_missing)
 
-    def _awaitorphan(self, _step: AwaitOrphan) -> bool:
-        return not self.orphans
+    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+        self.note(f"lock {'exclusive ' if exclusive else ''}{' '.join([*networks, container_id]).strip()}")
 
-    def _startcleanup(self, _step: StartCleanup) -> None:
-        pass
+    async def lock_container(self, container_id: str, seconds: float) -> None:
+        self.note(f"lock-container {container_id}")
 
-    def _sweep(self, _step: Sweep) -> None:
-        pass
-
-    def _pause(self, _step: Pause) -> bool:
+    async def pause(self, seconds: float) -> bool:
+        self.note("pause")
         return self.time_left
 
-    def _recall(self, _step: Recall) -> None:
-        pass
+    def start_cleanup(self) -> None:
+        self.note("start-cleanup")
 
-    def _remember(self, _step: Remember) -> None:
-        pass
+    def sweep_drafts(self) -> None:
+        self.note("sweep")
 
-    def _namespaceof(self, step: NamespaceOf) -> tuple[int, int] | None:
-        return self.namespaces.get(step.netns)
+    def namespace_identity(self, netns: str) -> tuple[int, int] | None:
+        return self.namespaces.get(netns)
 
-    def _lookup(self, step: Lookup) -> Record | None:
-        return self.records.get(step.identity)
+    def is_own_namespace(self, netns: str) -> bool:
+        return netns == self.own_netns
 
-    def _siblings(self, step: Siblings) -> list[Record]:
-        wanted = (step.container_id, step.ifname)
-        return [record for record in self.records.values() if (record.container_id, record.ifname) == wanted]
+    def has_interface(self, netns: str, ifname: str) -> bool | None:
+        return (netns, ifname) in self.interfaces
 
-    def _allrecords(self, _step: AllRecords) -> list[Record]:
-        return list(self.records.values())
+    def configured(self, network: str) -> NetworkConfigList | None:
+        return self.networks.get(network)
 
-    def _begin(self, step: Begin) -> Record:
-        record = replace(step.record, path="/cache/" + "-".join(step.record.identity))
-        self.records[record.identity] = record
-        return record
+    async def begin(self, record: Record) -> Record:
+        return self.records.begin(replace(record, owner=self.settings.owner))
 
-    def _complete(self, step: Complete) -> None:
-        self.records[step.record.identity] = step.record
 
-    def _forget(self, step: Forget) -> None:
-        del self.records[step.record.identity]
+class _Records(RecordStore):
+    """The records of a World."""
 
-    def _setaside(self, step: SetAside) -> str:
-        del self.records[step.record.identity]
+    def __init__(self, world: World) -> None:
+        super().__init__("", durable=False)
+        self._world = world
+
+    def find(self, identity: Identity) -> Record | None:
+        self._world.note("lookup")
+        return self._world.recorded.get(identity)
+
+    def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
+        self._world.note("list")
+        yield from list(self._world.recorded.values())
+
+    def of_interface(self, container_id: str, ifname: str) -> list[Record]:
+        self._world.note("siblings")
+        wanted = (container_id, ifname)
+        return [one for one in self._world.recorded.values() if (one.container_id, one.ifname) == wanted]
+
+    def ensure_writable(self, record: Record) -> None:
+        self._world.note(f"ensure-writable {record.network}")
+
+    def begin(self, record: Record) -> Record:
+        self._world.note(f"begin {record.network}")
+        placed = replace(record, path="/cache/" + "-".join(record.identity))
+        self._world.recorded[record.identity] = placed
+        return placed
+
+    def complete(self, record: Record) -> None:
+        self._world.note(f"complete {record.network}")
+        self._world.recorded[record.identity] = record
+
+    def mark_detaching(self, record: Record) -> Record:
+        self._world.note(f"detaching {record.network}")
+        marked = replace(record, state=DETACHING)
+        self._world.recorded[record.identity] = marked
+        return marked
+
+    def forget(self, record: Record) -> None:
+        self._world.note(f"forget {record.network}")
+        del self._world.recorded[record.identity]
+
+    def set_aside(self, record: Record) -> str:
+        self._world.note(f"set-aside {record.network}")
+        del self._world.recorded[record.identity]
         return "/cache/corrupt/x"
-
-
-def _line(step: Any) -> str:
-    match step:
-        case Invocation():
-            return f"{step.verb} {step.plugin}"
-        case Find():
-            return f"find {' '.join(step.plugins)}"
-        case Lock():
-            kind = "exclusive " if step.request.exclusive else ""
-            return f"lock {kind}{' '.join([*step.request.networks, step.request.container_id]).strip()}"
-        case Begin() | Complete() | Forget() | SetAside():
-            return f"{type(step).__name__.lower()} {step.record.network}"
-        case _:
-            return type(step).__name__.lower()
 
 
 def attached(net: NetworkConfigList | None = None, rt: RuntimeConf = RT, **more: Any) -> Record:
     """Return the record of an attachment as a World's ADD leaves it, with ``more`` replaced in it."""
     world = World()
     used = net or network("a", "b")
-    world.run(add_flow(used, rt, ["/opt/cni/bin"]))
+    world.run(add, used, rt)
     identity: Identity = (used.name, rt.container_id, rt.ifname)
-    record = world.records[identity]
+    record = world.recorded[identity]
     assert record.state == READY
     return replace(record, **more)
 
 
 class ShellPlugins:
-    """A directory of plugins that are shell scripts, which write down every call and what they received."""
+    """Fake plugins of shell, with ``VERB type`` for each call."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "plugins"
         self.directory.mkdir()
-        self._log = directory / "calls.log"
+        self._fakes = FakePlugins(self.directory)
+        (directory / "calls.log").symlink_to(self.directory / ".calls")
 
     @property
     def path(self) -> str:
@@ -222,23 +230,16 @@ class ShellPlugins:
     @property
     def calls(self) -> list[str]:
         """The calls so far, such as ``ADD a``."""
-        return self._log.read_text().splitlines() if self._log.exists() else []
+        return [f"{verb} {plugin}" for verb, plugin in self._fakes.verbs]
 
     def write(self, name: str, body: str | None = None) -> None:
         """Write a plugin; without ``body`` it prints a result to ADD and succeeds at all else."""
-        text = body if body is not None else f"[ $CNI_COMMAND != ADD ] || echo '{json.dumps(RESULT)}'"
-        path = self.directory / name
-        path.write_text(
-            f'#!/bin/sh\necho "$CNI_COMMAND {name}" >> {self._log}\n'
-            f"cat > {self.directory}/{name}.$CNI_COMMAND\nenv > {self.directory}/{name}.env\n{dedent(text)}\n"
-        )
-        path.chmod(0o755)
+        self._fakes.shell(name, body or "", result=RESULT if body is None else None)
 
     def stdin(self, name: str, verb: str = "ADD") -> bytes:
         """Return what a plugin read at its last call with a verb."""
-        return (self.directory / f"{name}.{verb}").read_bytes()
+        return [call.stdin for call in self._fakes.calls if (call.plugin, call.verb) == (name, verb)][-1]
 
     def env(self, name: str) -> dict[str, str]:
         """Return the environment of a plugin's last call."""
-        lines = (self.directory / f"{name}.env").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
+        return dict([call.env for call in self._fakes.calls if call.plugin == name][-1])

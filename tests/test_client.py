@@ -34,7 +34,7 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 
 CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
 
@@ -421,8 +421,8 @@ def test_when_the_time_is_used_up_nothing_is_run(cni: CNIConfig, plugins: ShellP
 
 
 def test_one_verb_at_a_time_per_container(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
-    held = Hold(str(cache), LockRequest((), "c1"))
-    assert held.advance()
+    held = LockSet(str(cache), LockRequest((), "c1"))
+    assert held.try_acquire()
     started = time.monotonic()
     with pytest.raises(LockTimeoutError) as caught:
         cni.add_network_list(network("a"), rt, timeout=0.2)
@@ -436,15 +436,15 @@ def test_one_verb_at_a_time_per_container(cni: CNIConfig, plugins: ShellPlugins,
 
 
 def test_the_locks_of_a_removed_file_are_worth_nothing(cni: CNIConfig, cache: Path, rt: RuntimeConf) -> None:
-    held = Hold(str(cache), LockRequest((), "c1"))
-    assert held.advance()
+    held = LockSet(str(cache), LockRequest((), "c1"))
+    assert held.try_acquire()
 
-    others: list[Hold] = []
+    others: list[LockSet] = []
 
     def swap() -> None:
         (cache / "locks").unlink()
-        others.append(Hold(str(cache), LockRequest((), "c1")))
-        others[0].advance()
+        others.append(LockSet(str(cache), LockRequest((), "c1")))
+        others[0].try_acquire()
         held.close()
         time.sleep(0.2)
         others[0].close()
@@ -525,7 +525,22 @@ def test_an_executor_of_ones_own(cache: Path, rt: RuntimeConf) -> None:
     assert canned.verbs == ["ADD /p/a"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("bug")])
+class Raising(libcni.Observer):
+    def after_call(self, operation: Any, invocation: Invocation, outcome: Any, error: Any) -> None:
+        if invocation.verb == "ADD":
+            raise RuntimeError("bug")
+
+
+def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeConf) -> None:
+    canned = Canned()
+    cni = CNIConfig(["/p"], cache, executor=canned, observer=Raising())
+    with pytest.raises(RuntimeError, match="bug"):
+        cni.add_network_list(network("a"), rt)
+    assert canned.verbs == ["ADD /p/a", "DEL /p/a"]
+    assert cni.get_cached_attachments() == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of a signal handler")])
 def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
     cache: Path, rt: RuntimeConf, error: BaseException
 ) -> None:

@@ -14,9 +14,11 @@ from libcni.errors import (
     CNIErrorGroup,
     ConfigError,
     ErrorCode,
+    InterfaceExistsError,
     InvalidIdentifierError,
     InvalidOutputError,
     LockTimeoutError,
+    NamespaceMismatchError,
     NetworkNotFoundError,
     NotAttachedError,
     PluginError,
@@ -24,6 +26,8 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
     VersionError,
+    printable,
+    short_repr,
     shorten,
 )
 
@@ -37,8 +41,8 @@ CALL: dict[str, Any] = {
 }
 EXAMPLES: list[CNIError] = [
     CNIError("text", hint="do this"),
-    ConfigError("it is empty", file="/f", place="line 1", hint="write something"),
-    NetworkNotFoundError("none", network="n", file="/d", place="name", hint="h"),
+    ConfigError("it is empty", file="/f", location="line 1", hint="write something"),
+    NetworkNotFoundError("none", network="n", file="/d", location="name", hint="h"),
     InvalidIdentifierError("container ID", "a b", "no spaces"),
     VersionError("unknown", version="9.9.9", hint="h"),
     PluginNotFoundError("bridge", ("/a", "/b"), ("/a/bridge is not executable",), hint="chmod"),
@@ -46,6 +50,10 @@ EXAMPLES: list[CNIError] = [
     PluginTimeoutError("too slow", signal=9, **CALL),
     InvalidOutputError("no result", **CALL),
     AttachmentExistsError("there", container_id="c1", ifname="eth0", network="n"),
+    InterfaceExistsError("there", container_id="c1", ifname="eth0", network="n", netns="/run/netns/a"),
+    NamespaceMismatchError(
+        "two", container_id="c1", ifname="eth0", network="n", netns="/b", recorded_netns="/a", hint="h"
+    ),
     NotAttachedError("not there", container_id="c1", ifname="eth0", network="n", hint="h"),
     LockTimeoutError("held", what="container c1", path="/l", seconds=2.0),
     RecordError("unreadable", path="/r", errno=5, hint="h"),
@@ -94,6 +102,7 @@ def test_one_except_catches_all(error: CNIError) -> None:
         (PluginTimeoutError, PluginError),
         (InvalidOutputError, PluginError),
         (LockTimeoutError, TimeoutError),
+        (InterfaceExistsError, AttachmentExistsError),
         (CNIErrorGroup, ExceptionGroup),
     ],
 )
@@ -175,3 +184,42 @@ def test_the_codes_are_the_specifications() -> None:
 )
 def test_shorten(text: str, end: bool, shown: str) -> None:
     assert shorten(text, 3, end=end) == shown
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain ünïcode 網路", "plain ünïcode 網路"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("a\ud800b", "a\\ud800b"),
+        ("a\rb\x00\x9b", "a\\rb\\x00\\x9b"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("two\n\tlines", "two\n\tlines"),
+    ],
+)
+def test_foreign_text_is_made_printable(raw: str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+@pytest.mark.parametrize("raw", ["\x1b[2J", "\ud800", "\r", "\u202e"])
+def test_no_error_text_contains_a_raw_escape(raw: str) -> None:
+    fields = {**CALL, "msg": raw, "stderr": raw, "plugin": raw, "network": raw}
+    found: list[CNIError] = [
+        CNIError(raw, hint=raw),
+        ConfigError(raw, file=raw, location=raw),
+        PluginError(raw, **fields),
+        PluginNotFoundError(raw, (raw,), (raw,)),
+        AttachmentExistsError(raw),
+        CNIErrorGroup(raw, [CNIError(raw)]),
+    ]
+    for error in found:
+        assert raw not in str(error)
+        str(error).encode()
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert found[2].__dict__["msg"] == raw
+
+
+def test_a_value_without_a_repr_is_shown_by_its_type() -> None:
+    assert short_repr("a" * 100, 5) == "'aaaa… (97 more characters)"
+    assert short_repr(10**5000) == "<int too large to show>"
+    assert "<int too large to show>" in str(InvalidIdentifierError("container ID", 10**5000, "it must be a string"))

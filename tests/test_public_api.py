@@ -129,7 +129,11 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
         ("libcni", ["pydantic", "dataclasses", "pathlib", "asyncio", "filelock", "yaml", "subprocess"]),
         ("libcni.errors, libcni.config.identifiers, libcni.config.versions", ["pydantic", "dataclasses", "pathlib"]),
         ("libcni.plugin", ["pydantic", "dataclasses", "asyncio", "filelock", "yaml", "subprocess"]),
-        ("libcni; libcni.RuntimeConf; libcni.CNIConfig", ["asyncio", "yaml", "subprocess"]),
+        ("libcni; libcni.RuntimeConf; libcni.CNIConfig", ["asyncio", "yaml", "subprocess", "pydantic"]),
+        (
+            "libcni.config.directory, libcni.protocol.request, libcni.protocol.answer",
+            ["pydantic", "logging", "socket", "ipaddress", "asyncio", "yaml", "datetime", "pathlib"],
+        ),
     ],
 )
 def test_imports_stay_light(imported: str, absent: list[str]) -> None:

@@ -62,7 +62,7 @@ class _Entry:
     place: str
 
     def error(self, problem: str) -> libcni.ConfigError:
-        return libcni.ConfigError(problem, file=self.file, place=self.place)
+        return libcni.ConfigError(problem, file=self.file, location=self.place)
 
     def text(self, key: str) -> str:
         value = self.value.get(key)

@@ -131,4 +131,4 @@ def _parse(data: bytes | str, source: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
         problem = getattr(error, "problem", None) or str(error).split("\n", maxsplit=1)[0]
-        raise ConfigError(f"it is neither JSON nor YAML: {problem}", file=source, place=place) from error
+        raise ConfigError(f"it is neither JSON nor YAML: {problem}", file=source, location=place) from error

@@ -1,1 +1,1 @@
-"""A network configuration: read, checked, and kept as the text that it is."""
+"""Network configurations: how they are found, read, checked, and kept as text."""

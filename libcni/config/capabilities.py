@@ -1,7 +1,9 @@
-"""The conventions, typed: capability arguments, and what stands under ``args`` (spec/conventions, and cgroupPath).
+"""The conventions' capability arguments and ``args`` keys (CONVENTIONS.md of the specification), as typed objects.
 
-capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)]).to_args()
-network_args = network_args(labels={"app": "web"})
+    capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)]).to_args()
+    network_args = network_args(labels={"app": "web"})
+
+Import this module only for a caller that uses it: pydantic takes longer to start than a plugin.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -50,8 +52,8 @@ def _protocol(text: str) -> str:
     return text.lower()
 
 
-def _spelt(key: str) -> Any:
-    """Return an optional field whose key in the convention is not its name in camel case."""
+def _keyed(key: str) -> Any:
+    """Return an optional field whose key in the conventions is not its name in camel case."""
     return Field(default=None, validation_alias=key, serialization_alias=key)
 
 
@@ -62,21 +64,23 @@ _Bits = Annotated[int, Field(ge=0)]
 
 
 class _Capability(BaseModel):
-    """Raises ConfigError for a value that the convention does not allow; unknown fields are passed on."""
+    """Base class: a value that the conventions do not allow is a ConfigError, and unknown fields are kept."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True
     )
 
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            place, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
-            raise ConfigError(problem, place=place) from error
+    if not TYPE_CHECKING:  # type checkers know the fields of each model
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                location, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
+                raise ConfigError(problem, location=location) from error
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with the convention's keys, without what is not set."""
+        """Return the values with the conventions' keys, without those that are not set."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -85,18 +89,18 @@ class PortMapping(_Capability):
 
     Attributes:
         host_port (int): 0 to 65535.
-        container_port (int): likewise.
-        protocol (str): ``tcp``, ``udp`` or ``sctp``.
-        host_ip (str | None): only at this address of the host; None: at all.
+        container_port (int): 0 to 65535.
+        protocol (str): ``tcp``, ``udp`` or ``sctp``, in any case.
+        host_ip (str | None): the only address of the host that is mapped; None: all of them.
 
     Raises:
-        ConfigError: a value that the convention does not allow.
+        ConfigError: the convention does not allow a value.
     """
 
     host_port: _Port
     container_port: _Port
     protocol: Annotated[str, AfterValidator(_protocol)] = "tcp"
-    host_ip: _IP | None = _spelt("hostIP")
+    host_ip: _IP | None = _keyed("hostIP")
 
 
 class Bandwidth(_Capability):
@@ -109,7 +113,7 @@ class Bandwidth(_Capability):
         egress_burst (int | None): bits.
 
     Raises:
-        ConfigError: a value that the convention does not allow.
+        ConfigError: the convention does not allow a value.
     """
 
     ingress_rate: _Bits | None = None
@@ -123,12 +127,12 @@ class IPRange(_Capability):
 
     Attributes:
         subnet (str): the network, in CIDR form.
-        range_start (str | None): the first address to give.
-        range_end (str | None): the last.
+        range_start (str | None): the first address of the pool.
+        range_end (str | None): the last address of the pool.
         gateway (str | None): the subnet's gateway.
 
     Raises:
-        ConfigError: a value that is no address.
+        ConfigError: a value is not an address.
     """
 
     subnet: _IPOrCIDR
@@ -138,15 +142,15 @@ class IPRange(_Capability):
 
 
 class DNSServers(_Capability):
-    """``dns``: what the container's resolver is to use.
+    """``dns``: the settings of the container's resolver.
 
     Attributes:
-        servers (Sequence[str]): addresses.
+        servers (Sequence[str]): addresses of name servers.
         searches (Sequence[str]): domains.
         options (Sequence[str]): resolver options, such as ``ndots:2``.
 
     Raises:
-        ConfigError: a server that is no address.
+        ConfigError: a server is not an address.
     """
 
     servers: Sequence[_IP] = ()
@@ -155,13 +159,13 @@ class DNSServers(_Capability):
 
 
 class CapabilityArgs(_Capability):
-    """All well-known capability arguments of one attachment; others can be given by their own names.
+    """All well-known capability arguments of one attachment. Others can be given by their keys, with ``**``.
 
     Attributes:
         port_mappings (Sequence[PortMapping] | None): ports of the host that lead into the container.
-        ip_ranges (Sequence[Sequence[IPRange]] | None): one list of pools for each address that is wanted.
+        ip_ranges (Sequence[Sequence[IPRange]] | None): for each wanted address, the pools to take it from.
         bandwidth (Bandwidth | None): limits of the interface.
-        dns (DNSServers | None): what the resolver is to use.
+        dns (DNSServers | None): the settings of the resolver.
         ips (Sequence[str] | None): addresses, with or without prefix length.
         mac (str | None): the interface's hardware address.
         infiniband_guid (str | None): its InfiniBand GUID.
@@ -170,7 +174,7 @@ class CapabilityArgs(_Capability):
         cgroup_path (str | None): the container's cgroup.
 
     Raises:
-        ConfigError: a value that the convention does not allow; the error names the place.
+        ConfigError: the convention does not allow a value; the error names its location.
     """
 
     port_mappings: Sequence[PortMapping] | None = None
@@ -179,8 +183,8 @@ class CapabilityArgs(_Capability):
     dns: DNSServers | None = None
     ips: Sequence[_IPOrCIDR] | None = None
     mac: Annotated[str, _matching(_MAC, "c2:11:22:33:44:55")] | None = None
-    infiniband_guid: Annotated[str, _matching(_GUID, "c2:11:22:33:44:55:66:77")] | None = _spelt("infinibandGUID")
-    device_id: str | None = _spelt("deviceID")
+    infiniband_guid: Annotated[str, _matching(_GUID, "c2:11:22:33:44:55:66:77")] | None = _keyed("infinibandGUID")
+    device_id: str | None = _keyed("deviceID")
     aliases: Sequence[str] | None = None
     cgroup_path: str | None = None
 
@@ -190,19 +194,22 @@ class CapabilityArgs(_Capability):
 
 
 def network_args(
-    *, labels: Mapping[str, str] | None = None, ips: Iterable[str] | None = None, **others: Any
+    *,
+    labels: Mapping[str, str] | None = None,
+    ips: Iterable[str] | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return ``RuntimeConf.network_args`` with the conventions' ``args.cni``.
 
     Args:
         labels: key and value of each label.
-        ips: the addresses that are asked for, with or without prefix length.
+        ips: the wanted addresses, with or without prefix length.
         others: further keys under ``cni``.
 
     Raises:
-        ConfigError: one of ``ips`` is no address.
+        ConfigError: one of ``ips`` is not an address.
     """
-    cni: dict[str, Any] = dict(others)
+    cni: dict[str, Any] = dict(others or {})
     if labels is not None:
         cni["labels"] = [{"key": key, "value": value} for key, value in labels.items()]
     if ips is not None:

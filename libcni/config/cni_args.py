@@ -15,10 +15,10 @@ Args = tuple[tuple[str, str], ...]
 
 
 def parse_args(text: str) -> Args:
-    """Return the pairs in a CNI_ARGS text; "" has none.
+    """Return the pairs of a CNI_ARGS text; "" has none.
 
     Raises:
-        InvalidIdentifierError: a part that does not have exactly one ``=``, or has no key.
+        InvalidIdentifierError: a part does not have exactly one ``=``, or has no key.
     """
     pairs = [part.split("=") for part in text.split(";")] if text else []
     for pair in pairs:
@@ -35,10 +35,10 @@ def format_args(pairs: Args) -> str:
 def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
     """Return ``args`` as pairs in order.
 
-    A ``=`` in a value passes, although Go's plugins refuse it: the text can carry it.
+    A ``=`` in a value is accepted although Go's plugins refuse it (pkg/types/args.go): the text can carry it.
 
     Raises:
-        InvalidIdentifierError: a key or value that the text cannot carry.
+        InvalidIdentifierError: the text cannot carry a key or value.
     """
     pairs = args.items() if isinstance(args, Mapping) else args
     return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)

@@ -1,4 +1,4 @@
-"""A directory of network configurations: the load order, duplicates, and bad files that never hide good ones."""
+"""A directory of network configurations: the load order, duplicates, and files that cannot be used."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConfigDirectory:
-    """What one look at a configuration directory found.
+    """The networks in a configuration directory, as they were when it was read.
 
     Attributes:
-        directory: its path.
-        networks: the good ones in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
-            Where a network's name stands in several files, the first counts and the others are in ``problems``.
+        directory: the directory's path.
+        networks: the usable networks in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
+            If several files have the same network name, the first counts and the others are in ``problems``.
         problems: one error for each file that cannot be used, in the same order.
     """
 
@@ -45,21 +45,20 @@ class ConfigDirectory:
         for net in self.networks:
             if net.name == name:
                 return net
-        raise self._not_found(name)
-
-    def _not_found(self, name: str) -> NetworkNotFoundError:
         problem = f'no network named "{name}"' if self.networks else "no network configurations"
         if self.problems:
             unusable = "; ".join(str(error) for error in self.problems)
             problem += f", and {len(self.problems)} unusable: {unusable}"
         known = ", ".join(net.name for net in self.networks)
-        return NetworkNotFoundError(
-            problem, network=name, file=self.directory, hint=f"there are: {known}" if known else None
-        )
+        hint = f"there are: {known}" if known else None
+        raise NetworkNotFoundError(problem, network=name, file=self.directory, hint=hint)
 
 
 def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
-    """Read every configuration in ``directory``. A missing directory is an empty one. Nothing is logged.
+    """Read every configuration in ``directory``; a missing directory is like an empty one. Nothing is logged.
+
+    A file that cannot be used (unreadable, not a regular file, larger than 16 MiB, wrong content) becomes one of the
+    result's ``problems`` and never hides another file's network.
 
     Raises:
         ConfigError: the directory cannot be read.
@@ -75,21 +74,21 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
             continue
         first = networks.setdefault(net.name, net)
         if first is not net:
-            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, place="name"))
+            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
     return ConfigDirectory(path, tuple(networks.values()), tuple(problems))
 
 
 def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkConfigList:
     """Load the network ``name`` from a configuration directory, with its drop-in plugins.
 
-    A bad file elsewhere in the directory does not matter, unless the network cannot be found.
+    A file that cannot be used does not matter, unless the network cannot be found.
 
     Args:
         directory: such as ``/etc/cni/net.d``.
         name: the network's name.
 
     Raises:
-        NetworkNotFoundError: no usable file has it.
+        NetworkNotFoundError: no usable file has that network.
         ConfigError: the directory cannot be read.
     """
     net = read_config_directory(directory).network(name)
@@ -101,7 +100,7 @@ def network_conf_from_bytes(data: bytes | str) -> NetworkConfigList:
     """Read a list from bytes; Go's ``ConfListFromBytes``. Same as ``NetworkConfigList.from_bytes``.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for the method.
     """
     return NetworkConfigList.from_bytes(data)
 
@@ -110,7 +109,7 @@ def network_conf_from_file(path: str | os.PathLike[str]) -> NetworkConfigList:
     """Read a list from a file; Go's ``ConfListFromFile``. Same as ``NetworkConfigList.from_file``.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for the method.
     """
     return NetworkConfigList.from_file(path)
 
@@ -119,7 +118,7 @@ def plugin_conf_from_bytes(data: bytes | str) -> PluginConfig:
     """Read a single plugin from bytes; Go's ``ConfFromBytes``. Same as ``PluginConfig.from_bytes``.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for the method.
     """
     return PluginConfig.from_bytes(data)
 
@@ -128,7 +127,7 @@ def plugin_conf_from_file(path: str | os.PathLike[str]) -> PluginConfig:
     """Read a single plugin from a file; Go's ``ConfFromFile``. Same as ``PluginConfig.from_file``.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as for the method.
     """
     return PluginConfig.from_file(path)
 
@@ -137,6 +136,6 @@ def conf_files(directory: str | os.PathLike[str], extensions: Iterable[str]) -> 
     """Return the paths of a directory's files with one of ``extensions`` (with the dot), sorted; Go's ``ConfFiles``.
 
     Raises:
-        ConfigError: the directory cannot be read; a missing one has no files.
+        ConfigError: the directory cannot be read. A missing directory has no files.
     """
     return files_in(os.fspath(directory), tuple(extensions))

@@ -1,4 +1,4 @@
-"""The rules for names: network, container ID, interface, plugin type. One function each, called on every verb."""
+"""The rules for names: network, container ID, interface and plugin type. Every verb checks them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from libcni.errors import InvalidIdentifierError
 
 __all__ = ["check_container_id", "check_ifname", "check_network_name", "check_plugin_type"]
 
+# These names become parts of paths (records, drop-in directories) and of environment variables, so the rules also keep
+# untrusted input inside its directory.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE = "it must start with a letter or digit, then only letters, digits, '_', '.' and '-' (ASCII)"
 _NOT_IN_IFNAME = re.compile(r"[/:\0\s]")
@@ -35,7 +37,7 @@ def _check_name(kind: str, value: object) -> str:
 
 
 def check_ifname(ifname: object) -> str:
-    """Return ``ifname`` if Linux can name an interface so, else raise InvalidIdentifierError.
+    """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
     The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space.
     """
@@ -64,7 +66,7 @@ def _ifname_problem(ifname: object) -> str | None:
 def check_plugin_type(plugin_type: object) -> str:
     """Return ``plugin_type`` if it can be the name of an executable, else raise InvalidIdentifierError.
 
-    The rule (spec 1.1.0, section 1, ``type``): not empty, and nothing that a path may not have in one part.
+    The rule (spec 1.1.0, section 1, ``type``): not empty, and one part of a path.
     """
     if not isinstance(plugin_type, str):
         raise InvalidIdentifierError(

@@ -1,4 +1,4 @@
-"""JSON as text: parse strictly, find the spans of values, and put documents together without re-encoding them.
+"""JSON as text: strict parsing, the text of each value, and documents made of texts without re-encoding them.
 
 A plugin must receive what the administrator wrote. Decoding and encoding again would change it: 1e400 becomes
 Infinity, 0.10000000000000000001 becomes 0.1, and a 5,000-digit integer is refused. So values are moved as text.
@@ -12,41 +12,51 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
+    "MAX_DEPTH",
+    "MAX_ELEMENTS",
     "BigNumber",
     "Element",
     "JSONTextError",
     "Member",
-    "bounded",
+    "ObjectText",
+    "check_elements",
+    "check_nesting",
     "decode",
     "dumps",
     "elements",
     "join_array",
     "join_object",
-    "laid_out",
     "members",
     "merge",
     "parse",
+    "reindent",
 ]
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _OPENING, _CLOSING = {"{", "["}, {"}", "]"}
 MAX_DEPTH = 200
+"""How deep a document may be nested."""
+MAX_ELEMENTS = 10_000
+"""How many elements a result may have in its lists and objects together."""
+# every byte but quotes and what structures a document; UTF-8 has none of these inside other characters
+_UNSTRUCTURED = bytes(set(range(256)) - set(b'"[]{},'))
+_STRING = re.compile(rb'"[^"]*"')
 _COMMENT = re.compile(r"//|/\*|#")
 
 
 class JSONTextError(ValueError):
-    """Report text that is not one JSON document. ``place`` is ``line L, column C``, or None."""
+    """The text is not one JSON document. ``location`` is ``line L, column C``, or None."""
 
-    def __init__(self, problem: str, place: str | None = None, hint: str | None = None) -> None:
-        super().__init__(f"{place}: {problem}" if place else problem)
+    def __init__(self, problem: str, location: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{location}: {problem}" if location else problem)
         self.problem = problem
-        self.place = place
+        self.location = location
         self.hint = hint
 
 
 class BigNumber:
-    """Hold the text of an integer that has too many digits to be worth decoding; no number, and no string."""
+    """An integer of more digits than Python decodes (``sys.get_int_max_str_digits()``), as text."""
 
     __slots__ = ("text",)
 
@@ -67,19 +77,26 @@ class BigNumber:
 
 
 class Element(NamedTuple):
-    """One value: its text as it stands in the document, and what it decodes to."""
+    """An element of an array: its text as it stands in the document, and its decoded value."""
 
     text: str
     value: Any
 
 
 class Member(NamedTuple):
-    """One member of an object: its key and its value, each decoded and as text as it stands in the document."""
+    """A member of an object: its key and its value, each decoded and as it stands in the document."""
 
     key: str
     key_text: str
     text: str
     value: Any
+
+
+class ObjectText(NamedTuple):
+    """An object in an array: its text as it stands in the document, and its members."""
+
+    text: str
+    members: list[Member]
 
 
 def _refuse_constant(name: str) -> Any:
@@ -93,7 +110,7 @@ def _integer(text: str) -> Any:
         return BigNumber(text)
 
 
-# int() itself is the fast path of the C scanner; the hook is only for documents with giant integers
+# The C scanner is fast only with int() itself. A document with a giant integer is scanned again, with the hook.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _big_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
 
@@ -125,8 +142,26 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def bounded(text: str, depth: int = MAX_DEPTH) -> str:
-    """Return ``text`` unless it is nested deeper than ``depth``; else raise JSONTextError.
+def check_elements(text: str, limit: int = MAX_ELEMENTS) -> str:
+    """Return ``text`` if its lists and objects have at most ``limit`` elements together; else raise JSONTextError.
+
+    An empty list or object counts as one element. The elements are counted in the text, because decoding takes up to 30
+    times the document's size in memory: ``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries.
+    """
+    count = _count(text)
+    if count <= limit:  # commas and brackets in strings included
+        return text
+    structure = _structure(text)
+    # a document with so many strings has too many elements, or is no JSON
+    if structure.count(b'"') <= 4 * limit:
+        count = _count(_STRING.sub(b"", structure).decode())
+    if count > limit:
+        raise JSONTextError(f"it has {count:,} elements in its lists and objects, and at most {limit:,} are accepted")
+    return text
+
+
+def check_nesting(text: str, depth: int = MAX_DEPTH) -> str:
+    """Return ``text`` if it is nested at most ``depth`` levels; else raise JSONTextError.
 
     Python's own limit depends on how deep the program's stack is at that moment: what was accepted when a container was
     attached could not be read back from its record, which nests it a little deeper.
@@ -134,11 +169,24 @@ def bounded(text: str, depth: int = MAX_DEPTH) -> str:
     if text.count("[") + text.count("{") <= depth:
         return text
     level = 0
-    for match in _TOKEN.finditer(text):
-        level += (match[0] in _OPENING) - (match[0] in _CLOSING)
+    for char in _STRING.sub(b"", _structure(text)).translate(None, b","):
+        level += 1 if char in b"[{" else -1
         if level > depth:
             raise JSONTextError(f"it is nested too deeply: more than {depth} levels")
     return text
+
+
+def _count(text: str) -> int:
+    return text.count(",") + text.count("[") + text.count("{")
+
+
+def _structure(text: str) -> bytes:
+    """Return the commas and brackets of ``text``, with those in strings between double quotes."""
+    data = text.encode(errors="surrogatepass")
+    # The order matters: in a run of backslashes every second one is escaped by the one before it.
+    data = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _UNSTRUCTURED)
+    # This removes most strings at the speed of C. If it joins two strings, there was only a colon between them.
+    return data.replace(b'""', b"")
 
 
 def parse(text: str) -> Any:
@@ -153,18 +201,29 @@ def parse(text: str) -> Any:
     value, end = _scan(text, start)
     end = _skip(text, end)
     if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _place(text, end), _hint(text, end))
+        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
     return value
 
 
-def members(text: str) -> list[Member]:
-    """Return the members of the object that ``text`` is, in order, duplicates included.
+def members(text: str, *, objects: str | None = None) -> list[Member]:
+    """Return the members of the object ``text``, in order, duplicates included.
+
+    Args:
+        text: the object.
+        objects: the key of a member whose value is an array of objects. Its ``value`` is a list of ObjectText, so that
+            each object is decoded once.
 
     Raises:
-        JSONTextError: as for ``parse``, or if the document is not an object.
+        JSONTextError: as for ``parse``, or the document is not an object.
     """
+    found, end = _scan_members(text, _open(text, "{", "an object"), objects)
+    _close(text, end)
+    return found
+
+
+def _scan_members(text: str, index: int, objects: str | None = None) -> tuple[list[Member], int]:
+    """Return the members of the object whose first member is at ``index``, and the index of its closing bracket."""
     found: list[Member] = []
-    index = _open(text, "{", "an object")
     while text[index : index + 1] != "}":
         if text[index : index + 1] != '"':
             raise _unexpected(text, index, "a member's name in double quotes")
@@ -173,15 +232,31 @@ def members(text: str) -> list[Member]:
         if text[end : end + 1] != ":":
             end = _expect(text, _skip(text, end), ":") - 1
         index = _skip(text, end + 1)
-        value, end = _scan(text, index)
+        is_array_of_objects = key == objects and text[index : index + 1] == "["
+        value, end = _scan_objects(text, index) if is_array_of_objects else _scan(text, index)
         found.append(Member(key, key_text, text[index:end], value))
         index = _next(text, end, "}")
-    _close(text, index)
-    return found
+    return found, index
+
+
+def _scan_objects(text: str, index: int) -> tuple[list[Any], int]:
+    """Return the array at ``index``, its objects as ObjectText, and the index after it."""
+    found: list[Any] = []
+    index = _skip(text, index + 1)
+    while text[index : index + 1] != "]":
+        if text[index : index + 1] == "{":
+            inner, last = _scan_members(text, _skip(text, index + 1))
+            end = last + 1
+            found.append(ObjectText(text[index:end], inner))
+        else:
+            value, end = _scan(text, index)
+            found.append(value)
+        index = _next(text, end, "]")
+    return found, index + 1
 
 
 def elements(text: str) -> list[Element]:
-    """Return the elements of the array that ``text`` is; raises as ``members`` does."""
+    """Return the elements of the array ``text``; raises JSONTextError as ``members`` does."""
     found: list[Element] = []
     index = _open(text, "[", "an array")
     while text[index : index + 1] != "]":
@@ -202,8 +277,8 @@ def join_array(parts: list[str]) -> str:
     return "[" + ",".join(parts) + "]"
 
 
-def laid_out(text: str, indent: int | None) -> str:
-    """Return the JSON document ``text`` with other white space, ``indent`` spaces a level; None: in one line."""
+def reindent(text: str, indent: int | None) -> str:
+    """Return the JSON document ``text`` indented by ``indent`` spaces a level, or in one line if that is None."""
     parts: list[str] = []
     depth = 0
     before = ""
@@ -226,7 +301,7 @@ def _line_break(depth: int, indent: int | None, *, after: str) -> str:
 def merge(text: str, update: Mapping[str, Any]) -> str:
     """Return the object ``text`` with the mapping ``update`` merged in: objects member by member, all else replaced."""
     found = members(text)
-    last = {member.key: member for member in found}  # of duplicates, that is the one that counts
+    last = {member.key: member for member in found}  # of duplicates, the last one counts
     parts: list[tuple[str, str]] = []
     for member in found:
         if member.key not in update:
@@ -240,15 +315,35 @@ def merge(text: str, update: Mapping[str, Any]) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Return ``value`` as compact ASCII JSON, keys in their order.
+    """Return ``value`` as compact ASCII JSON, keys in their order; BigNumbers as they were written.
 
     Raises:
         ValueError, TypeError, RecursionError: NaN or Infinity, something that JSON has no form for, or a cycle.
     """
-    return _encoder.encode(value)
+    try:
+        return _encoder.encode(value)
+    except _BigNumberFoundError:  # the C encoder cannot write one
+        return _dumps_big(value)
+
+
+def _dumps_big(value: Any) -> str:
+    if isinstance(value, BigNumber):
+        return value.text
+    if isinstance(value, dict):
+        return join_object([(dumps(str(key)), _dumps_big(item)) for key, item in value.items()])
+    if isinstance(value, list | tuple):
+        return join_array([_dumps_big(item) for item in value])
+    dump = getattr(value, "to_json", None)
+    return _encoder.encode(value) if dump is None else _dumps_big(dump())
+
+
+class _BigNumberFoundError(Exception):
+    """The value to encode contains a BigNumber."""
 
 
 def _encode_other(value: Any) -> Any:
+    if isinstance(value, BigNumber):
+        raise _BigNumberFoundError
     dump = getattr(value, "to_json", None)
     if dump is not None:
         return dump()
@@ -263,7 +358,7 @@ def _scan(text: str, index: int, decoder: json.JSONDecoder = _decoder) -> tuple[
     try:
         return decoder.raw_decode(text, index)
     except json.JSONDecodeError as error:
-        raise JSONTextError(error.msg, _place(text, error.pos), _hint(text, error.pos)) from None
+        raise JSONTextError(error.msg, _position(text, error.pos), _hint(text, error.pos)) from None
     except RecursionError:
         raise JSONTextError("it is nested too deeply") from None
     except JSONTextError:
@@ -294,14 +389,14 @@ def _next(text: str, end: int, close: str) -> int:
         raise _unexpected(text, index, f"',' or '{close}'")
     following = _skip(text, index + 1)
     if text[following : following + 1] == close:
-        raise JSONTextError("there is a comma before the closing bracket", _place(text, index))
+        raise _unexpected(text, following, "another member" if close == "}" else "another element")
     return following
 
 
 def _close(text: str, index: int) -> None:
     end = _skip(text, index + 1)
     if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _place(text, end), _hint(text, end))
+        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
 
 
 def _expect(text: str, index: int, char: str) -> int:
@@ -312,10 +407,10 @@ def _expect(text: str, index: int, char: str) -> int:
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:
     found = f"'{text[index]}'" if index < len(text) else "the end"
-    return JSONTextError(f"expected {wanted}, found {found}", _place(text, index), _hint(text, index))
+    return JSONTextError(f"expected {wanted}, found {found}", _position(text, index), _hint(text, index))
 
 
-def _place(text: str, index: int) -> str:
+def _position(text: str, index: int) -> str:
     line = text.count("\n", 0, index) + 1
     return f"line {line}, column {index - text.rfind(chr(10), 0, index)}"
 

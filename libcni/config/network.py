@@ -1,27 +1,28 @@
-"""One network configuration document: parsed, checked, and kept as the text that it was."""
+"""A network configuration: parsed, checked, and kept as the text that it was."""
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
-from libcni.config.jsontext import Member
-from libcni.config.schema import ListDocument, PluginDocument, decode, place_of, split, validate
+from libcni.config.jsontext import Member, ObjectText
+from libcni.config.schema import decode, format_location, read_list_keys, read_plugin_keys, split
 from libcni.config.versions import DEFAULT_VERSION, choose_version
-from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
+from libcni.errors import ConfigError, InvalidIdentifierError, VersionError, short_repr
 
 __all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
 
-logger: logging.Logger = logging.getLogger("libcni")
+Form = Literal["list", "plugin"]
+"""What a document is: a configuration list, or a single plugin configuration."""
 
-_FORMS = {".conflist": "list", ".conf": "plugin", ".json": "plugin"}
+_FORMS: dict[str, Form] = {".conflist": "list", ".conf": "plugin", ".json": "plugin"}
+_MAX_BYTES = 16 << 20
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
 _RESERVED_PREFIX = "cni.dev/"
 
@@ -33,14 +34,14 @@ class PluginConfig:
     Attributes:
         type: the plugin's type, which is its executable's file name.
         text: the JSON object as it stands in the document.
-        name: as in the object, or None. In a list, the list's is used.
-        cni_version: likewise.
-        capabilities: the capabilities that it declares as true, in their order.
-        ipam_type: the type of the IPAM plugin that it delegates to, or None.
-        source: the file that it comes from where that is not the list's (a drop-in), or None.
-        warnings: what was found that is probably not meant.
-        passed_on: the object's members that plugins get as they stand, worked out from ``text``.
-        passed_text: the same as text.
+        name: the object's ``name``, or None. In a list, the list's name is used instead.
+        cni_version: the object's ``cniVersion``, or None. In a list, the list's version is used instead.
+        capabilities: the capabilities that the object declares as true, in their order.
+        ipam_type: the type of the IPAM plugin that the plugin delegates to, or None.
+        source: the path of the drop-in file that the object was read from; None if it is part of the list.
+        warnings: probable mistakes in the object.
+        forwarded: the object's members that the plugin receives unchanged, computed from ``text``.
+        forwarded_text: the same members as text.
     """
 
     type: str
@@ -51,24 +52,24 @@ class PluginConfig:
     ipam_type: str | None = None
     source: str | None = None
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    passed_on: tuple[Member, ...] = field(default=(), repr=False, compare=False)
-    passed_text: str = field(default="", init=False, repr=False, compare=False)
+    forwarded: tuple[Member, ...] = field(default=(), repr=False, compare=False)
+    forwarded_text: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Work out what plugins get of it, also where it was put together in code."""
-        passed_on = self.passed_on or tuple(one for one in split(self.text, None, "") if _is_passed_on(one.key))
-        object.__setattr__(self, "passed_on", passed_on)
-        text = ",".join(f"{member.key_text}:{member.text}" for member in passed_on)
-        object.__setattr__(self, "passed_text", text)
+        """Compute what the plugin receives, also for an object that was made in code."""
+        forwarded = self.forwarded or tuple(one for one in split(self.text, None, "") if _is_forwarded(one.key))
+        object.__setattr__(self, "forwarded", forwarded)
+        text = ",".join(f"{member.key_text}:{member.text}" for member in forwarded)
+        object.__setattr__(self, "forwarded_text", text)
 
     @classmethod
     def from_bytes(cls, data: bytes | str, *, file: str | None = None) -> PluginConfig:
         """Read a single plugin configuration, a ``.conf`` document.
 
         Raises:
-            ConfigError: it is not one; the error names ``file`` and the place.
+            ConfigError: the document is wrong; the error names ``file`` and the location.
         """
-        plugin = _parse_plugin(decode(data, file), file, "")
+        plugin = _parse_plugin(decode(data, file), file)
         _log_warnings(plugin.warnings, file)
         return plugin
 
@@ -77,7 +78,7 @@ class PluginConfig:
         """Read a ``.conf`` file.
 
         Raises:
-            ConfigError: as ``from_bytes`` does; also a file that cannot be read.
+            ConfigError: as for ``from_bytes``, or the file cannot be read.
         """
         return cls.from_bytes(read_document(path), file=os.fspath(path))
 
@@ -86,7 +87,7 @@ class PluginConfig:
         """Make a plugin configuration from decoded JSON.
 
         Raises:
-            ConfigError: as ``from_bytes`` does; also what JSON has no form for.
+            ConfigError: as for ``from_bytes``, or a value has no JSON form.
         """
         return cls.from_bytes(_encode(document))
 
@@ -100,13 +101,13 @@ class NetworkConfigList:
         cni_version: the spec version that is used, the highest known of ``cniVersion`` and ``cniVersions``.
         plugins: the plugins in order, drop-ins last.
         disable_check: whether CHECK succeeds without running anything.
-        disable_gc: whether GC does.
-        load_only_inlined_plugins: whether drop-ins are left alone.
+        disable_gc: whether GC succeeds without running anything.
+        load_only_inlined_plugins: whether drop-ins are ignored.
         cni_versions: all versions that the document names.
         raw: the document as it was read.
-        file: the path that it was read from, or None.
-        is_list: False where it was made of a single plugin configuration.
-        warnings: what was found that is probably not meant.
+        file: the path that the document was read from, or None.
+        is_list: False if the list was made from a single plugin configuration.
+        warnings: probable mistakes in the document.
     """
 
     name: str
@@ -123,10 +124,10 @@ class NetworkConfigList:
 
     @classmethod
     def from_bytes(cls, data: bytes | str, *, file: str | None = None) -> NetworkConfigList:
-        """Read a list; a single plugin configuration is turned into a list of one. No drop-ins are looked for.
+        """Read a list, or a single plugin configuration as a list of one. Drop-ins are not read.
 
         Raises:
-            ConfigError: the document is wrong; the error names ``file`` and the place.
+            ConfigError: the document is wrong; the error names ``file`` and the location.
         """
         net = parse_network(data, file)
         net.log_warnings()
@@ -137,8 +138,8 @@ class NetworkConfigList:
         """Read a ``.conflist``, ``.conf`` or ``.json`` file, and its drop-in plugins ``<dir>/<name>/*.conf``.
 
         Raises:
-            ConfigError: as ``from_bytes`` does; also a file that cannot be read, a bad drop-in, no plugin at all,
-                or a content that does not go with the file's ending.
+            ConfigError: as for ``from_bytes``; or the file cannot be read, is not a regular file or is larger than
+                16 MiB, a drop-in is wrong, there is no plugin at all, or the content does not match the file's ending.
         """
         net = read_network(os.fspath(path))
         net.log_warnings()
@@ -149,7 +150,7 @@ class NetworkConfigList:
         """Make a list from decoded JSON.
 
         Raises:
-            ConfigError: as ``from_bytes`` does; also what JSON has no form for.
+            ConfigError: as for ``from_bytes``, or a value has no JSON form.
         """
         return cls.from_bytes(_encode(document))
 
@@ -158,16 +159,16 @@ class NetworkConfigList:
         """Turn a single plugin configuration into a list of one, with its own name and version.
 
         Raises:
-            ConfigError: it has no name or a bad one, or a version that is not known.
+            ConfigError: the name is missing or invalid, or the version is unknown.
         """
         return _list_of_one(plugin, file)
 
     def with_version(self, version: str) -> NetworkConfigList:
-        """Return this list as used at another spec version."""
+        """Return a copy of this list that is used at another spec version."""
         return self if version == self.cni_version else replace(self, cni_version=version)
 
     def with_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
-        """Return this list with ``plugins`` appended, such as drop-ins."""
+        """Return a copy of this list with ``plugins``, such as drop-ins, appended."""
         more = tuple(plugins)
         warnings = self.warnings + tuple(text for plugin in more for text in plugin.warnings)
         return replace(self, plugins=self.plugins + more, warnings=warnings) if more else self
@@ -186,45 +187,49 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     """Return a plugin configuration with top-level keys set to other values; the rest stays as it is written.
 
     Raises:
-        ConfigError: an empty key, a value of None or one that JSON cannot carry, or a result that is no configuration.
+        ConfigError: a key is empty, a value is None or has no JSON form, or the new configuration is wrong.
     """
     for key, value in values.items():
         if not key or value is None:
-            raise ConfigError("an injected key must not be empty, nor its value None", place=repr(key))
+            raise ConfigError("an injected key must not be empty, nor its value None", location=repr(key))
     new = {key: jsontext.dumps(value) for key, value in _plain(values).items()}
     own = jsontext.members(plugin.text)
     parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
     parts += [(jsontext.dumps(key), text) for key, text in new.items() if key not in {member.key for member in own}]
     text = decode(jsontext.join_object(parts), plugin.source)
-    return replace(_parse_plugin(text, plugin.source, ""), source=plugin.source)
+    return replace(_parse_plugin(text, plugin.source), source=plugin.source)
 
 
 def parse_network(
-    data: bytes | str, file: str | None = None, *, form: str | None = None, lenient: bool = False
+    data: bytes | str, file: str | None = None, *, form: Form | None = None, lenient: bool = False
 ) -> NetworkConfigList:
     """Parse a document without logging.
 
     Args:
         data: the document.
         file: where it comes from, for errors.
-        form: ``list`` or ``plugin``: what it has to be; None: either.
-        lenient: accept any version, for what a record holds.
+        form: what the document has to be; None: either.
+        lenient: accept whatever Go libcni may have attached, for a document from a record: DEL must be able to run.
+
+    Raises:
+        ConfigError: the document is wrong.
     """
     text = decode(data, file, lenient=lenient)
-    found = split(text, file, "")
+    found = split(text, file, "", objects="plugins")
     by_key = {member.key: member for member in found}
-    if _form_of(by_key, form, file) == "plugin":
-        return _list_of_one(_parse_plugin(text, file, ""), file, lenient=lenient)
-    document = validate(ListDocument, by_key, file, "")
-    plugins = _parse_plugins(document, by_key, file)
+    if _form_of(by_key, form, file, lenient=lenient) == "plugin":
+        return _list_of_one(_plugin_of(text.strip(), found, file, "", lenient=lenient), file, lenient=lenient)
+    document = read_list_keys(by_key, file)
+    plugins = _plugins_of(document, file, lenient=lenient)
+    version, versions = document.get("cniVersion", ""), document.get("cniVersions")
     return NetworkConfigList(
-        name=_checked_name(document.name, file),
-        cni_version=_chosen_version(document.cniVersion, document.cniVersions, file, lenient=lenient),
+        name=_checked_name(document["name"], file),
+        cni_version=_chosen_version(version, versions, file, lenient=lenient),
         plugins=plugins,
-        disable_check=document.disableCheck,
-        disable_gc=document.disableGC,
-        load_only_inlined_plugins=document.loadOnlyInlinedPlugins,
-        cni_versions=_declared_versions(document),
+        disable_check=document.get("disableCheck", False),
+        disable_gc=document.get("disableGC", False),
+        load_only_inlined_plugins=document.get("loadOnlyInlinedPlugins", False),
+        cni_versions=tuple(dict.fromkeys([*(versions or []), *([version] if version else [])])),
         raw=text.encode(),
         file=file,
         is_list=True,
@@ -232,9 +237,10 @@ def parse_network(
     )
 
 
-def _form_of(by_key: Mapping[str, Member], wanted: str | None, file: str | None) -> str:
-    """Return what a document is, and refuse one that other runtimes would read otherwise under this ending."""
-    form = "plugin" if "type" in by_key and "plugins" not in by_key else "list"
+def _form_of(by_key: Mapping[str, Member], wanted: Form | None, file: str | None, *, lenient: bool) -> Form:
+    """Return what a document is; raises ConfigError if Go libcni would read it differently under this file name."""
+    has_type = "type" in by_key or (lenient and "type" in {key.lower() for key in by_key})
+    form: Form = "plugin" if has_type and "plugins" not in by_key else "list"
     if wanted == "plugin" and "plugins" in by_key:
         raise ConfigError("this is a list of plugins", file=file, hint="name the file .conflist")
     if wanted == "list" and form == "plugin":
@@ -245,30 +251,52 @@ def _form_of(by_key: Mapping[str, Member], wanted: str | None, file: str | None)
 
 
 def parse_plugin(text: str) -> PluginConfig:
-    """Parse the text of a plugin object that was accepted before, such as one in a record; nothing is logged."""
-    return _parse_plugin(text, None, "")
+    """Parse the text of a plugin object from a record, leniently (see ``parse_network``); nothing is logged."""
+    return _parse_plugin(text, None, lenient=True)
 
 
 def read_document(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a configuration file; raises ConfigError if it cannot be read."""
+    """Return the bytes of a configuration file.
+
+    Raises:
+        ConfigError: it cannot be read, is not a regular file, or is larger than 16 MiB.
+    """
     name = os.fspath(path)
     try:
+        # O_NONBLOCK: opening a FIFO without a writer would block until there is one
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a pipe would hold up everybody, /dev/zero has no end
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):  # a FIFO would block, /dev/zero has no end
                 raise ConfigError("cannot be read: not a regular file", file=name)
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read()
+            if status.st_size > _MAX_BYTES:
+                raise _too_large(name, f"{status.st_size:,} bytes")
+            data = _read_all(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", file=name) from error
+    if len(data) > _MAX_BYTES:
+        raise _too_large(name, "more")
+    return data
+
+
+def _read_all(descriptor: int) -> bytes:
+    # The file's size is no limit: a file in /proc has size 0 and may have no end (/proc/kmsg raises BlockingIOError).
+    data = bytearray()
+    while len(data) <= _MAX_BYTES and (part := os.read(descriptor, 1 << 20)):
+        data += part
+    return bytes(data)
+
+
+def _too_large(file: str, size: str) -> ConfigError:
+    return ConfigError(f"cannot be read: at most {_MAX_BYTES:,} bytes are accepted, and it has {size}", file=file)
 
 
 def files_in(directory: str, extensions: tuple[str, ...]) -> list[str]:
     """Return the paths of the files in ``directory`` with one of ``extensions``, sorted bytewise; [] if it is missing.
 
-    A symbolic link counts as a file. Raises ConfigError where the directory cannot be read.
+    A symbolic link counts as a file, as in Go libcni. Raises ConfigError if the directory cannot be read.
     """
     try:
         with os.scandir(directory) as entries:
@@ -291,7 +319,7 @@ def read_network(path: str) -> NetworkConfigList:
     if net.is_list and not net.load_only_inlined_plugins:
         net = net.with_plugins(_read_drop_in(file) for file in _drop_in_files(path, net.name))
     if not net.plugins:
-        raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, place="plugins")
+        raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")
     return net
 
 
@@ -300,12 +328,12 @@ def _drop_in_files(path: str, network: str) -> list[str]:
 
 
 def _read_drop_in(path: str) -> PluginConfig:
-    return replace(_parse_plugin(decode(read_document(path), path), path, ""), source=path)
+    return replace(_parse_plugin(decode(read_document(path), path), path), source=path)
 
 
 def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = False) -> NetworkConfigList:
     if plugin.name is None:
-        raise ConfigError('missing "name"', file=file, place="name")
+        raise ConfigError('missing "name"', file=file, location="name")
     text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
     return NetworkConfigList(
         name=_checked_name(plugin.name, file),
@@ -330,45 +358,54 @@ def _encode(document: Mapping[str, Any]) -> bytes:
         raise ConfigError(f"the document has no JSON form: {error}") from error
 
 
-def _parse_plugins(document: ListDocument, by_key: Mapping[str, Member], file: str | None) -> tuple[PluginConfig, ...]:
-    if "plugins" not in by_key:
-        if document.loadOnlyInlinedPlugins:
-            raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, place="plugins")
+def _plugins_of(document: Mapping[str, Any], file: str | None, *, lenient: bool) -> tuple[PluginConfig, ...]:
+    if "plugins" not in document:
+        if document.get("loadOnlyInlinedPlugins"):
+            raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, location="plugins")
         return ()
-    if not document.plugins:
-        raise ConfigError("the list of plugins is empty", file=file, place="plugins")
-    found = jsontext.elements(by_key["plugins"].text)
-    return tuple(_parse_plugin(element.text, file, f"plugins[{index}]") for index, element in enumerate(found))
+    if not document["plugins"]:
+        raise ConfigError("the list of plugins is empty", file=file, location="plugins")
+    plugins = []
+    for index, found in enumerate(document["plugins"]):
+        if not isinstance(found, ObjectText):
+            problem = f"it is not an object: {short_repr(found)}"
+            raise ConfigError(problem, file=file, location=f"plugins[{index}]")
+        plugins.append(_plugin_of(found.text, found.members, file, f"plugins[{index}]", lenient=lenient))
+    return tuple(plugins)
 
 
-def _parse_plugin(text: str, file: str | None, where: str) -> PluginConfig:
-    found = split(text, file, where)
-    by_key = {member.key: member for member in found}
-    document = validate(PluginDocument, by_key, file, where)
+def _parse_plugin(text: str, file: str | None, *, lenient: bool = False) -> PluginConfig:
+    return _plugin_of(text.strip(), split(text, file, ""), file, "", lenient=lenient)
+
+
+def _plugin_of(text: str, found: list[Member], file: str | None, where: str, *, lenient: bool) -> PluginConfig:
+    document = read_plugin_keys({member.key: member for member in found}, file, where, lenient=lenient)
     try:
-        check_plugin_type(document.type)
+        check_plugin_type(document["type"])
     except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, place=place_of(where, ("type",))) from error
+        raise ConfigError(str(error), file=file, location=format_location(where, ("type",))) from error
     return PluginConfig(
-        type=document.type,
-        text=text.strip(),
-        name=document.name,
-        cni_version=document.cniVersion,
-        capabilities=tuple(name for name, on in (document.capabilities or {}).items() if on),
-        ipam_type=document.ipam.type if document.ipam else None,
+        type=document["type"],
+        text=text,
+        name=document.get("name"),
+        cni_version=document.get("cniVersion"),
+        capabilities=tuple(name for name, on in (document.get("capabilities") or {}).items() if on),
+        ipam_type=(document.get("ipam") or {}).get("type"),
         warnings=(*_duplicates(found, where), *_replaced(found, where)),
-        passed_on=tuple(member for member in found if _is_passed_on(member.key)),
+        forwarded=tuple(member for member in found if _is_forwarded(member.key)),
     )
 
 
-def _is_passed_on(key: str) -> bool:
+def _is_forwarded(key: str) -> bool:
     return key not in _MADE_BY_RUNTIME and not key.startswith(_RESERVED_PREFIX)
 
 
 def _duplicates(found: list[Member], where: str) -> list[str]:
+    if len({member.key for member in found}) == len(found):
+        return []
     times = Counter(member.key for member in found)
     return [
-        f"{place_of(where, (key,))}: it stands {number} times; the last one counts"
+        f"{format_location(where, (key,))}: the key occurs {number} times; the last one counts"
         for key, number in times.items()
         if number > 1
     ]
@@ -377,14 +414,15 @@ def _duplicates(found: list[Member], where: str) -> list[str]:
 def _replaced(found: list[Member], where: str) -> list[str]:
     made = [member.key for member in found if member.key in {"prevResult", "runtimeConfig"}]
     made += [member.key for member in found if member.key.startswith(_RESERVED_PREFIX)]
-    return [f"{place_of(where, (key,))}: the runtime makes this; what the file says is left out" for key in made]
+    problem = "the runtime sets this key; the document's value is left out"
+    return [f"{format_location(where, (key,))}: {problem}" for key in made]
 
 
 def _checked_name(name: str, file: str | None) -> str:
     try:
         return check_network_name(name)
     except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, place="name") from error
+        raise ConfigError(str(error), file=file, location="name") from error
 
 
 def _chosen_version(version: str | None, versions: list[str] | None, file: str | None, *, lenient: bool = False) -> str:
@@ -393,15 +431,15 @@ def _chosen_version(version: str | None, versions: list[str] | None, file: str |
     except VersionError as error:
         if lenient:
             return version or (versions or [DEFAULT_VERSION])[-1]
-        place = "cniVersion" if versions is None else "cniVersions"
-        raise ConfigError(str(error), file=file, place=place) from error
-
-
-def _declared_versions(document: ListDocument) -> tuple[str, ...]:
-    named = [*(document.cniVersions or []), *([document.cniVersion] if document.cniVersion else [])]
-    return tuple(dict.fromkeys(named))
+        location = "cniVersion" if versions is None else "cniVersions"
+        raise ConfigError(str(error), file=file, location=location) from error
 
 
 def _log_warnings(warnings: tuple[str, ...], file: str | None) -> None:
+    if not warnings:
+        return
+    import logging  # few documents have warnings, and this import takes 3 ms
+
+    logger = logging.getLogger("libcni")
     for text in warnings:
         logger.warning("%s: %s", file or "network configuration", text)

@@ -12,7 +12,7 @@ from libcni.config.cni_args import Args, check_args, is_environment_text
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
 
-if TYPE_CHECKING:  # six models that few need cost a twentieth of the import
+if TYPE_CHECKING:  # pydantic, which few need
     from libcni.config.capabilities import CapabilityArgs
 
 __all__ = ["RuntimeConf"]
@@ -30,13 +30,14 @@ class RuntimeConf:
         args: CNI_ARGS, as ordered pairs or a mapping. None: none on ADD, as recorded on CHECK and DEL.
         capability_args: capability name to any value that JSON has, such as
             ``{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}``, or CapabilityArgs.
-            None as for ``args``.
+            None: none on ADD, as recorded on CHECK and DEL.
         network_args: merged into the ``args`` key of each plugin's configuration, such as
-            ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``. None as for ``args``.
+            ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``. None: none on ADD, as recorded on CHECK and
+            DEL.
 
     Raises:
-        InvalidIdentifierError: an ``args`` key or value that CNI_ARGS cannot carry.
-        ConfigError: a value in ``capability_args`` or ``network_args`` that JSON cannot carry.
+        InvalidIdentifierError: CNI_ARGS cannot carry a key or value of ``args``.
+        ConfigError: a value in ``capability_args`` or ``network_args`` has no JSON form.
     """
 
     container_id: str
@@ -81,31 +82,27 @@ class RuntimeConf:
         return RuntimeConf(self.container_id, netns, self.ifname, self.args, self.capability_args, self.network_args)
 
     def check(self) -> None:
-        """See that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.
+        """Check that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.
 
         Raises:
-            InvalidIdentifierError: one does not.
+            InvalidIdentifierError: a name does not.
         """
         check_container_id(self.container_id)
         check_ifname(self.ifname)
-        if self.netns is not None:
-            _check_netns(self.netns)
-
-
-def _check_netns(netns: object) -> None:
-    if not isinstance(netns, str) or not is_environment_text(netns):
-        raise InvalidIdentifierError("network namespace", netns, "it must be a string that a variable can hold")
+        netns: object = self.netns
+        if netns is not None and not (isinstance(netns, str) and is_environment_text(netns)):
+            raise InvalidIdentifierError("network namespace", netns, "it must be a string that a variable can hold")
 
 
 def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapping[str, Any] | None:
-    """Return a copy that the caller's later changes do not reach, as JSON would decode it."""
+    """Return a copy of ``value`` as JSON decodes it, which the caller cannot change later."""
     if value is None:
         return None
-    given = dict(value) if isinstance(value, Mapping) else value.to_args()
     try:
-        copy = jsontext.parse(jsontext.bounded(jsontext.dumps(given)))
+        given = dict(value) if isinstance(value, Mapping) else value.to_args()
+        copy = jsontext.parse(jsontext.check_nesting(jsontext.dumps(given)))
     except CNIError:
         raise
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"it has no JSON form: {error}", place=name) from error
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"it has no JSON form: {error}", location=name) from error
     return MappingProxyType(copy)

@@ -1,130 +1,247 @@
-"""What the protocol reads of a configuration document (pydantic), and errors that say where in it."""
+"""The keys of a configuration document that the runtime reads, and errors that say where in a document a problem is.
+
+The checks are plain functions: a start of pydantic takes longer than most plugins run, and every ADD reads a document.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
-from libcni.errors import ConfigError, shorten
+from libcni.errors import ConfigError, short_repr
 
-__all__ = ["ListDocument", "PluginDocument", "decode", "describe", "place_of", "split", "validate"]
+__all__ = [
+    "WrongValueError",
+    "check_keys",
+    "decode",
+    "describe",
+    "format_location",
+    "integer",
+    "list_of",
+    "nullable",
+    "read_list_keys",
+    "read_plugin_keys",
+    "split",
+    "string",
+]
+
+Check = Callable[[Any], Any]
+"""Returns a decoded value as it is used, or raises WrongValueError."""
+
+MAX_ELEMENTS = 100_000
+"""How many elements a configuration may have in its lists and objects together."""
 
 
-def _flag(value: Any) -> Any:
-    """Read a boolean that 0.4.0's text writes as a string."""
+class WrongValueError(ValueError):
+    """A decoded value is not what a key needs. ``path`` leads to it from the checked object."""
+
+    def __init__(self, problem: str, path: tuple[int | str, ...] = ()) -> None:
+        super().__init__(f"{format_location('', path)}: {problem}" if path else problem)
+        self.problem = problem
+        self.path = path
+
+
+def string(value: Any) -> str:
+    """Check for a string."""
+    if not isinstance(value, str):
+        raise _expected("a string", value)
+    return value
+
+
+def integer(value: Any) -> int:
+    """Check for an integer; True and False are none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _expected("an integer", value)
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _expected("true or false", value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    """Check for a boolean, which the 0.4.0 specification writes as a string."""
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    if not isinstance(value, bool):
-        raise ValueError(f"it must be true or false, not {shorten(repr(value), 80)}")  # noqa: TRY004 - pydantic's protocol
+    return _boolean(value)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _expected("an object", value)
     return value
 
 
-def _not_null(value: Any) -> Any:
-    """Refuse null where a key may be absent: only plugin objects may have null for nothing."""
-    if value is None:
-        raise ValueError("it must not be null")
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _expected("a list", value)
     return value
 
 
-_Flag = Annotated[bool, BeforeValidator(_flag)]
+def nullable(check: Check) -> Check:
+    """Return a check that also allows null."""
+    return lambda value: None if value is None else check(value)
 
 
-class _Document(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="ignore", frozen=True)
+def list_of(check: Check) -> Check:
+    """Return a check for a list of such values."""
+    return lambda value: [_at(check, index, item) for index, item in enumerate(_list(value))]
 
 
-class _Ipam(_Document):
-    type: str | None = None
+def _object_of(check: Check) -> Check:
+    return lambda value: {key: _at(check, key, item) for key, item in _object(value).items()}
 
 
-class _Dns(_Document):
-    nameservers: list[str] | None = None
-    domain: str | None = None
-    search: list[str] | None = None
-    options: list[str] | None = None
+def _object_with(checks: Mapping[str, Check]) -> Check:
+    return lambda value: check_keys(_object(value), checks)
 
 
-class PluginDocument(_Document):
-    """What the protocol reads of a plugin object (spec 1.1.0, section 1, Plugin configuration objects)."""
-
-    type: str
-    name: str | None = None
-    cniVersion: str | None = None  # noqa: N815 - the document's own key
-    capabilities: dict[str, bool] | None = None
-    ipam: _Ipam | None = None
-    dns: _Dns | None = None
-    args: dict[str, Any] | None = None
+def _at(check: Check, key: int | str, value: Any) -> Any:
+    try:
+        return check(value)
+    except WrongValueError as error:
+        raise WrongValueError(error.problem, (key, *error.path)) from None
 
 
-class ListDocument(_Document):
-    """What the protocol reads of a configuration list (spec 1.1.0, section 1, Configuration format)."""
-
-    name: str
-    cniVersion: str = ""  # noqa: N815 - the document's own key
-    cniVersions: Annotated[list[str] | None, BeforeValidator(_not_null)] = None  # noqa: N815 - likewise
-    disableCheck: _Flag = False  # noqa: N815 - the document's own key
-    disableGC: _Flag = False  # noqa: N815 - the document's own key
-    loadOnlyInlinedPlugins: _Flag = False  # noqa: N815 - the document's own key
-    plugins: list[Any] = []
+def _expected(what: str, value: Any) -> WrongValueError:
+    return WrongValueError(f"it must be {what}, not {'null' if value is None else short_repr(value)}")
 
 
-_Model = TypeVar("_Model", bound=_Document)
+def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check], required: str | None = None) -> dict[str, Any]:
+    """Return the values of the document's keys that have a check; raises WrongValueError for the first problem."""
+    if required is not None and required not in document:
+        raise WrongValueError(f'missing "{required}"', (required,))
+    return {key: _at(check, key, document[key]) for key, check in checks.items() if key in document}
+
+
+_STRINGS = nullable(list_of(string))
+_DNS_KEYS = {"nameservers": _STRINGS, "domain": nullable(string), "search": _STRINGS, "options": _STRINGS}
+_PLUGIN_KEYS: dict[str, Check] = {
+    "type": string,
+    "name": nullable(string),
+    "cniVersion": nullable(string),
+    "capabilities": nullable(_object_of(_boolean)),
+    "ipam": nullable(_object_with({"type": nullable(string)})),
+    "dns": nullable(_object_with(_DNS_KEYS)),
+    "args": nullable(_object),
+}
+_LIST_KEYS: dict[str, Check] = {
+    "name": string,
+    "cniVersion": string,
+    "cniVersions": list_of(string),
+    "disableCheck": _flag,
+    "disableGC": _flag,
+    "loadOnlyInlinedPlugins": _flag,
+    "plugins": _list,
+}
+
+
+def read_list_keys(by_key: Mapping[str, Member], file: str | None) -> dict[str, Any]:
+    """Return what the runtime reads of a configuration list (spec 1.1.0, section 1, Configuration format).
+
+    Raises:
+        ConfigError: a value has the wrong type, or there is no name.
+    """
+    return _read(by_key, _LIST_KEYS, "name", file, "")
+
+
+def read_plugin_keys(
+    by_key: Mapping[str, Member], file: str | None, where: str, *, lenient: bool = False
+) -> dict[str, Any]:
+    """Return what the runtime reads of a plugin object (spec 1.1.0, section 1, Plugin configuration objects).
+
+    Args:
+        by_key: the object's members.
+        file: where the document comes from, for errors.
+        where: where in the document the object is, for errors.
+        lenient: read what Go libcni may have attached: it finds keys in any case, and looks only at the values that it
+            uses. A value that cannot be used is left out, except for ``type``.
+
+    Raises:
+        ConfigError: a value has the wrong type, or there is no type.
+    """
+    if not lenient:
+        return _read(by_key, _PLUGIN_KEYS, "type", file, where)
+    folded = {**{key.lower(): member for key, member in by_key.items()}, **by_key}
+    found = {key: folded.get(key) or folded.get(key.lower()) for key in _PLUGIN_KEYS}
+    usable = {key: member for key, member in found.items() if member is not None and _is_usable(key, member)}
+    return _read(usable, _PLUGIN_KEYS, "type", file, where)
+
+
+def _is_usable(key: str, member: Member) -> bool:
+    try:
+        _PLUGIN_KEYS[key](member.value)
+    except WrongValueError:
+        return key == "type"
+    return True
+
+
+def _read(
+    by_key: Mapping[str, Member], checks: Mapping[str, Check], required: str, file: str | None, where: str
+) -> dict[str, Any]:
+    try:
+        return check_keys({key: member.value for key, member in by_key.items()}, checks, required)
+    except WrongValueError as error:
+        hint = None
+        if required not in by_key:
+            near = next((key for key in by_key if key.lower() == required), None)
+            hint = f'there is "{near}", but keys are case-sensitive' if near else None
+        raise ConfigError(
+            error.problem, file=file, location=format_location(where, error.path) or None, hint=hint
+        ) from None
 
 
 def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str:
-    """Return a document's bytes as text; raises ConfigError, unless ``lenient`` also where it is nested too deeply."""
+    """Return a document's bytes as text.
+
+    Args:
+        data: the document.
+        file: where it comes from, for errors.
+        lenient: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
+
+    Raises:
+        ConfigError: the document cannot be text, or it is too large to be decoded safely.
+    """
     try:
-        text = jsontext.decode(data)
-        return text if lenient else jsontext.bounded(text)
+        if lenient:
+            return jsontext.decode(data if isinstance(data, str) else data.decode(errors="replace"))
+        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode(data), MAX_ELEMENTS))
     except JSONTextError as error:
-        raise ConfigError(error.problem, file=file, place=error.place, hint=error.hint) from error
+        raise ConfigError(error.problem, file=file, location=error.location, hint=error.hint) from error
 
 
-def split(text: str, file: str | None, where: str) -> list[Member]:
-    """Return the members of the object ``text``, which stands at ``where`` in ``file``; raises ConfigError."""
+def split(text: str, file: str | None, where: str, *, objects: str | None = None) -> list[Member]:
+    """Return the members of the object ``text`` at ``where`` in ``file``; see ``jsontext.members``.
+
+    Raises:
+        ConfigError: it is not an object.
+    """
     try:
-        return jsontext.members(text)
+        return jsontext.members(text, objects=objects)
     except JSONTextError as error:
-        place = ": ".join(part for part in (where, error.place) if part)
+        location = ": ".join(part for part in (where, error.location) if part)
         problem = "it is empty" if not text.strip() else error.problem
-        raise ConfigError(problem, file=file, place=place or None, hint=error.hint) from error
-
-
-def validate(model: type[_Model], by_key: Mapping[str, Member], file: str | None, where: str) -> _Model:
-    """Return the typed view of an object's members; raises ConfigError for the first that is wrong."""
-    try:
-        return model.model_validate({key: member.value for key, member in by_key.items()})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place, problem = describe(first, where)
-        hint = _case_hint(first["loc"], by_key) if first["type"] == "missing" else None
-        raise ConfigError(problem, file=file, place=place, hint=hint) from error
+        raise ConfigError(problem, file=file, location=location or None, hint=error.hint) from error
 
 
 def describe(found: Any, where: str = "") -> tuple[str, str]:
-    """Return the place and the problem, in words, of one of pydantic's errors in the object at ``where``."""
-    place = place_of(where, found["loc"])
+    """Return the location and the problem, in words, of one of pydantic's errors in the object at ``where``."""
+    location = format_location(where, found["loc"])
     if found["type"] == "missing":
-        return place, f'missing "{found["loc"][-1]}"'
+        return location, f'missing "{found["loc"][-1]}"'
     message = str(found["msg"]).removeprefix("Value error, ")
     if found["type"] == "value_error":
-        return place, message
-    return place, f"{message[0].lower()}{message[1:]}, not {shorten(repr(found['input']), 80)}"
+        return location, message
+    return location, f"{message[0].lower()}{message[1:]}, not {short_repr(found['input'])}"
 
 
-def place_of(where: str, location: tuple[int | str, ...]) -> str:
-    """Return a place in a document in words: ``plugins[1].capabilities.mac``."""
-    place = where
-    for part in location:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-    return place
-
-
-def _case_hint(location: tuple[int | str, ...], by_key: Mapping[str, Member]) -> str | None:
-    wanted = str(location[-1])
-    near = next((key for key in by_key if key.lower() == wanted.lower()), None)
-    return f'there is "{near}", but keys are case-sensitive' if near else None
+def format_location(where: str, path: tuple[int | str, ...]) -> str:
+    """Return a location in a document in words: ``plugins[1].capabilities.mac``."""
+    location = where
+    for part in path:
+        location += f"[{part}]" if isinstance(part, int) else f".{part}" if location else str(part)
+    return location

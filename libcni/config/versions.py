@@ -1,10 +1,10 @@
-"""Spec versions: which exist, their order, how to choose one, and what each brought (one table)."""
+"""Spec versions: which exist, their order, how to choose one, and the features of each (one table)."""
 
 from __future__ import annotations
 
 import re
 
-from libcni.errors import VersionError
+from libcni.errors import VersionError, short_repr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ CURRENT_VERSION = ALL_VERSIONS[-1]
 """The newest version of the specification that this library speaks."""
 
 DEFAULT_VERSION = ALL_VERSIONS[0]
-"""What a missing ``cniVersion`` means."""
+"""The version of a document without ``cniVersion``."""
 
 SINCE = {
     "chain": "0.3.0",
@@ -39,10 +39,10 @@ def parse_version(text: str) -> tuple[int, int, int]:
     """Return ``text`` as (major, minor, micro); "" means 0.1.0, missing parts mean 0.
 
     Raises:
-        VersionError: more than three parts, or a part that is not a whole number.
+        VersionError: there are more than three parts, or a part is not a whole number.
     """
     if not isinstance(text, str):
-        raise VersionError(f"invalid version {text!r}: it must be a string", version=text)
+        raise VersionError(f"invalid version {short_repr(text, 80)}: it must be a string", version=text)
     parts = (text or DEFAULT_VERSION).split(".")
     if len(parts) > _MAX_PARTS:
         raise VersionError(f'invalid version "{text}": too many parts', version=text)
@@ -74,11 +74,11 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
     """Return the spec version to use for a configuration (spec 1.1.0, section 1, ``cniVersions``).
 
     Args:
-        version: ``cniVersion``, or None where the document has none.
-        versions: ``cniVersions``, or None. The highest known of both is taken; unknown ones are passed over.
+        version: ``cniVersion``, or None if the document has none.
+        versions: ``cniVersions``, or None. The highest known version of both is chosen; unknown ones are ignored.
 
     Raises:
-        VersionError: a malformed version; or none that is known.
+        VersionError: a version is malformed, or none is known.
     """
     if versions is None:
         return check_known(version or "")

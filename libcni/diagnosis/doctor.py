@@ -14,10 +14,9 @@ from libcni.config.directory import read_config_directory
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.locks import Hold, LockRequest
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
 from libcni.store.repair import repair_records
-from libcni.verbs.node import namespace_identity
 
 __all__ = ["Finding", "Leftover", "diagnose", "find_leftovers"]
 
@@ -118,7 +117,7 @@ def _configuration(cni: CNIConfig) -> Iterator[Finding]:
 
 
 def _without_file(error: ConfigError) -> str:
-    return f"{error.place}: {error.problem}" if error.place else error.problem
+    return f"{error.location}: {error.problem}" if error.location else error.problem
 
 
 def _plugins(cni: CNIConfig) -> Iterator[Finding]:
@@ -211,12 +210,12 @@ def _locks(cni: CNIConfig) -> Iterator[Finding]:
     if not os.path.exists(path):
         return
     try:
-        hold = Hold(cni.cache_dir, LockRequest(all_containers=True))
+        hold = LockSet(cni.cache_dir, LockRequest(all_containers=True))
     except RecordError as error:
         yield Finding("locks", "error", path, str(error), "mend its permissions")
         return
     try:
-        is_free = hold.advance()
+        is_free = hold.try_acquire()
     finally:
         hold.close()
     if not is_free:

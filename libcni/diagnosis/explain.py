@@ -1,8 +1,8 @@
-"""What would be run, without running it: the verbs' flows, driven with no process and no disk."""
+"""Explain what each verb of a network would run, with no process and no disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +11,20 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import CNIError, PluginNotFoundError
-from libcni.executor import find_plugin
+from libcni.executor.find import find_plugin
+from libcni.executor.protocol import CallOptions
+from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.record import Record
-from libcni.verbs import add_flow, check_flow, del_flow, gc_flow, status_flow
-from libcni.verbs.steps import AllRecords, AwaitOrphan, Begin, Complete, Find, Flow, Lookup, Siblings
+from libcni.store.attachments import pending_record
+from libcni.store.record import READY, Identity, Record
+from libcni.store.records import RecordStore
+from libcni.verbs.add import add
+from libcni.verbs.check import check
+from libcni.verbs.delete import delete
+from libcni.verbs.gc import gc
+from libcni.verbs.node import Node, Settings, run_to_end
+from libcni.verbs.reports import DelPolicy
+from libcni.verbs.status import status
 
 __all__ = ["ExplainedCall", "ExplainedVerb", "Explanation", "explain"]
 
@@ -85,15 +94,26 @@ def explain(
         path: CNI_PATH.
         find: where an executable is.
     """
-    stage = _Stage(net, path, find)
+    missing: dict[str, PluginNotFoundError] = {}
+    record = _recorded(net, rt)
+
+    def play(verb: str, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
+        node = _ExplainNode(net, tuple(path), find, None if verb == "ADD" else record, missing)
+        try:
+            run_to_end(make(node))
+        except CNIError as error:
+            note = note or str(error)
+        return ExplainedVerb(verb, tuple(node.calls), note)
+
+    pair = (rt.container_id, rt.ifname)
     verbs = (
-        stage.play("ADD", add_flow(net, rt, path)),
-        stage.play("CHECK", check_flow(net.name, net, rt, path), "disableCheck is set" if net.disable_check else ""),
-        stage.play("DEL", del_flow(net.name, net, rt, path)),
-        stage.play("GC", gc_flow(net, [(rt.container_id, rt.ifname)], path), _why_no_gc(net)),
-        stage.play("STATUS", status_flow(net, path), _too_old(net, "STATUS")),
+        play("ADD", lambda node: add(node, net, rt)),
+        play("CHECK", lambda node: check(node, net.name, net, rt), "disableCheck is set" if net.disable_check else ""),
+        play("DEL", lambda node: delete(node, net.name, net, rt, DelPolicy())),
+        play("GC", lambda node: gc(node, net.name, net, [pair]), _why_no_gc(net)),
+        play("STATUS", lambda node: status(node, net), _too_old(net, "STATUS")),
     )
-    return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(stage.missing.values()))
+    return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(missing.values()))
 
 
 def _why_no_gc(net: NetworkConfigList) -> str:
@@ -104,54 +124,85 @@ def _too_old(net: NetworkConfigList, verb: str) -> str:
     return "" if supports(net.cni_version, verb) else f"plugins are not called: version {net.cni_version} has no {verb}"
 
 
-class _Stage:
-    """Answers the steps of flows as if all went well, and writes the calls down."""
+def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
+    """Return the record of an ADD as it would be if the ADD had succeeded."""
+    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"what {net.plugins[-1].type} prints"})
+    return replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
 
-    def __init__(self, net: NetworkConfigList, path: Sequence[str], find: Callable[[str, Sequence[str]], str]) -> None:
+
+class _ExplainNode(Node):
+    """A node on which every plugin succeeds and nothing is run, locked, read or written. It collects the calls."""
+
+    def __init__(
+        self,
+        net: NetworkConfigList,
+        path: tuple[str, ...],
+        find: Callable[[str, Sequence[str]], str],
+        record: Record | None,
+        missing: dict[str, PluginNotFoundError],
+    ) -> None:
+        settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
+        super().__init__(settings, _NoRecords(record), {}, None, Operation("ADD"))
+        self.calls: list[ExplainedCall] = []
         self._net = net
-        self._path = path
         self._find = find
-        self._record: Record | None = None
-        self._calls: list[ExplainedCall] = []
-        self.missing: dict[str, PluginNotFoundError] = {}
+        self._missing = missing
 
-    def play(self, verb: str, flow: Flow[Any], note: str = "") -> ExplainedVerb:
-        """Drive one flow to its end."""
-        self._calls = []
-        try:
-            answer = self._answer(next(flow))
-            while True:
-                answer = self._answer(flow.send(answer))
-        except StopIteration:
-            pass
-        except CNIError as error:
-            note = note or str(error)
-        return ExplainedVerb(verb, tuple(self._calls), note)
-
-    def _answer(self, step: Any) -> Any:
-        if isinstance(step, Invocation):
-            return self._called(step)
-        if isinstance(step, Find):
-            return tuple(self._executable(plugin) for plugin in step.plugins)
-        if isinstance(step, Begin):
-            return step.record
-        if isinstance(step, Complete):
-            self._record = replace(step.record, path="(the record)")
-        if isinstance(step, Lookup):
-            return self._record
-        return [] if isinstance(step, Siblings | AllRecords) else isinstance(step, AwaitOrphan) or None
-
-    def _called(self, invocation: Invocation) -> Outcome:
-        self._calls.append(ExplainedCall(invocation, *_changes(self._net, invocation)))
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation)))
         result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
         return Outcome(0, jsontext.dumps(result).encode())
 
-    def _executable(self, plugin: str) -> str:
+    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return await work
+
+    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+        pass
+
+    def find(self, plugin: str) -> str:
         try:
-            return self._find(plugin, self._path)
+            return self._find(plugin, self.path)
         except PluginNotFoundError as error:
-            self.missing[plugin] = error
+            self._missing[plugin] = error
             return ""
+
+    def is_own_namespace(self, netns: str) -> bool:
+        return False
+
+    def has_interface(self, netns: str, ifname: str) -> bool | None:
+        return None
+
+
+class _NoRecords(RecordStore):
+    """A store without a disk, which holds one record at most."""
+
+    def __init__(self, record: Record | None) -> None:
+        super().__init__("", durable=False)
+        self._record = record
+
+    def find(self, identity: Identity) -> Record | None:
+        return self._record
+
+    def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
+        return iter(())
+
+    def of_interface(self, container_id: str, ifname: str) -> list[Record]:
+        return []
+
+    def begin(self, record: Record) -> Record:
+        return record
+
+    def complete(self, record: Record) -> None:
+        pass
+
+    def mark_detaching(self, record: Record) -> Record:
+        return record
+
+    def forget(self, record: Record) -> None:
+        pass
+
+    def sweep(self, *, older_than: float = 0.0, dry_run: bool = False) -> list[str]:
+        return []
 
 
 def _changes(net: NetworkConfigList, invocation: Invocation) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -27,7 +27,7 @@ from libcni.executor.process import (
 )
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor"]
 
@@ -97,7 +97,7 @@ class AsyncProcessExecutor:
                 slot = await self._semaphore.acquire(timeout)
             except TimeoutError:
                 problem = f"it was not run: {self.max_processes} plugins ran for {timeout} s"
-                raise failure(PluginTimeoutError, child.invocation, problem) from None
+                raise plugin_failure(PluginTimeoutError, child.invocation, problem) from None
             if stdin is None:
                 await self._start(child, deadline)
             elif not child.feed(stdin):

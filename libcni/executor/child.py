@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["KILL_WAIT", "Child", "is_busy", "running_plugins"]
 
@@ -152,7 +152,7 @@ class Child:
             name = "stderr" if buffer is self._stderr else "stdout"
             problem = f"it printed more than {self._output_limit} bytes on {name}, and was stopped"
             del self._stdout[_STDERR_KEPT:]
-            raise failure(InvalidOutputError, self.invocation, problem, self._outcome())
+            raise plugin_failure(InvalidOutputError, self.invocation, problem, self._outcome())
         return len(data)
 
     def has_ended(self) -> bool:
@@ -252,13 +252,15 @@ class Child:
     def unknown_status(self) -> PluginError:
         """Return the error for an exit status that is unknown. It is never taken for success."""
         hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
-        return failure(PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint)
+        return plugin_failure(
+            PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint
+        )
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was at its deadline; call ``kill`` first."""
         problem = f"it did not end within {timeout or 0.0:.3g} s, and "
         problem += _CANNOT_STOP if self._is_abandoned else "was stopped"
-        return failure(PluginTimeoutError, self.invocation, problem, self._outcome())
+        return plugin_failure(PluginTimeoutError, self.invocation, problem, self._outcome())
 
     def raise_translated(self, error: BaseException) -> NoReturn:
         """Raise ``error``; an OSError of a system call becomes a PluginError."""
@@ -266,17 +268,17 @@ class Child:
         if not isinstance(error, OSError) or error.errno is None or isinstance(error, CNIError):
             raise error
         problem = f"it was stopped, because it cannot be watched: {error.strerror}"
-        raise failure(PluginError, self.invocation, problem, self._outcome()) from error
+        raise plugin_failure(PluginError, self.invocation, problem, self._outcome()) from error
 
     def start_error(self, error: OSError | ValueError) -> BaseException:
         """Return the PluginError for an executable that cannot be started; an OSError without errno stays as it is."""
         path = self.invocation.path
         if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
-            return failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
+            return plugin_failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
         if error.errno is None:
             return error
         problem = f"{path} cannot be started: {error.strerror}"
-        return failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
+        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
 
     def _spawn(self, *, ahead: bool) -> None:
         theirs: list[int] = []

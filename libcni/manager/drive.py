@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from libcni.aio import AsyncCNIConfig
 from libcni.client import CNIConfig
+from libcni.manager.course import Course
 from libcni.manager.events import Event
 from libcni.manager.steps import Ask, Call, Plan, Step, Turn, Turns, Work
-from libcni.verbs.course import Course
 
 __all__ = ["run", "run_async"]
 

@@ -103,7 +103,7 @@ def _json_items(text: str) -> list[Any]:
     try:
         items = jsontext.parse(text)
     except JSONTextError as error:
-        raise ConfigError(error.problem, file="network selection", place=error.place) from error
+        raise ConfigError(error.problem, file="network selection", location=error.location) from error
     return items if isinstance(items, list) else [items]
 
 
@@ -121,7 +121,7 @@ def _selection(item: Any, index: int, namespace: str) -> NetworkSelection:
         selection = NetworkSelection.model_validate(item)
     except ValidationError as error:
         place, problem = describe(error.errors(include_url=False)[0], f"[{index}]")
-        raise ConfigError(problem, file="network selection", place=place) from error
+        raise ConfigError(problem, file="network selection", location=place) from error
     if selection.interface is not None:
         check_ifname(selection.interface)
     return selection if selection.namespace else selection.model_copy(update={"namespace": namespace})
@@ -154,15 +154,15 @@ class NetworkAttachmentDefinition:
             found = _Object.model_validate(document)
         except ValidationError as error:
             place, problem = describe(error.errors(include_url=False)[0])
-            raise ConfigError(problem, file=file, place=place) from error
+            raise ConfigError(problem, file=file, location=place) from error
         if found.kind != KIND:
-            raise ConfigError(f"the kind is {found.kind!r}, not {KIND}", file=file, place="kind")
+            raise ConfigError(f"the kind is {found.kind!r}, not {KIND}", file=file, location="kind")
         name = found.metadata.name
         try:
             net = _network(found.spec.config, name) if found.spec.config.strip() else None
         except ConfigError as error:
-            where = f"{name}: spec.config" + (f": {error.place}" if error.place else "")
-            raise ConfigError(error.problem, file=file, place=where, hint=error.hint) from error
+            where = f"{name}: spec.config" + (f": {error.location}" if error.location else "")
+            raise ConfigError(error.problem, file=file, location=where, hint=error.hint) from error
         return cls(name, found.metadata.namespace, net, found.metadata.annotations)
 
 
@@ -186,7 +186,7 @@ def _network(config: str, name: str) -> NetworkConfigList:
     try:
         found = jsontext.members(config)
     except JSONTextError as error:
-        raise ConfigError(error.problem, place=error.place) from error
+        raise ConfigError(error.problem, location=error.location) from error
     if all(member.key != "name" for member in found):
         rest = [(member.key_text, member.text) for member in found]
         config = jsontext.join_object([('"name"', jsontext.dumps(name)), *rest])

@@ -13,7 +13,7 @@ from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDo
 from libcni.manager.shared import ManagerBase
 from libcni.manager.steps import Plan
 from libcni.manager.sweeps import Live
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["NetworkManager"]
 

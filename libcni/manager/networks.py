@@ -109,7 +109,7 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
             first = networks.setdefault(net.name, net)
             if first is not net:
                 where = first.file or "code"
-                problems.append(ConfigError(f'"{net.name}" is already in {where}', file=net.file, place="name"))
+                problems.append(ConfigError(f'"{net.name}" is already in {where}', file=net.file, location="name"))
             elif net.name in old:
                 kept.append(net.name)
     ordered = tuple(networks.values())

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.store.attachments import Attachment
-from libcni.verbs import DelReport, GCReport, PluginStatus
+from libcni.verbs.reports import DelReport, GCReport, PluginStatus
 
 __all__ = ["AttachmentCheck", "CheckReport", "Detached", "GCSummary", "ManagerStatus", "NetworkState", "TearDown"]
 

@@ -15,7 +15,7 @@ from libcni.manager.container_result import Attached, ContainerResult
 from libcni.manager.events import Event
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.steps import Call, Plan, Turn, Work
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["SetUp"]
 
@@ -95,7 +95,7 @@ def _bare(rt: RuntimeConf) -> RuntimeConf:
 
 
 def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+    return max(0.001, deadline - time.monotonic())
 
 
 def _note(error: CNIError, problem: CNIError, when: str) -> None:

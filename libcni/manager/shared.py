@@ -22,7 +22,7 @@ from libcni.manager.steps import Plan
 from libcni.manager.sweeps import Live, check_plan, container_result, gc_plan, status_plan
 from libcni.manager.teardown import TearDownOf
 from libcni.manager.watch import Watch
-from libcni.verbs import DelPolicy, RetryPolicy
+from libcni.verbs.reports import DelPolicy, RetryPolicy
 
 __all__ = ["ManagerBase"]
 

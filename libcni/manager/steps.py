@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from libcni.manager.events import Event
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 
 __all__ = ["Ask", "Call", "Plan", "Step", "Turn", "Turns", "Work"]
 
@@ -76,7 +76,7 @@ class Turns:
 
     def __init__(self, cache_dir: str) -> None:
         self._cache_dir = cache_dir
-        self._holds: list[Hold] = []
+        self._holds: list[LockSet] = []
 
     def take(self, turn: Turn, now: Callable[[], float]) -> Iterator[float]:
         """Take a turn; yield seconds to sleep until it is there. Raises LockTimeoutError. ``now``: a clock."""
@@ -85,9 +85,9 @@ class Turns:
             requests.append(LockRequest((f"{_ALL}/{turn.container_id}",), exclusive=True))
         deadline = math.inf if turn.timeout is None else now() + turn.timeout
         for request in requests:
-            hold = Hold(self._cache_dir, request)
+            hold = LockSet(self._cache_dir, request)
             self._holds.append(hold)
-            yield from hold.waits(deadline)
+            yield from hold.retry_delays(deadline)
 
     def close(self) -> None:
         """Give all turns back."""

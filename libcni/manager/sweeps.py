@@ -25,8 +25,8 @@ from libcni.manager.steps import Ask, Call, Plan, Turn
 from libcni.manager.teardown import in_order
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import READY
-from libcni.verbs import GCReport, NetworkStatus, ValidationReport
 from libcni.verbs.gc import valid_pairs
+from libcni.verbs.reports import GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["Live", "check_plan", "container_result", "gc_plan", "status_plan"]
 

@@ -17,7 +17,7 @@ from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import Detached, TearDown, raise_errors
 from libcni.manager.steps import Call, Plan, Turn, Work
 from libcni.store.attachments import Attachment
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["TearDownOf", "by_age", "in_order"]
 

@@ -1,1 +1,1 @@
-"""Watch what the library does: one protocol, and what puts it into logs (``logs``) and OpenTelemetry (``otel``)."""
+"""Observers of verbs and plugin calls: the base class, and those for logs (``logs``) and OpenTelemetry (``otel``)."""

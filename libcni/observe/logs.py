@@ -1,4 +1,4 @@
-"""Into the standard library's logging, with fields that a formatter for JSON finds under ``extra``."""
+"""An observer for the standard library's logging, with fields for JSON formatters (``extra``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from libcni.errors import CNIError, PluginError
+from libcni.errors import CNIError, PluginError, printable
 from libcni.observe.protocol import Observer, Operation
 from libcni.observe.redact import redacted
 from libcni.protocol.invocation import Invocation, Outcome
@@ -15,16 +15,16 @@ __all__ = ["LoggingObserver"]
 
 
 class LoggingObserver(Observer):
-    """Log each verb and each plugin call as it ends; at DEBUG each call as it begins, with its configuration.
+    """An observer that logs the end of each verb and plugin call, and at DEBUG the start of each call.
 
-    The fields of a record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
+    The fields of a log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
     ``cni_outcome`` (``ok``, or the error's class); for a call also ``cni_plugin``, ``cni_path``, ``cni_call`` (the
-    verb that the plugin got), ``cni_index``, ``cni_exit_status``, ``cni_signal``; for an error ``cni_code`` and
-    ``cni_error``; at the begin of a call ``cni_config``.
+    plugin's own verb), ``cni_index``, ``cni_exit_status``, ``cni_signal``; for an error ``cni_code`` and ``cni_error``;
+    at the start of a call ``cni_config``, the plugin's configuration.
 
     Args:
-        logger: where to log; None: the logger ``libcni.calls``.
-        level: the level of what went well. What did not is logged as a warning.
+        logger: the logger; None: ``libcni.calls``.
+        level: the level for success. Failures are logged as warnings.
         redact: replace the values of capability arguments in ``cni_config``.
     """
 
@@ -37,32 +37,34 @@ class LoggingObserver(Observer):
         self._began: dict[Operation, float] = {}
 
     def begin(self, operation: Operation) -> None:
-        """Remember the time."""
+        """Store the start time."""
         self._began[operation] = time.monotonic()
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
-        """Log, at DEBUG, what a plugin is about to receive."""
+        """Log the plugin's configuration at DEBUG."""
         if self.logger.isEnabledFor(logging.DEBUG):
             config = redacted(invocation.stdin) if self.redact else invocation.stdin.decode(errors="backslashreplace")
             fields = {**_call(operation, invocation), "cni_config": config}
-            self.logger.debug("%s %s: called with %s", invocation.plugin, invocation.verb, config, extra=fields)
+            what = printable(f"{invocation.plugin} {invocation.verb}: called with {config}")
+            self.logger.debug("%s", what, extra=fields)
 
     def after_call(
         self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
     ) -> None:
-        """Log how a call ended."""
+        """Log the end of a call."""
         seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
         fields = {**_call(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
-        went_well = error is None and outcome is not None and outcome.exit_status == 0
-        level = self.level if went_well else logging.WARNING
-        what = f"{invocation.plugin} {invocation.verb}"
+        succeeded = error is None and outcome is not None and outcome.exit_status == 0
+        level = self.level if succeeded else logging.WARNING
+        what = printable(f"{invocation.plugin} {invocation.verb}")
         self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
 
     def end(self, operation: Operation, error: BaseException | None) -> None:
-        """Log how a verb ended."""
+        """Log the end of a verb."""
         seconds = time.monotonic() - self._began.pop(operation, time.monotonic())
         fields = {**_operation(operation), **_ended(None, error), "cni_seconds": seconds}
-        what = " ".join(filter(None, (operation.verb, operation.network, operation.container_id, operation.ifname)))
+        named = (operation.verb, operation.network, operation.container_id, operation.ifname)
+        what = printable(" ".join(filter(None, named)))
         level = self.level if error is None else logging.WARNING
         self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
 

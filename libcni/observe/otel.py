@@ -1,4 +1,4 @@
-"""Into OpenTelemetry: ``pip install libcni[otel]``. Spans, a duration histogram, an error counter, trace context."""
+"""An observer for OpenTelemetry (``pip install libcni[otel]``): spans, durations, errors, trace context for plugins."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SCOPE = "libcni"
 
 
 class OpenTelemetryObserver(Observer):
-    """Make a span of each verb, and under it one of each plugin call, and count and time them.
+    """An observer that makes a span of each verb, with a child span of each plugin call, and records metrics.
 
     Spans are ``CNI ADD`` and ``bridge ADD``. Metrics are ``cni.operation.duration`` and ``cni.plugin.duration``
     (histograms, seconds) and ``cni.errors`` (counter, by verb, plugin and error). Every plugin of a verb gets the
-    verb's context in TRACEPARENT, TRACESTATE and BAGGAGE, instead of what this process inherited in them.
+    verb's context in TRACEPARENT, TRACESTATE and BAGGAGE, which replace the inherited variables of these names.
 
     Args:
-        tracer_provider: where spans go; None: the global one.
-        meter_provider: where metrics go; None: the global one.
+        tracer_provider: the provider of spans; None: the global one.
+        meter_provider: the provider of metrics; None: the global one.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OpenTelemetryObserver(Observer):
         self._running: dict[Operation, _Running] = {}
 
     def begin(self, operation: Operation) -> dict[str, str | None] | None:
-        """Start the verb's span, under the current one, and return its context for the plugins."""
+        """Start the verb's span as a child of the current span, and return its context for the plugins."""
         labels = {"cni.verb": operation.verb, "cni.network": operation.network}
         about = {"cni.container_id": operation.container_id, "cni.ifname": operation.ifname}
         span = self._tracer.start_span(f"CNI {operation.verb}", attributes=_known({**labels, **about}))
@@ -102,7 +102,7 @@ class OpenTelemetryObserver(Observer):
 
 
 class _Running:
-    """The spans of one verb that runs."""
+    """The spans of one running verb."""
 
     def __init__(self, span: Span, labels: dict[str, Any]) -> None:
         self.span = span
@@ -117,7 +117,7 @@ def _known(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trace_context(span: Span) -> dict[str, str | None] | None:
-    """Return the W3C context as variables (OTEP 258); inherited ones that belong to another trace go."""
+    """Return the W3C context as variables (OTEP 258); None removes an inherited one, which belongs to another trace."""
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}

@@ -1,58 +1,66 @@
-"""What an observer is told, and when."""
+"""The base class of observers, and the operation that their methods receive."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from libcni.protocol.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Invocation, Outcome, VerbName
 
-__all__ = ["Observer", "Operation"]
+__all__ = ["Observer", "Operation", "OperationName"]
+
+OperationName = VerbName | Literal["FORGET", "TAKE-OVER"]
+"""A verb, or a change of a record that runs no plugin."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """One run of one verb. Each is its own key: two runs are never equal, so it can stand in a dict.
+    """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
 
     Attributes:
-        verb: ``ADD``, ``CHECK``, ``DEL``, ``GC``, ``STATUS`` or ``VERSION`` (validation and negotiation too). Plugins
-            may be called with another one: an ADD that is rolled back calls them with DEL.
-        network: the network's name, "" where the verb has none.
-        container_id: the container, likewise.
-        ifname: the interface's name, likewise.
+        verb: the verb, or ``FORGET`` or ``TAKE-OVER``, which run no plugin; ``VERSION`` for validation and negotiation too. Plugins may be called with another verb: an ADD
+            that is rolled back calls them with DEL.
+        network: the network's name, "" if the verb has none.
+        container_id: the container's ID, "" if the verb has none.
+        ifname: the interface's name, "" if the verb has none.
     """
 
-    verb: str
+    verb: OperationName
     network: str = ""
     container_id: str = ""
     ifname: str = ""
 
 
 class Observer:
-    """Watch verbs and plugin calls: inherit, and override what you need. Give it to ``CNIConfig(observer=...)``.
+    """Base class of observers: override the methods that you need, and pass it to ``CNIConfig(observer=...)``.
 
-    Each ``begin`` is followed by its ``end``, each ``before_call`` by its ``after_call``, whatever happens in between.
-    A client that is shared tells of several operations at once, from their threads or tasks. What a method raises goes
-    to the verb's caller, so it should raise nothing.
+    Each ``begin`` is followed by its ``end``, and each ``before_call`` by its ``after_call``, also after errors. A
+    shared client calls the methods for several operations at once, from their threads or tasks. An exception from a
+    method reaches the verb's caller, so a method should raise none.
     """
 
     def begin(self, operation: Operation) -> Mapping[str, str | None] | None:
-        """Take note that a verb begins, before it waits for locks.
+        """Observe the start of a verb, before it waits for locks.
 
         Returns:
-            Environment variables for each of its plugins, over inherited ones; None as a value takes one away.
+            Environment variables for each plugin of the verb. They replace inherited ones; the value None removes one.
         """
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
-        """Take note that a plugin is about to run, with ``invocation``, for ``operation``."""
+        """Observe the start of a plugin call."""
 
     def after_call(
         self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
     ) -> None:
-        """Take note that a plugin has ended: with an outcome, whatever its exit status, or with an error.
+        """Observe the end of a plugin call.
 
-        ``error``: why it did not run to its end, such as PluginTimeoutError, or a KeyboardInterrupt.
+        Args:
+            operation: the verb.
+            invocation: the call.
+            outcome: the outcome, whatever the exit status; None if the plugin was stopped or could not be started.
+            error: why there is no outcome, such as PluginTimeoutError or KeyboardInterrupt.
         """
 
     def end(self, operation: Operation, error: BaseException | None) -> None:
-        """Take note that a verb has ended, with the error that its caller gets, or None."""
+        """Observe the end of a verb, with the exception that its caller gets, or None."""

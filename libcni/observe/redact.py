@@ -1,4 +1,4 @@
-"""A configuration for other eyes: without the values of capability arguments."""
+"""Redaction of configurations for logs: the values of capability arguments may be secret."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ _INSTEAD = '"[redacted]"'
 
 
 def redacted(stdin: bytes) -> str:
-    """Return an execution configuration with each value under ``runtimeConfig`` replaced; their names stay."""
+    """Return an execution configuration with each value in ``runtimeConfig`` replaced; the names stay.
+
+    A configuration that cannot be read is replaced as a whole.
+    """
     try:
         found = jsontext.members(jsontext.decode(stdin))
-        parts = [(one.key_text, _hidden(one.text) if one.key == "runtimeConfig" else one.text) for one in found]
+        parts = [
+            (one.key_text, _redacted_values(one.text) if one.key == "runtimeConfig" else one.text) for one in found
+        ]
     except JSONTextError:
         return _INSTEAD
     return jsontext.join_object(parts)
 
 
-def _hidden(text: str) -> str:
+def _redacted_values(text: str) -> str:
     return jsontext.join_object([(member.key_text, _INSTEAD) for member in jsontext.members(text)])

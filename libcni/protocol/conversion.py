@@ -1,11 +1,10 @@
-"""Results from one spec version to another: one table, (from, to) -> function. Works on text, so nothing is lost.
+"""Conversion of results between spec versions: one table, (from, to) -> function. It works on text, so nothing is lost.
 
 A document is a mapping of its top-level keys to the text of their values.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 
 from libcni.config import jsontext
@@ -25,17 +24,18 @@ _INTERFACE_PARTS_OF_1_0 = {"mtu", "socketPath", "pciID"}
 
 
 class ConversionError(ValueError):
-    """Report a result that has no form in the other version."""
+    """The result has no form in the other version."""
 
 
 def convert(text: str, source: str, target: str) -> str:
     """Return the result ``text`` of version ``source`` as version ``target``, with ``cniVersion`` set.
 
-    Unknown fields are kept. What the other version cannot say is dropped: see ``docs/explanation/results.md``.
+    Unknown keys are kept. Known keys that the other version does not have are dropped: see
+    ``docs/explanation/results.md``.
 
     Raises:
-        ConversionError: no converter between the two, or no address that the target version could carry.
-        JSONTextError: ``text`` is no result.
+        ConversionError: there is no converter between the two, or no address that the target version can carry.
+        JSONTextError: ``text`` is not a result.
     """
     converter = _TABLE.get((source, target))
     if converter is None:
@@ -84,7 +84,7 @@ def _listed_ip(version: str, parts: list[Member]) -> str:
 
 
 def _listed_to_flat(document: Document) -> Document:
-    """0.3 -> 0.2: the first address of each family stays, with the family's routes (``dst`` and ``gw`` only)."""
+    """0.3 -> 0.2: the first address of each family stays, with that family's routes (``dst`` and ``gw`` only)."""
     left_out = {"ips", "interfaces", "routes"}
     result = {key: value for key, value in document.items() if key not in left_out}
     for text in _parts(document.get("ips", "null")):
@@ -116,12 +116,12 @@ def _routes_of(routes: str, version: str) -> list[str]:
 
 
 def _listed_to_plain(document: Document) -> Document:
-    """0.4 -> 1.0: ``version`` goes from each of ``ips``."""
+    """0.4 -> 1.0: ``version`` leaves each of ``ips``."""
     return _with_each(document, "ips", lambda parts: [part for part in parts if part[0] != "version"])
 
 
 def _plain_to_listed(document: Document) -> Document:
-    """1.0 -> 0.4: each of ``ips`` says its family again; what 1.0 knows of interfaces goes."""
+    """1.0 -> 0.4: each of ``ips`` gets its ``version``; keys that are new in 1.0 leave ``interfaces``."""
     result = _with_each(document, "ips", _with_family)
     return _with_each(
         result, "interfaces", lambda parts: [part for part in parts if part[0] not in _INTERFACE_PARTS_OF_1_0]
@@ -149,6 +149,8 @@ def _with_family(parts: Parts) -> Parts:
 
 def _family(address: str) -> str:
     """Return "4" or "6"; an IPv4-mapped IPv6 address is IPv4, as in Go."""
+    import ipaddress  # few results are converted, and this import takes 3 ms
+
     parsed = ipaddress.ip_interface(address).ip
     mapped = isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None
     return "4" if parsed.version == 4 or mapped else "6"  # noqa: PLR2004 - the family is called so

@@ -1,30 +1,33 @@
-"""One call of one plugin, as plain data: what goes in, and what came out."""
+"""One plugin call as plain data: the invocation, and the outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Literal, TypeVar
 
-from libcni.errors import PluginError
+from libcni.errors import KEPT, PluginError, shorten
 
-__all__ = ["Invocation", "Outcome", "failure"]
+__all__ = ["Invocation", "Outcome", "VerbName", "plugin_failure"]
+
+VerbName = Literal["ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION"]
+"""The verbs of the specification, as in CNI_COMMAND."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What is given to a plugin (spec 1.1.0, section 2).
+    """The input of one plugin call (spec 1.1.0, section 2).
 
     Attributes:
-        verb: ``ADD``, ``CHECK``, ``DEL``, ``GC``, ``STATUS`` or ``VERSION``.
+        verb: the plugin's CNI_COMMAND, a ``VerbName`` unless a caller tries a plugin with another word.
         plugin: the plugin's type.
-        path: its executable.
+        path: the path of the plugin's executable.
         stdin: the execution configuration, UTF-8 JSON.
-        env: the six CNI_* variables, each a string, "" where the verb has none.
-        network: the network's name, "" where the verb has none.
-        container_id: the container, likewise.
-        ifname: the interface's name, likewise.
-        index: the plugin's place in the list, from 0.
+        env: the six CNI_* variables, "" if the verb has none.
+        network: the network's name, "" if the verb has none.
+        container_id: the container's ID, "" if the verb has none.
+        ifname: the interface's name, "" if the verb has none.
+        index: the plugin's index in the list, from 0.
     """
 
     verb: str
@@ -40,14 +43,14 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plugin left behind when it ended by itself.
+    """The output of a plugin call that was not stopped.
 
     Attributes:
-        exit_status: its exit status, or None where a signal ended it.
-        signal: the signal's number, or None.
-        stdout: all that it printed there.
-        stderr: the end of what it printed there.
-        seconds: how long it ran.
+        exit_status: the plugin's exit status; None if a signal ended the plugin.
+        signal: the number of the signal that ended the plugin, or None.
+        stdout: the plugin's whole stdout.
+        stderr: the end of the plugin's stderr.
+        seconds: how long the plugin ran.
     """
 
     exit_status: int | None = 0
@@ -60,14 +63,19 @@ class Outcome:
 _Failure = TypeVar("_Failure", bound=PluginError)
 
 
-def failure(
-    kind: type[_Failure], invocation: Invocation, problem: str, outcome: Outcome | None = None, **details: Any
+def plugin_failure(  # noqa: PLR0913 - the fields of PluginError that the call does not have
+    kind: type[_Failure],
+    invocation: Invocation,
+    problem: str,
+    outcome: Outcome | None = None,
+    *,
+    code: int | None = None,
+    msg: str = "",
+    details: str = "",
+    hint: str | None = None,
 ) -> _Failure:
-    """Return a PluginError that says which call it was and what the plugin left behind.
-
-    ``details``: further fields of PluginError, such as ``code``, ``msg``, ``hint``.
-    """
-    left = outcome or Outcome(exit_status=None)
+    """Return an error of class ``kind`` with the fields of the call and, if there is one, of its outcome."""
+    ended = outcome or Outcome(exit_status=None)
     return kind(
         problem,
         plugin=invocation.plugin,
@@ -76,10 +84,18 @@ def failure(
         network=invocation.network,
         container_id=invocation.container_id,
         ifname=invocation.ifname,
-        stdout=left.stdout.decode(errors="backslashreplace"),
-        stderr=left.stderr.decode(errors="backslashreplace"),
-        exit_status=left.exit_status,
-        signal=left.signal,
-        seconds=left.seconds,
-        **details,
+        code=code,
+        msg=shorten(msg, KEPT),
+        details=shorten(details, KEPT),
+        stdout=_decoded_start(ended.stdout),
+        stderr=ended.stderr.decode(errors="backslashreplace"),
+        exit_status=ended.exit_status,
+        signal=ended.signal,
+        seconds=ended.seconds,
+        hint=hint,
     )
+
+
+def _decoded_start(data: bytes) -> str:
+    text = data[:KEPT].decode(errors="backslashreplace")
+    return text if len(data) <= KEPT else f"{text}… ({len(data) - KEPT} more bytes)"

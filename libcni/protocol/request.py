@@ -1,6 +1,6 @@
 """From a plugin's configuration to what the plugin receives: environment and stdin (spec 1.1.0, section 3).
 
-Members that the runtime does not make are passed on as the text that they are, in their order.
+Members that the runtime does not set are forwarded in their order, as the text that they are.
 """
 
 from __future__ import annotations
@@ -13,11 +13,21 @@ from libcni.config.cni_args import format_args
 from libcni.config.jsontext import dumps, join_array, join_object, merge
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import ConfigError, short_repr
 
-__all__ = ["environment", "execution_config", "valid_attachments"]
+__all__ = ["check_environment_size", "environment", "execution_config", "valid_attachments"]
 
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
+# the key's older name, which some plugins read; Go libcni sends both (libcni/api.go, GCNetworkList)
 _OLD_VALID_ATTACHMENTS = "cni.dev/attachments"
+
+# MAX_ARG_STRLEN (32 pages) without the closing NUL: the longest NAME=value that Linux starts a program with, bytes
+_MAX_VARIABLE = 32 * 4096 - 1
+# Linux's limit for arguments and environment if the stack is unlimited, bytes
+_MAX_ENVIRONMENT = 6 << 20
+_POINTER = 8
+# bytes for the executable's path, which is on the same stack, and for what the kernel adds
+_SPARE = 8192
 
 
 def execution_config(  # noqa: PLR0913 - all that an execution configuration is made of
@@ -33,13 +43,13 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
 
     Args:
         plugin: the plugin's configuration.
-        network: the list's name, which replaces the plugin's own.
-        version: the list's spec version, likewise.
+        network: the list's name, which replaces the plugin's own name.
+        version: the list's spec version, which replaces the plugin's own version.
         rt: the attachment, for ``runtimeConfig`` and ``args``; None for GC and STATUS.
         prev_result: the text of ``prevResult``, or None for none.
         valid: the text of the list of valid attachments, for GC.
     """
-    passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.passed_text
+    passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.forwarded_text
     parts = [f'"cniVersion":{dumps(version)},"name":{dumps(network)}', passed]
     if rt is not None and (runtime_config := _runtime_config(plugin, rt)):
         parts.append(f'"runtimeConfig":{dumps(runtime_config)}')
@@ -56,12 +66,15 @@ def _runtime_config(plugin: PluginConfig, rt: RuntimeConf) -> dict[str, Any]:
 
 
 def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
-    """Return the members that pass, with ``network_args`` merged into ``args``."""
-    own = next((member for member in reversed(plugin.passed_on) if member.key == "args"), None)
-    merged = merge(own.text if own is not None and own.value is not None else "{}", network_args)
+    """Return the forwarded members, with ``network_args`` merged into ``args``.
+
+    A recorded ``args`` that is not an object, which Go libcni accepts, is replaced.
+    """
+    own = next((member for member in reversed(plugin.forwarded) if member.key == "args"), None)
+    merged = merge(own.text if own is not None and isinstance(own.value, dict) else "{}", network_args)
     parts = [
         (member.key_text, merged if member is own else member.text)
-        for member in plugin.passed_on
+        for member in plugin.forwarded
         if member is own or member.key != "args"
     ]
     if own is None:
@@ -70,12 +83,12 @@ def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
 
 
 def valid_attachments(valid: Iterable[tuple[str, str]]) -> str:
-    """Return the text of GC's list for (container ID, interface name) pairs; ``[]`` where there are none."""
+    """Return the text of GC's list for (container ID, interface name) pairs; ``[]`` if there are none."""
     return join_array([dumps({"containerID": container_id, "ifname": ifname}) for container_id, ifname in valid])
 
 
 def environment(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -> dict[str, str]:
-    """Return the six CNI_* variables (spec 1.1.0, section 2, Parameters), "" where the verb has none."""
+    """Return the six CNI_* variables (spec 1.1.0, section 2, Parameters), "" if the verb has none."""
     return {
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": rt.container_id if rt else "",
@@ -84,3 +97,47 @@ def environment(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -
         "CNI_ARGS": format_args(rt.args or ()) if rt else "",
         "CNI_PATH": os.pathsep.join(path),
     }
+
+
+def check_environment_size(env: Mapping[str, str]) -> None:
+    """Check that Linux can start a plugin with this environment. A failed exec would leave a pending record.
+
+    Args:
+        env: all variables that the plugin would get, the inherited ones included.
+
+    Raises:
+        ConfigError: a variable's name or value cannot be part of an environment, ``NAME=value`` has 128 KiB or more, or
+            all variables together exceed the system's limit (``ARG_MAX``).
+    """
+    total = _SPARE
+    for name, value in env.items():
+        size = _variable_size(name, value)
+        if size > _MAX_VARIABLE:
+            problem = (
+                f"it has {size:,} bytes, and Linux starts no program with a variable of more than {_MAX_VARIABLE:,}"
+            )
+            raise ConfigError(problem, location=_variable(name))
+        total += size + 1 + _POINTER
+    limit = min(os.sysconf("SC_ARG_MAX"), _MAX_ENVIRONMENT)
+    if limit > 0 and total > limit:
+        largest = max(env, key=lambda name: len(env[name]))
+        problem = f"the environment has {total:,} bytes, and Linux starts no program with more than {limit:,}"
+        raise ConfigError(problem, hint=f"the largest variable is {_variable(largest)}")
+
+
+def _variable_size(name: str, value: str) -> int:
+    try:
+        data = os.fsencode(f"{name}={value}")
+    except UnicodeEncodeError:
+        raise ConfigError("it has a character that an environment cannot hold", location=_variable(name)) from None
+    if not name or "=" in name or b"\0" in data:
+        raise ConfigError(
+            'a variable must have a name without "=", and no NUL in its name or value', location=_variable(name)
+        )
+    return len(data)
+
+
+def _variable(name: str) -> str:
+    """Return how an error names a variable: with the argument of RuntimeConf that it comes from."""
+    argument = {"CNI_ARGS": "args", "CNI_CONTAINERID": "container_id", "CNI_NETNS": "netns"}.get(name)
+    return f"{name} ({argument})" if argument else f"variable {short_repr(name)}"

@@ -1,21 +1,21 @@
-"""What a plugin answers to ADD: a typed view, beside the text that it printed."""
+"""The result of an ADD: a typed view, beside the text that the plugin printed."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
-import socket
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
-
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
-from libcni.config.schema import describe
+from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION
-from libcni.errors import InvalidOutputError, VersionError, shorten
+from libcni.errors import InvalidOutputError, VersionError, short_repr, shorten
 from libcni.protocol.conversion import ConversionError, convert
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Interface, IPv6Interface
 
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
@@ -23,18 +23,31 @@ _FLAT_VERSIONS = {"0.1.0", "0.2.0"}
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
-def _cidr(text: str) -> str:
-    """Accept what the specification calls CIDR notation: an address and a decimal prefix length, nothing laxer."""
+def _cidr(value: Any) -> str:
+    """Check for CIDR notation as the specification means it: an address and a decimal prefix length."""
+    text = string(value)
     if _CIDR.fullmatch(text) is None:
-        raise ValueError(f"{shorten(repr(text), 80)} is not an address in CIDR notation, such as 10.1.0.5/16")
+        raise WrongValueError(f"{short_repr(text)} is not an address in CIDR notation, such as 10.1.0.5/16")
     address, _, length = text.partition("/")
     if not (_is_address(address) and int(length) <= (128 if ":" in address else 32)):
-        ipaddress.ip_interface(text)  # which says what is wrong with it
+        raise _address_problem(text)
+    return text
+
+
+def _address(value: Any) -> str:
+    """Check for an address without a zone; Go's plugins write "" for none."""
+    text = string(value)
+    if text and not _is_address(text):
+        if "%" in text:
+            raise WrongValueError(f"{short_repr(text)} has a zone, and an address here has none")
+        raise _address_problem(text)
     return text
 
 
 def _is_address(text: str) -> bool:
-    """Return whether the C library takes it; ``ipaddress`` does as well then, and takes ten times as long."""
+    """Return whether the C library accepts ``text``; ``ipaddress`` accepts the same and takes ten times as long."""
+    import socket  # this import takes 3 ms, and only results need it
+
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
     except (OSError, ValueError):
@@ -42,132 +55,215 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _address(text: str) -> str:
-    if text and not _is_address(text):
-        ipaddress.ip_address(text)
-        if "%" in text:
-            raise ValueError(f"{shorten(repr(text), 80)} has a zone, and an address here has none")
-    return text
+def _address_problem(text: str) -> WrongValueError:
+    import ipaddress
+
+    try:
+        ipaddress.ip_interface(text)
+    except ValueError as error:
+        return WrongValueError(shorten(str(error), 200))
+    return WrongValueError(f"{short_repr(text)} is not an address")
 
 
-def _empty_for_null(value: Any) -> Any:
-    return () if value is None else tuple(value) if isinstance(value, list) else value
+def _names(value: Any) -> tuple[str, ...]:
+    return () if value is None else tuple(list_of(string)(list(value) if isinstance(value, tuple) else value))
 
 
-_CIDRText = Annotated[str, AfterValidator(_cidr)]
-_AddressText = Annotated[str, AfterValidator(_address)]
-_Names = Annotated[tuple[str, ...], BeforeValidator(_empty_for_null)]
+_Keys = dict[str, tuple[str, Callable[[Any], Any]]]
 
 
-class _Part(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, strict=True, extra="allow", populate_by_name=True)
+class _Part:
+    """Base class of a result's parts. A wrong value is a ValueError when the object is made."""
+
+    __slots__ = ()
+
+    _KEYS: ClassVar[_Keys]
+    """Field name to the specification's key, and the check of its value."""
+    _REQUIRED: ClassVar[str | None] = None
+    extra: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        for name, (key, check) in self._KEYS.items():
+            try:
+                object.__setattr__(self, name, check(getattr(self, name)))
+            except WrongValueError as error:
+                raise WrongValueError(error.problem, (key, *error.path)) from None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Make the part from decoded JSON.
+
+        Raises:
+            ValueError: a value has the wrong type, or a required key is missing.
+        """
+        if not isinstance(value, dict):
+            raise WrongValueError(f"it must be an object, not {'null' if value is None else short_repr(value)}")
+        if cls._REQUIRED is not None and cls._REQUIRED not in value:
+            raise WrongValueError(f'missing "{cls._REQUIRED}"', (cls._REQUIRED,))
+        known = {name: value[key] for name, (key, _) in cls._KEYS.items() if key in value}
+        keys = {key for key, _ in cls._KEYS.values()}
+        known["extra"] = {key: item for key, item in value.items() if key not in keys}
+        return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the specification writes it, without what is not set."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
+        """Return the part with the specification's keys, without those that are not set."""
+        values = {key: getattr(self, name) for name, (key, _) in self._KEYS.items()}
+        known = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {**{key: value for key, value in known.items() if value is not None and value != []}, **self.extra}
 
 
+_NULLABLE_STRING, _NULLABLE_INTEGER = nullable(string), nullable(integer)
+
+
+@dataclass(frozen=True, slots=True)
 class Interface(_Part):
     """An interface that the attachment made (spec 1.1.0, section 5, Success).
 
     Attributes:
-        name (str): its name.
-        mac (str | None): its hardware address.
-        sandbox (str | None): the isolation domain that it is in, such as a namespace's path; "" or None: the host.
-        mtu (int | None): its MTU, bytes. Since 1.1.0.
-        socket_path (str | None): ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
-        pci_id (str | None): ``pciID``: the PCI device that belongs to it. Since 1.1.0.
+        name: the interface's name.
+        mac: its hardware address.
+        sandbox: the isolation domain that contains it, such as a namespace's path; "" or None: the host.
+        mtu: its MTU, bytes. Since 1.1.0.
+        socket_path: ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
+        pci_id: ``pciID``: the PCI device that belongs to it. Since 1.1.0.
+        extra: keys that the specification does not have.
     """
 
     name: str = ""
     mac: str | None = None
     sandbox: str | None = None
     mtu: int | None = None
-    socket_path: str | None = Field(default=None, alias="socketPath")
-    pci_id: str | None = Field(default=None, alias="pciID")
+    socket_path: str | None = None
+    pci_id: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _KEYS: ClassVar[_Keys] = {
+        "name": ("name", string),
+        "mac": ("mac", _NULLABLE_STRING),
+        "sandbox": ("sandbox", _NULLABLE_STRING),
+        "mtu": ("mtu", _NULLABLE_INTEGER),
+        "socket_path": ("socketPath", _NULLABLE_STRING),
+        "pci_id": ("pciID", _NULLABLE_STRING),
+    }
 
 
+@dataclass(frozen=True, slots=True)
 class IPConfig(_Part):
     """An address of the attachment (spec 1.1.0, section 5, Success).
 
     Attributes:
-        address (str): the address with its prefix length, in CIDR notation, such as ``10.1.0.5/16``.
-        gateway (str | None): the subnet's gateway, an address.
-        interface (int | None): the place of its interface in ``Result.interfaces``, from 0.
-        version (str | None): "4" or "6"; in results of 0.3.0 to 0.4.0 only.
+        address: the address with its prefix length, in CIDR notation, such as ``10.1.0.5/16``.
+        gateway: the address of the subnet's gateway.
+        interface: the index of its interface in ``Result.interfaces``, from 0.
+        version: "4" or "6"; in results of 0.3.0 to 0.4.0 only.
+        extra: keys that the specification does not have.
     """
 
-    address: _CIDRText
-    gateway: _AddressText | None = None
+    address: str
+    gateway: str | None = None
     interface: int | None = None
     version: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _REQUIRED = "address"
+    _KEYS: ClassVar[_Keys] = {
+        "address": ("address", _cidr),
+        "gateway": ("gateway", nullable(_address)),
+        "interface": ("interface", _NULLABLE_INTEGER),
+        "version": ("version", _NULLABLE_STRING),
+    }
 
     @property
-    def ip(self) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    def ip(self) -> IPv4Interface | IPv6Interface:
         """The address and its network, as the standard library's type."""
-        return ipaddress.ip_interface(self.address)
+        from ipaddress import ip_interface
+
+        return ip_interface(self.address)
 
 
+@dataclass(frozen=True, slots=True)
 class Route(_Part):
     """A route of the attachment (spec 1.1.0, section 5, Success).
 
     Attributes:
-        dst (str): the destination, in CIDR notation.
-        gw (str | None): the next hop, an address; None: the gateway of the address may be used.
-        mtu (int | None): the MTU along the path, bytes. Since 1.1.0.
-        advmss (int | None): the maximal segment size to announce, bytes. Since 1.1.0.
-        priority (int | None): a lower number goes first. Since 1.1.0.
-        table (int | None): the number of its routing table. Since 1.1.0.
-        scope (int | None): how far the destination is, as Linux numbers it: 0 global, 253 link, 254 host. Since 1.1.0.
+        dst: the destination, in CIDR notation.
+        gw: the address of the next hop; None: the gateway of the address may be used.
+        mtu: the MTU along the path, bytes. Since 1.1.0.
+        advmss: the maximal segment size to announce, bytes. Since 1.1.0.
+        priority: the priority; a lower number goes first. Since 1.1.0.
+        table: the number of the routing table. Since 1.1.0.
+        scope: how far the destination is, as Linux numbers it: 0 global, 253 link, 254 host. Since 1.1.0.
+        extra: keys that the specification does not have.
     """
 
-    dst: _CIDRText
-    gw: _AddressText | None = None
+    dst: str
+    gw: str | None = None
     mtu: int | None = None
     advmss: int | None = None
     priority: int | None = None
     table: int | None = None
     scope: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _REQUIRED = "dst"
+    _KEYS: ClassVar[_Keys] = {
+        "dst": ("dst", _cidr),
+        "gw": ("gw", nullable(_address)),
+        **{name: (name, _NULLABLE_INTEGER) for name in ("mtu", "advmss", "priority", "table", "scope")},
+    }
 
 
+@dataclass(frozen=True, slots=True)
 class DNS(_Part):
     """Name resolution for the attachment (spec 1.1.0, section 5, Success).
 
     Attributes:
-        nameservers (tuple[str, ...]): addresses of name servers, the first preferred.
-        domain (str | None): the local domain, for short names.
-        search (tuple[str, ...]): domains to search for short names, the first preferred.
-        options (tuple[str, ...]): resolver options, such as ``ndots:2``.
+        nameservers: addresses of name servers, the first preferred.
+        domain: the local domain, for short names.
+        search: domains to search for short names, the first preferred.
+        options: resolver options, such as ``ndots:2``.
+        extra: keys that the specification does not have.
     """
 
-    nameservers: _Names = ()
+    nameservers: tuple[str, ...] = ()
     domain: str | None = None
-    search: _Names = ()
-    options: _Names = ()
+    search: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _KEYS: ClassVar[_Keys] = {
+        "nameservers": ("nameservers", _names),
+        "domain": ("domain", _NULLABLE_STRING),
+        "search": ("search", _names),
+        "options": ("options", _names),
+    }
 
 
-class _View(BaseModel):
-    """The shape of 0.3.0 to 1.1.0; 0.1.0 and 0.2.0 are converted before they are looked at."""
+def _parts_of(kind: type[_Part]) -> Callable[[Any], Any]:
+    check = list_of(kind.from_json)
+    return lambda value: () if value is None else tuple(check(value))
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, strict=True, extra="ignore")
 
-    interfaces: Annotated[tuple[Interface, ...], FailFast(), BeforeValidator(_empty_for_null)] = ()
-    ips: Annotated[tuple[IPConfig, ...], FailFast(), BeforeValidator(_empty_for_null)] = ()
-    routes: Annotated[tuple[Route, ...], FailFast(), BeforeValidator(_empty_for_null)] = ()
-    dns: Annotated[DNS, BeforeValidator(lambda value: {} if value is None else value)] = DNS()
+# The shape of 0.3.0 to 1.1.0. Results of 0.1.0 and 0.2.0 are converted before they are checked.
+_RESULT_KEYS: dict[str, Callable[[Any], Any]] = {
+    "interfaces": _parts_of(Interface),
+    "ips": _parts_of(IPConfig),
+    "routes": _parts_of(Route),
+    "dns": lambda value: DNS() if value is None else DNS.from_json(value),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of an ADD (spec 1.1.0, section 5, Success).
 
-    ``interfaces``, ``ips``, ``routes`` and ``dns`` are a typed view of ``text``; where that is of 0.1.0 or 0.2.0, which
-    have ``ip4`` and ``ip6``, of the converted result. A field that the specification does not know is in the part's
-    ``model_extra``.
+    ``interfaces``, ``ips``, ``routes`` and ``dns`` are a typed view of ``text``. If that is of 0.1.0 or 0.2.0, which
+    have ``ip4`` and ``ip6``, they are a view of the converted result. Keys that the specification does not have are in
+    each part's ``extra``.
 
     Attributes:
-        cni_version: the spec version that it is written in.
-        text: the JSON document as the plugin printed it, with ``cniVersion`` added where it was missing.
+        cni_version: the spec version that the result is written in.
+        text: the JSON document as the plugin printed it, with ``cniVersion`` added if it was missing.
         interfaces: the interfaces that the attachment made.
         ips: its addresses.
         routes: its routes.
@@ -189,10 +285,10 @@ class Result:
 
         Args:
             data: the JSON document.
-            version: what a missing ``cniVersion`` means; None: 0.1.0.
+            version: the spec version if the document has no ``cniVersion``; None: 0.1.0.
 
         Raises:
-            InvalidOutputError: it is not a result; ``problem`` says where and why.
+            InvalidOutputError: the document is not a result; ``problem`` says where and why.
         """
         try:
             return read_result(data, version or DEFAULT_VERSION)
@@ -200,22 +296,21 @@ class Result:
             raise InvalidOutputError(str(error)) from error
 
     def as_version(self, version: str) -> Result:
-        """Return this result as written in another spec version; unknown fields are kept.
+        """Return this result converted to another spec version; unknown keys are kept.
 
         Args:
             version: the spec version, such as ``0.4.0``.
 
         Raises:
-            VersionError: the version is not known, or cannot carry this result.
+            VersionError: the version is unknown, or this result has no form in it.
         """
         if version == self.cni_version:
             return self
         try:
-            return read_result(convert(self.text, self.cni_version, version), version)
+            return read_result(convert(self.text, self.cni_version, version), version, lenient=True)
         except (ConversionError, ResultProblem) as error:
-            raise VersionError(
-                f"a result of version {self.cni_version} cannot be given as {version!r}: {error}", version=version
-            ) from error
+            problem = f"a result of version {self.cni_version} cannot be converted to {version!r}: {error}"
+            raise VersionError(problem, version=version) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole document, decoded; each call makes a new one."""
@@ -223,31 +318,41 @@ class Result:
         return document
 
     def to_json(self, indent: int | None = 4) -> str:
-        """Return the document as indented text, as cnitool prints it; numbers and strings stay as they are written.
+        """Return the document as indented text, as cnitool prints it. Numbers and strings stay as they are written.
 
         Args:
-            indent: spaces for each level; None: all in one line.
+            indent: spaces for each level; None: everything in one line.
         """
-        return jsontext.laid_out(self.text, indent)
+        return jsontext.reindent(self.text, indent)
 
 
-class ResultProblem(ValueError):  # noqa: N818 - internal; the flows tell it as InvalidOutputError
-    """Say what makes a document no result."""
+class ResultProblem(ValueError):  # noqa: N818 - internal; callers raise it as InvalidOutputError
+    """A document is not a result."""
 
 
-def read_result(data: bytes | str, version: str) -> Result:
-    """Return the result in ``data``; ``version`` is used where it names none. Raises ResultProblem."""
+def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Result:
+    """Return the result in ``data``.
+
+    Args:
+        data: the JSON document.
+        version: the spec version if the document has no ``cniVersion``.
+        lenient: accept any number of elements, for a result from a record: Go libcni may have recorded it.
+
+    Raises:
+        ResultProblem: the document is not a result.
+    """
     try:
-        text = jsontext.bounded(jsontext.decode(data).strip())
-        found = jsontext.members(text) if text != "null" else []
+        text = jsontext.decode(data).strip()
+        if not lenient:
+            jsontext.check_elements(text)
+        found = jsontext.members(jsontext.check_nesting(text)) if text != "null" else []
         text, own = _with_version(text, found, version)
         view = _view(text, found, own)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
-    except ValidationError as error:
-        place, problem = describe(error.errors(include_url=False)[0])
-        raise ResultProblem(f"{place}: {problem}, in {shorten(text, 300)!r}") from error
-    return Result(own, text, view.interfaces, view.ips, view.routes, view.dns)
+    except WrongValueError as error:
+        raise ResultProblem(f"{error}, in {shorten(text, 300)!r}") from error
+    return Result(own, text, **view)
 
 
 def _with_version(text: str, found: list[Member], version: str) -> tuple[str, str]:
@@ -263,23 +368,26 @@ def _with_version(text: str, found: list[Member], version: str) -> tuple[str, st
     return jsontext.join_object([('"cniVersion"', jsontext.dumps(version)), *rest]), version
 
 
-def _view(text: str, found: list[Member], version: str) -> _View:
+def _view(text: str, found: list[Member], version: str) -> dict[str, Any]:
     if version not in _FLAT_VERSIONS:
-        return _View.model_validate({member.key: member.value for member in found})
+        return check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
     try:
         current = convert(text, version, CURRENT_VERSION)
-    except (ConversionError, ValueError) as error:
+    except JSONTextError:
+        raise
+    except ValueError as error:
         raise ResultProblem(str(error)) from error
-    return _View.model_validate(jsontext.parse(current))
+    return check_keys(jsontext.parse(current), _RESULT_KEYS)
 
 
 def _output_problem(data: bytes | str, error: JSONTextError) -> str:
-    shown = data if isinstance(data, str) else data.decode(errors="backslashreplace")
-    if not shown.strip():
+    start = data[:4096]
+    shown = start if isinstance(start, str) else start.decode(errors="backslashreplace")
+    if not data.strip():
         return "it printed nothing, and a result was expected"
     problem = str(error)
     if "more after the end" in error.problem:
         problem = f"it printed something after the result ({problem})"
-    elif shown.lstrip()[0] != "{":
+    elif shown.lstrip()[:1] != "{":
         problem = f"it printed something that is not a result ({problem})"
     return f"{problem}: {shorten(shown.strip(), 300)!r}"

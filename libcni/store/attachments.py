@@ -1,4 +1,4 @@
-"""Between an attachment in use and its record: what is written of a configuration, and how it is read back."""
+"""Attachments as the verbs and callers use them: made from a record, and written to one."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from libcni.config import jsontext
 from libcni.config.cni_args import Args
+from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.record import CORRUPT, LEGACY, PENDING, Identity, Record
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record, namespace_identity
 
 __all__ = [
     "Attachment",
+    "AttachmentState",
     "attachment_of",
     "identity_of",
     "network_to_use",
+    "pairs_that_name_may_mean",
     "pending_record",
     "prev_result_for_del",
     "recorded_conf",
@@ -31,31 +34,37 @@ __all__ = [
 logger: logging.Logger = logging.getLogger("libcni")
 
 
+AttachmentState = Literal["pending", "ready", "detaching", "gone", "stale-boot", "legacy", "corrupt"]
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment as its record has it.
+    """An attachment that is recorded on disk.
 
     Attributes:
-        container_id: the container, "" in a corrupt record that does not say.
-        ifname: the interface's name, likewise.
-        network: the network's name, likewise.
+        container_id: the container, "" in a corrupt or legacy record, which names none.
+        ifname: the interface's name, "" in a corrupt or legacy record.
+        network: the network's name, "" in a corrupt or legacy record.
         netns: the network namespace given to ADD, "" if none.
-        state: ``pending`` (its ADD has not ended), ``ready``, ``stale-boot`` (from before a reboot), ``corrupt``,
-            or ``legacy`` (a bare result as Go libcni wrote before 0.8, without identity).
-        created: when its ADD began, UTC; None where the record does not say.
+        state: ``pending`` (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone``
+            (its network namespace is gone: the path leads nowhere or to another one), ``stale-boot`` (from before a
+            reboot), ``corrupt`` (cannot be read; ``problem`` says why), ``legacy`` (a bare result as Go libcni wrote
+            before 0.8, without identity).
+        created: when its ADD began, UTC; None if the record does not say.
+        owner: the program that the attachment belongs to, "" for none.
         path: the record's file.
         config: the network configuration document that ADD used.
         args: the pairs of CNI_ARGS, as given to ADD.
         capability_args: as given to ADD.
         problem: why it is corrupt, else "".
-        record: all that the file says.
+        record: the record itself.
     """
 
     container_id: str
     ifname: str
     network: str
     netns: str
-    state: str
+    state: AttachmentState
     created: datetime | None
     path: str
     config: bytes = field(default=b"", repr=False)
@@ -63,25 +72,37 @@ class Attachment:
     capability_args: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     record: Record = field(default_factory=Record, repr=False, compare=False)
+    owner: str = ""
+
+    @property
+    def name_hint(self) -> tuple[str, str, str] | None:
+        """The (network, container ID, interface name) that the file's name suggests, or None if it suggests none.
+
+        A guess, for people who have to decide about a corrupt record: each of the three may contain a ``-``.
+        """
+        name = self.path.rpartition("/")[2].partition("~")[0]
+        network, _, rest = name.partition("-")
+        container_id, _, ifname = rest.rpartition("-")
+        return (network, container_id, ifname) if network and _is_pair(container_id, ifname) else None
 
     @property
     def result(self) -> Result | None:
         """The recorded result of its ADD, or None.
 
         Raises:
-            RecordError: what is recorded is no result.
+            RecordError: the recorded text is no result.
         """
         return None if self.record.result is None else recorded_result(self.record)
 
 
 def attachment_of(record: Record) -> Attachment:
-    """Return the public view of a record."""
+    """Return the public view of a record. It looks at the namespace's path once, to find out whether it is gone."""
     return Attachment(
         container_id=record.container_id,
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
-        state=record.state,
+        state=_state_of(record),
         created=_when(record.created),
         path=record.path,
         config=record.config,
@@ -89,7 +110,38 @@ def attachment_of(record: Record) -> Attachment:
         capability_args=record.capabilities,
         problem=record.problem,
         record=record,
+        owner=record.owner,
     )
+
+
+def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
+    """Return each (container ID, interface name) whose record on a network could have this file name.
+
+    A name is not unique: ``net-a-b-eth0`` is container ``a-b`` with ``eth0``, or ``a`` with ``b-eth0``. What GC calls
+    valid must not omit a container that lives, so all are returned; () of them if the name is another network's, or
+    only a hash.
+    """
+    name, _, _ = filename.partition("~")
+    if not name.startswith(f"{network}-"):
+        return []
+    rest = name[len(network) + 1 :]
+    splits = [(rest[:index], rest[index + 1 :]) for index, char in enumerate(rest) if char == "-"]
+    return [(container_id, ifname) for container_id, ifname in splits if _is_pair(container_id, ifname)]
+
+
+def _is_pair(container_id: str, ifname: str) -> bool:
+    try:
+        check_container_id(container_id)
+        check_ifname(ifname)
+    except InvalidIdentifierError:
+        return False
+    return True
+
+
+def _state_of(record: Record) -> AttachmentState:
+    if record.state != READY or record.netns_id is None:
+        return record.state
+    return READY if namespace_identity(record.netns) == record.netns_id else "gone"
 
 
 def _when(created: float | None) -> datetime | None:
@@ -100,7 +152,7 @@ def _when(created: float | None) -> datetime | None:
 
 
 def identity_of(network: str, rt: RuntimeConf) -> Identity:
-    """Return what identifies an attachment's record."""
+    """Return the identity of an attachment's record."""
     return network, rt.container_id, rt.ifname
 
 
@@ -122,16 +174,16 @@ def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
 
 
 def _document(net: NetworkConfigList) -> bytes:
-    """Return the document of a list that was put together in code."""
+    """Return the document of a list that was made in code."""
     own = {"cniVersion": net.cni_version, "name": net.name, "disableCheck": net.disable_check}
     plugins = jsontext.join_array([plugin.text for plugin in net.plugins])
     return f'{jsontext.dumps(own)[:-1]},"plugins":{plugins}}}'.encode()
 
 
 def recorded_network(record: Record) -> NetworkConfigList | None:
-    """Return the configuration that a record's ADD used, or None where the record has none that can be read.
+    """Return the configuration that a record's ADD used, or None if the record has none that can be read.
 
-    A record made by Go has the document alone, so drop-in plugins are missing in it.
+    A record made by Go has only the document, so drop-in plugins are missing in it.
     """
     if record.state in {CORRUPT, LEGACY}:
         return None
@@ -149,9 +201,9 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
 
 
 def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
-    """Return the recorded configuration for CHECK and DEL, unless the caller's is wanted or knows more.
+    """Return the configuration for CHECK and DEL: the recorded one, unless the caller's is wanted or knows more.
 
-    Go records no drop-in plugins, so there the caller's is the better one where it is at hand.
+    Go records no drop-in plugins, so for its records the caller's configuration is used if there is one.
 
     Raises:
         RecordError: there is neither.
@@ -168,9 +220,9 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
 
 
 def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
-    """Return the parameters for CHECK and DEL: as recorded, with the namespace that the caller gives, if it gives one.
+    """Return the parameters for CHECK and DEL: as recorded, with the caller's namespace if it gives one.
 
-    ``use_given``: take all that the caller gives, and only the rest as recorded.
+    ``use_given``: use all parameters that the caller gives, and the recorded ones for the rest.
     """
     recorded = RuntimeConf(
         record.container_id,
@@ -194,7 +246,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 
 
 def _usable_args(record: Record) -> Args:
-    """Return the recorded CNI_ARGS without those that the variable cannot carry: that never stops a DEL."""
+    """Return the recorded CNI_ARGS, or none if the variable cannot carry them: that never stops a DEL."""
     try:
         return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
     except InvalidIdentifierError as error:
@@ -206,7 +258,7 @@ def _usable(record: Record, text: str) -> dict[str, Any]:
     try:
         decoded: dict[str, Any] = jsontext.parse(text) if text else {}
         jsontext.dumps(decoded)
-    except ValueError as error:  # such as 1e400, which Python decodes and cannot encode
+    except (TypeError, ValueError) as error:  # such as 1e400, which Python decodes and cannot encode
         logger.warning("%s: going on without recorded arguments: %s", record.path, error)
         return {}
     return decoded
@@ -216,20 +268,20 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
     """Return the recorded result, in the spec version ``version`` if one is given.
 
     Raises:
-        RecordError: the record has no result, or what it has is none.
-        VersionError: it has no form in that version.
+        RecordError: the record has no result, or its result cannot be read.
+        VersionError: the result has no form in that version.
     """
     if record.result is None:
         raise RecordError(f"{record.path}: the record has no result", path=record.path)
     try:
-        result = read_result(record.result, record.version or "0.1.0")
+        result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
         raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error
     return result if version is None else result.as_version(version)
 
 
 def prev_result_for_del(record: Record, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None where the record's result cannot be used: that never stops a DEL."""
+    """Return ``prevResult`` for DEL, or None if the record's result cannot be used: that never stops a DEL."""
     if record.result is None:
         return None
     try:

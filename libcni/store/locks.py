@@ -1,8 +1,11 @@
-"""One verb at a time per container, and GC apart from the rest: byte ranges of one file, ``<cache_dir>/locks``.
+"""One verb at a time per container, and GC apart from ADD and DEL: byte ranges of one file, ``<cache_dir>/locks``.
 
-Open-file-description locks belong to a descriptor. So they work between threads as between processes, the kernel
-releases them when their holder dies, and no lock file is ever left over. The order is always network, then container.
-Where the file system has none, one filelock takes the place of them all, and one verb runs at a time.
+Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
+and no lock file is ever left over. The order is always network, then container. If the file system has no such locks,
+one filelock takes the place of them all, and one verb runs at a time.
+
+All verbs of a process share one descriptor of the file: starting a plugin costs time for each descriptor of it times
+each lock on it. Locks of one open file do not exclude each other, so a table says which verb of the process holds what.
 """
 
 from __future__ import annotations
@@ -11,44 +14,54 @@ import errno
 import fcntl
 import hashlib
 import io
+import itertools
 import os
 import secrets
 import struct
+import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from libcni.errors import LockTimeoutError, RecordError
+from libcni.store.files import FILE_MODE, keep_mode, make_directory
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = ["TOKEN_VARIABLE", "Hold", "LockRequest"]
+__all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet"]
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
-"""Tells a plugin that uses this library, with the same records, what its caller holds already."""
+"""Names, for a plugin that uses this library with the same records, the locks that its caller holds."""
 
 _REGION = 1 << 50
-_CONTAINER, _NETWORK, _TURNSTILE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
+_CONTAINER, _NETWORK, _ENTRANCE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
+_NONCE_BITS = 48
 _FLOCK = "hhqqi0q"
 _ABOVE_STDIO = 3
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+_DELAY_PER_WAITER, _LAST_IN_LINE = 0.001, 0.2
+_SILENT = 0.5
 _BUSY = {errno.EAGAIN, errno.EACCES}
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
+
+# F_OFD_*; Linux numbers them alike everywhere, and Python only has the names if its own build had
+_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
+_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """What a verb needs to hold.
+    """The locks that a verb needs.
 
     Attributes:
         networks: the names of networks, shared between verbs of different containers.
         container_id: the container, always exclusive; "" for none.
         exclusive: whether the networks are for this verb alone (GC).
-        all_containers: every container at once, for what must not stand beside any ADD or DEL.
+        all_containers: every container at once, for work that excludes every ADD and DEL.
     """
 
     networks: tuple[str, ...] = ()
@@ -65,26 +78,29 @@ class LockRequest:
         return ", ".join([*parts, f"container {self.container_id}"] if self.container_id else parts)
 
 
-class Hold:
-    """The locks of one verb, on their way or taken.
+class LockSet:
+    """The locks of one verb, held or being acquired.
 
-    ``advance`` takes what is free and says whether all is taken; ``waits`` says how long to sleep until it is.
-    ``close`` lets everything go. ``token`` goes to plugins in LIBCNI_LOCK.
+    ``try_acquire`` acquires the free locks and returns whether all are held; ``retry_delays`` says how long to sleep.
+    ``close`` releases everything. ``token`` goes to plugins in LIBCNI_LOCK.
 
-    ``in_flight`` gives a descriptor for a plugin to inherit. As long as one of them lives, ``orphans`` tells the next
-    verb of this container. There is one for ADD and one for the other verbs, because an ADD may start a daemon that
-    keeps its descriptor for ever.
+    ``plugin_descriptor`` gives a descriptor for a plugin to inherit. As long as a plugin has it, ``has_running_plugin``
+    is true for the next verb of this container. There is one for ADD and one for the other verbs, because an ADD may
+    start a daemon that keeps its descriptor for ever.
+
+    Raises:
+        RecordError: the lock file cannot be opened or locked (not: somebody else holds the lock).
     """
 
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
         self.path: str = f"{cache_dir}/locks"
         self.request = request
+        self._serial = next(_serials)
         self._cache_dir = cache_dir
-        self._pid = os.getpid()
-        self._in_flight: dict[int, io.FileIO] = {}
+        self._descriptors: dict[int, io.FileIO] = {}
         self._whole: FileLock | None = None
-        self._file = _open(self.path, cache_dir)
-        _holds.add(self)
+        self._file = _shared_file(self.path, cache_dir, self._serial)
+        _lock_sets.add(self)
         try:
             self._prepare(token)
         except BaseException:
@@ -92,108 +108,162 @@ class Hold:
             raise
 
     def __del__(self) -> None:
-        """Let everything go: an exception out of a signal handler can come before ``close``."""
+        """Release everything: an exception out of a signal handler can come before ``close``."""
         if hasattr(self, "_file"):
             self.close()
 
     def _prepare(self, token: str) -> None:
         request = self.request
-        identity = _identity(self._file)
         networks = {_offset(_NETWORK, name) for name in request.networks}
         container = _offset(_CONTAINER, request.container_id) if request.container_id else -1
-        held = self._held_by_caller(identity, token)
+        self._held_by_caller = held = self._locks_of(token)
+        self._is_outermost = container >= 0 and container not in held
         self._todo = [
             *(step for network in sorted(networks - held) for step in _network_steps(network, request)),
-            *([(fcntl.F_WRLCK, container, 1)] if container >= 0 and container not in held else []),
-            *([(fcntl.F_WRLCK, _CONTAINER, _REGION)] if request.all_containers else []),
+            *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
+            *([(fcntl.F_WRLCK, _ALL_CONTAINERS)] if request.all_containers else []),
         ]
-        self._is_outermost = container >= 0 and container not in held
         offsets = ",".join(str(offset) for offset in sorted(networks | {container} | held) if offset >= 0)
-        nonce = _NONCE + secrets.randbits(48)
-        # a byte that only this verb has locked, so that a token outlives nothing
-        self.token: str = f"{identity}:{nonce}:{offsets}"
-        if self._lock(fcntl.F_WRLCK, nonce, 1) is None:
-            self._fall_back(is_nested=token.startswith(f"{identity}:"))
+        nonce = _NONCE + secrets.randbits(_NONCE_BITS)
+        # a byte that only this verb has locked, so that the token means nothing once the verb has ended
+        self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
+        try:
+            self._file.lock(fcntl.F_WRLCK, nonce, self._serial)
+        except OSError as error:
+            if error.errno not in _NO_RANGE_LOCKS:
+                raise self._refused(error) from error
+            self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
-        """Take one lock for all. A caller that holds it cannot be told from another verb that does."""
+        """Use one lock for all. A caller that holds it cannot be told from another verb that does."""
         from filelock import FileLock
 
         lock = FileLock(f"{self.path}.whole", mode=0o600, thread_local=False)
         held_by_caller = is_nested and not _try_lock(lock)
-        lock.release()
+        _release(lock)
         self._whole = None if held_by_caller else lock
         self._todo = []
         self._is_outermost = False
 
-    def advance(self) -> bool:
-        """Take the locks that are free, in order; return whether all are taken."""
+    def try_acquire(self) -> bool:
+        """Acquire the locks that are free, in order; return whether all are held.
+
+        Raises:
+            RecordError: the system refuses to lock, for a reason other than that the lock is held.
+        """
         if self._whole is not None:
             return _try_lock(self._whole)
-        while self._todo:
-            if not self._lock(*self._todo[0]):
-                return False
-            del self._todo[0]
+        try:
+            while self._todo:
+                if not self._file.lock(*self._todo[0], self._serial):
+                    return False
+                del self._todo[0]
+        except OSError as error:
+            raise self._refused(error) from error
         return True
 
-    def waits(self, deadline: float) -> Iterator[float]:
-        """Take the locks; yield seconds to sleep until all are taken. ``deadline``: as ``time.monotonic`` counts.
+    def retry_delays(self, deadline: float) -> Iterator[float]:
+        """Acquire the locks; yield seconds to sleep until all are held. ``deadline``: as ``time.monotonic`` counts.
+
+        Verbs of one process that wait for one container get it in the order in which they came.
 
         Raises:
             LockTimeoutError: not all were free by then.
+            RecordError: the system refuses to lock.
         """
         started = time.monotonic()
         delay = _FIRST_DELAY
-        while not self.advance():
-            now = time.monotonic()
-            if now >= deadline:
-                raise self.timeout(now - started)
-            yield delay
-            delay = min(2 * delay, _LAST_DELAY)
+        try:
+            while not self.try_acquire():
+                now = time.monotonic()
+                if now >= deadline:
+                    raise self.timeout(now - started)
+                ahead = self._file.wait_in_line(self._todo, self._serial)
+                # the next in line looks often, so that the container does not stay idle between two verbs
+                pause = delay if ahead < 0 else min(_DELAY_PER_WAITER * (ahead + 1), _LAST_IN_LINE)
+                yield max(min(pause, deadline - now), _FIRST_DELAY)
+                delay = min(2 * delay, _LAST_DELAY)
+        finally:
+            self._file.leave_line(self._serial)
 
     def is_current(self) -> bool:
-        """Return whether the locks are still those of the file at ``path``: it may be removed while one waits."""
+        """Return whether the locks are those of the file at ``path``: it may be removed while a verb waits."""
         try:
-            there = os.stat(self.path, follow_symlinks=False)
+            status = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return False
-        return f"{there.st_dev}:{there.st_ino}" == _identity(self._file)
+        return f"{status.st_dev}:{status.st_ino}" == self._file.identity
 
-    def in_flight(self, verb: str) -> int:
-        """Return the descriptor for a plugin of ``verb`` to inherit; -1 where the caller's caller has one."""
+    def plugin_descriptor(self, verb: str) -> int:
+        """Return the descriptor for a plugin of ``verb`` to inherit; -1 if the plugin's caller's caller has one.
+
+        It is read-only, so a plugin or its daemon cannot lock other ranges with it.
+
+        Raises:
+            RecordError: the lock file cannot be opened or locked.
+        """
         if not self._is_outermost:
             return -1
         region = _region_of(verb)
-        if region not in self._in_flight:
+        if region not in self._descriptors:
             # a descriptor of its own: a plugin's daemon may keep it, and must not keep the container's lock
-            file = self._in_flight[region] = _open(self.path, self._cache_dir)
-            fcntl.fcntl(file, _SETLK, _flock(fcntl.F_RDLCK, _offset(region, self.request.container_id)))
-        return self._in_flight[region].fileno()
+            file = _open(self.path, self._cache_dir, os.O_RDONLY)
+            try:
+                fcntl.fcntl(file, _SETLK, _flock(fcntl.F_RDLCK, _offset(region, self.request.container_id)))
+            except OSError as error:
+                file.close()
+                raise self._refused(error) from error
+            self._descriptors[region] = file
+        return self._descriptors[region].fileno()
 
-    def orphans(self, verb: str) -> bool:
-        """Return whether a plugin of an earlier verb of this container still runs: of ADD, or of any other verb."""
-        if not self._is_outermost:
+    def close_plugin_descriptor(self, verb: str = "") -> None:
+        """Close this process's copy of the descriptor for ``verb``, or of both; plugins that inherited it keep theirs.
+
+        Once the plugin has started, nobody needs the copy, and a thousand verbs that keep one each slow down the start
+        of every plugin.
+        """
+        for region in (_ADDING, _OTHER) if not verb else (_region_of(verb),):
+            file = self._descriptors.pop(region, None)
+            if file is not None:
+                file.close()
+
+    def has_running_plugin(self, verb: str = "", container_id: str = "") -> bool:
+        """Return whether a plugin of ``verb`` still runs for a container: one of a killed runtime, or of this verb.
+
+        ``verb``: "ADD", any other verb for all verbs but ADD, or "" for all. ``container_id``: "" means the container
+        of this lock set. A container whose lock this verb's caller holds has none: the caller's plugin is this process.
+
+        Raises:
+            RecordError: the lock file cannot be examined.
+        """
+        if self._whole is not None or not (self._is_outermost or container_id):
             return False
-        region = _region_of(verb)
-        own = self._in_flight.get(region, self._file)
-        return _is_locked(own.fileno(), _offset(region, self.request.container_id))
+        container_id = container_id or self.request.container_id
+        if _offset(_CONTAINER, container_id) in self._held_by_caller:
+            return False
+        regions = (_ADDING, _OTHER) if not verb else (_region_of(verb),)
+        if container_id == self.request.container_id:
+            self.close_plugin_descriptor(verb)  # this verb's own copy would count as a plugin
+        try:
+            return any(self._file.is_locked(_offset(region, container_id)) for region in regions)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def with_running_plugins(self, container_ids: Iterable[str]) -> list[str]:
+        """Return those of the containers for which a plugin of any verb runs. GC asks so for its pending records.
+
+        Raises:
+            RecordError: the lock file cannot be examined.
+        """
+        return [one for one in dict.fromkeys(container_ids) if self.has_running_plugin(container_id=one)]
 
     def close(self) -> None:
-        """Let all locks go."""
+        """Release all locks. Never raises: the verb's own outcome counts more."""
         if self._whole is not None:
-            self._whole.release()
-        if not self._file.closed and self._pid == os.getpid():
-            _holds.discard(self)
-            # not left to the closing: a process that was forked meanwhile may have the descriptor, too
-            with suppress(OSError):
-                fcntl.fcntl(self._file, _SETLK, _flock(fcntl.F_UNLCK, 0, 0))
-        self.drop()
-
-    def drop(self) -> None:
-        """Close the descriptors. Where another process has them, too, as after a fork, the locks stay with that one."""
-        self._file.close()
-        for file in self._in_flight.values():
-            file.close()
+            _release(self._whole)
+        self._file.release_all(self._serial)
+        self.close_plugin_descriptor()
+        _lock_sets.discard(self)
 
     def timeout(self, seconds: float) -> LockTimeoutError:
         """Return the error for a wait that took too long."""
@@ -203,51 +273,233 @@ class Hold:
             what=what, path=self.path, seconds=seconds,
         )  # fmt: skip
 
-    def _lock(self, kind: int, offset: int, length: int) -> bool | None:
-        """Return whether bytes could be locked; None where there are no such locks."""
+    def _refused(self, error: OSError) -> RecordError:
+        text = f"{self.path}: cannot be locked: {error.strerror or error}"
+        return RecordError(text, path=self.path, errno=error.errno)
+
+    def _locks_of(self, token: str) -> set[int]:
+        """Return the offsets that the verb holds whose plugin this process is; none if that verb has ended."""
         try:
-            fcntl.fcntl(self._file, _SETLK, _flock(kind, offset, length))
+            file, nonce, texts = token.rsplit(":", 2)
+            offset, offsets = int(nonce), {int(text) for text in texts.split(",")}
+        except ValueError:
+            return set()
+        # a byte of another region proves nothing: whoever sets the variable could name any locked container
+        if file != self._file.identity or not _NONCE <= offset < _NONCE + (1 << _NONCE_BITS):
+            return set()
+        try:
+            return {one for one in offsets if 0 <= one < _ENTRANCE} if self._file.is_locked(offset) else set()
         except OSError as error:
-            if error.errno in _BUSY:
-                return False
             if error.errno in _NO_RANGE_LOCKS:
-                return None
-            raise RecordError(f"{self.path}: cannot be locked: {error}", path=self.path, errno=error.errno) from error
-        return True
-
-    def _held_by_caller(self, identity: str, token: str) -> set[int]:
-        """Return the offsets that the verb holds which runs the plugin that we are; none if that verb has ended."""
-        try:
-            file, nonce, offsets = token.rsplit(":", 2)
-            if file == identity and _is_locked(self._file.fileno(), int(nonce)):
-                return {int(offset) for offset in offsets.split(",")}
-        except (ValueError, OverflowError, struct.error, OSError):
-            pass
-        return set()
+                return set()
+            raise self._refused(error) from error
 
 
-# F_OFD_*; Linux numbers them alike everywhere, and Python only has the names where its own build had
-_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
-_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
+_ALL_CONTAINERS = -1
+_serials = itertools.count(1)
 
-_holds: weakref.WeakSet[Hold] = weakref.WeakSet()
+
+class _SharedFile:
+    """The lock file as this process has it open, and the table of the lock sets that hold or await its bytes.
+
+    The table has serial numbers, not lock sets, so that it keeps no lock set alive.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        status = os.fstat(file.fileno())
+        self.identity: str = f"{status.st_dev}:{status.st_ino}"
+        self._file = file
+        self._offsets: dict[int, set[int]] = {}
+        self._writers: dict[int, int] = {}
+        self._readers: dict[int, set[int]] = {}
+        self._lines: dict[int, dict[int, float]] = {}
+        self._line_of: dict[int, int] = {}
+
+    def add_user(self, holder: int) -> None:
+        """Note a lock set that uses the file; it stays open until the last one has released all."""
+        self._offsets[holder] = set()
+
+    def lock(self, kind: int, offset: int, holder: int) -> bool:
+        """Lock a byte, or unlock it; return whether it could be done. Raises OSError if the system refuses."""
+        with _table_lock:
+            if holder not in self._offsets:
+                raise OSError(errno.EBADF, "the locks are closed")
+            if kind == fcntl.F_UNLCK:
+                self._unlock(offset, holder)
+                return True
+            if self._is_held_by_others(kind, offset, holder):
+                return False
+            # into the table before the kernel: a finaliser that runs in between and releases a shared byte for
+            # another holder must see that this one uses it
+            self._offsets[holder].add(offset)
+            if kind == fcntl.F_WRLCK:
+                self._writers[offset] = holder
+            else:
+                self._readers.setdefault(offset, set()).add(holder)
+            try:
+                self._fcntl(kind, offset)
+            except BaseException as error:
+                self._forget(offset, holder)
+                if isinstance(error, OSError) and error.errno in _BUSY:
+                    return False
+                raise
+            return True
+
+    def _is_held_by_others(self, kind: int, offset: int, holder: int) -> bool:
+        if self._writers.get(offset, holder) != holder:
+            return True
+        if kind == fcntl.F_WRLCK and self._readers.get(offset, set()) - {holder}:
+            return True
+        if offset == _ALL_CONTAINERS:
+            return any(0 <= other < _NETWORK and owner != holder for other, owner in self._writers.items())
+        if offset < _NETWORK:
+            return self._writers.get(_ALL_CONTAINERS, holder) != holder or self._ahead(offset, holder) > 0
+        return False
+
+    def _fcntl(self, kind: int, offset: int) -> None:
+        start, length = (_CONTAINER, _REGION) if offset == _ALL_CONTAINERS else (offset, 1)
+        fcntl.fcntl(self._file, _SETLK, _flock(kind, start, length))
+
+    def _forget(self, offset: int, holder: int) -> bool:
+        """Remove a holder from the table; return whether nobody of this process holds the byte now."""
+        self._offsets[holder].discard(offset)
+        if self._writers.get(offset) == holder:
+            del self._writers[offset]
+        readers = self._readers.get(offset, set())
+        readers.discard(holder)
+        if not readers:
+            self._readers.pop(offset, None)
+        return offset not in self._writers and offset not in self._readers
+
+    def _unlock(self, offset: int, holder: int) -> None:
+        if self._forget(offset, holder):
+            self._fcntl(fcntl.F_UNLCK, offset)
+
+    def is_locked(self, offset: int) -> bool:
+        """Return whether anybody holds a byte, in this process or another. Raises OSError."""
+        with _table_lock:
+            if offset in self._writers or offset in self._readers:
+                return True  # the kernel does not report the locks of the open file that asks
+            answer: Any = fcntl.fcntl(self._file, _GETLK, _flock(fcntl.F_WRLCK, offset))
+            return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+    def wait_in_line(self, todo: list[tuple[int, int]], holder: int) -> int:
+        """Take or keep a place in a container's line; return how many are ahead, -1 if the wait is for another lock."""
+        with _table_lock:
+            offset = todo[0][1] if todo else _NETWORK
+            if not 0 <= offset < _NETWORK:
+                return -1
+            # a dict keeps the order of arrival when a value is replaced
+            self._lines.setdefault(offset, {})[holder] = time.monotonic()
+            self._line_of[holder] = offset
+            return self._ahead(offset, holder)
+
+    def _ahead(self, offset: int, holder: int) -> int:
+        """Return how many lock sets wait for a container longer than this one. One that stopped asking is passed."""
+        line = self._lines.get(offset)
+        if not line:
+            return 0
+        oldest = time.monotonic() - _SILENT
+        found = 0
+        for other, asked in line.items():
+            if other == holder:
+                break
+            found += asked > oldest
+        return found
+
+    def leave_line(self, holder: int) -> None:
+        """Give up the place in a line."""
+        with _table_lock:
+            offset = self._line_of.pop(holder, None)
+            if offset is not None:
+                line = self._lines.get(offset, {})
+                line.pop(holder, None)
+                if not line:
+                    self._lines.pop(offset, None)
+
+    def release_all(self, holder: int) -> None:
+        """Unlock all that a lock set holds; close the file if it was the last one to use it. Never raises."""
+        with _table_lock:
+            if holder not in self._offsets:
+                return
+            self.leave_line(holder)
+            if len(self._offsets) == 1:  # nobody else of this process: one call unlocks all
+                with suppress(OSError):
+                    fcntl.fcntl(self._file, _SETLK, _flock(fcntl.F_UNLCK, 0, 0))
+                self.close()
+                return
+            for offset in list(self._offsets[holder]):
+                # not left to the closing of the file: a process that was forked meanwhile may have the descriptor, too
+                with suppress(OSError):
+                    self._unlock(offset, holder)
+            del self._offsets[holder]
+            if not self._offsets:
+                self.close()
+
+    def close(self) -> None:
+        """Close the descriptor. If another process has it, too, as after a fork, the locks stay with that process."""
+        self._offsets.clear()
+        for path in [path for path, one in _files.items() if one is self]:
+            del _files[path]
+        self._file.close()
+
+
+# reentrant: the collector may finalise a lock set, which releases its bytes, while this thread is in the table
+_table_lock = threading.RLock()
+_files: dict[str, _SharedFile] = {}
+_lock_sets: weakref.WeakSet[LockSet] = weakref.WeakSet()
+
+
+def _shared_file(path: str, cache_dir: str, user: int) -> _SharedFile:
+    """Return the lock file at ``path`` as this process has it open, or open it; raises RecordError."""
+    with _table_lock:
+        known = _files.get(path)
+        if known is None or known.identity != _identity_at(path):
+            # somebody removed the file: who holds the old one keeps it, and new verbs meet in the new one
+            file = _open(path, cache_dir, os.O_RDWR)
+            try:
+                known = _SharedFile(file)
+            except OSError as error:
+                file.close()
+                text = f"{path}: cannot be opened: {error.strerror or error}"
+                raise RecordError(text, path=path, errno=error.errno) from error
+            _files[path] = known
+        known.add_user(user)
+        return known
+
+
+def _identity_at(path: str) -> str:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return ""
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _drop_all() -> None:
-    for hold in list(_holds):
-        hold.drop()
-    _holds.clear()
+    """Close, in a forked child, the descriptors of its parent's verbs, and unlock nothing.
+
+    A child that lives on would keep the locks, also past its parent's death. The locks are the open file's, which the
+    child shares with its parent: to unlock here would unlock there.
+    """
+    global _table_lock  # noqa: PLW0603 - another thread of the parent may have held it when the child was made
+    _table_lock = threading.RLock()
+    for lock_set in list(_lock_sets):
+        lock_set._file.close()  # noqa: SLF001 - the module's own class
+        lock_set.close_plugin_descriptor()
+    for file in list(_files.values()):
+        file.close()
+    _lock_sets.clear()
 
 
-# a forked child that lives on would keep the locks of its parent's verbs, also past its parent's death
 os.register_at_fork(after_in_child=_drop_all)
 
 
-def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int, int]]:
-    """Return the steps to a network's lock, through a turnstile: GC waits there with the door closed behind it."""
+def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
+    """Return the steps to a network's lock. A waiting GC keeps the entrance locked, which blocks new shared lockers."""
     kind = fcntl.F_WRLCK if request.exclusive else fcntl.F_RDLCK
-    turnstile = network - _NETWORK + _TURNSTILE
-    return [(kind, turnstile, 1), (kind, network, 1), (fcntl.F_UNLCK, turnstile, 1)]
+    entrance = network - _NETWORK + _ENTRANCE
+    return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
 
 
 def _region_of(verb: str) -> int:
@@ -262,16 +514,6 @@ def _flock(kind: int, offset: int, length: int = 1) -> bytes:
     return struct.pack(_FLOCK, kind, os.SEEK_SET, offset, length, 0)
 
 
-def _is_locked(descriptor: int, offset: int) -> bool:
-    answer: Any = fcntl.fcntl(descriptor, _GETLK, _flock(fcntl.F_WRLCK, offset))
-    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
-
-
-def _identity(file: io.FileIO) -> str:
-    status = os.fstat(file.fileno())
-    return f"{status.st_dev}:{status.st_ino}"
-
-
 def _try_lock(lock: FileLock) -> bool:
     from filelock import Timeout
 
@@ -281,37 +523,54 @@ def _try_lock(lock: FileLock) -> bool:
         return False
     except OSError as error:
         path = os.fspath(lock.lock_file)
-        raise RecordError(f"{path}: cannot be locked: {error}", path=path, errno=error.errno) from error
+        text = f"{path}: cannot be locked: {error.strerror or error}"
+        raise RecordError(text, path=path, errno=error.errno) from error
     return True
 
 
-def _open(path: str, cache_dir: str) -> io.FileIO:
+def _release(lock: FileLock) -> None:
+    with suppress(OSError):
+        lock.release()
+
+
+def _open(path: str, cache_dir: str, mode: int) -> io.FileIO:
+    """Open the lock file; raises RecordError."""
     try:
         try:
-            return _open_file(path)
+            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
         except FileNotFoundError:
-            os.makedirs(cache_dir, 0o700, exist_ok=True)
-            return _open_file(path)
+            make_directory(cache_dir, durable=False)
+            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
     except OSError as error:
-        raise RecordError(f"{path}: cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        text = f"{path}: cannot be opened: {error.strerror or error}"
+        raise RecordError(text, path=path, errno=error.errno) from error
 
 
 class _LockFile(io.FileIO):
-    """Close itself, silently: whatever a signal handler raises, no lock stays behind in a lost descriptor."""
+    """A file that closes silently: whatever a signal handler raises, no lock stays behind in a lost descriptor."""
 
     def __del__(self) -> None:
         self.close()
 
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
-def _open_file(path: str) -> io.FileIO:
-    return _LockFile(path, "r+", opener=_opener)
 
+def _opener(mode: int) -> Callable[[str, int], int]:
+    def open_(path: str, _flags: int) -> int:
+        flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, mode | flags, FILE_MODE)
+        try:
+            if mode != os.O_RDONLY:
+                keep_mode(descriptor)
+            if descriptor >= _ABOVE_STDIO:
+                return descriptor
+            moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the host has closed its stdio; a plugin's would take this place
+        return moved
 
-def _opener(path: str, _flags: int) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if descriptor >= _ABOVE_STDIO:
-        return descriptor
-    try:  # the host has closed its stdio; a plugin's would take this place
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
-    finally:
-        os.close(descriptor)
+    return open_

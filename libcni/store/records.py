@@ -1,6 +1,6 @@
-"""Attachment records on disk: the cache, in Go libcni's own places.
+"""Attachment records on disk: Go libcni's own cache directory.
 
-A record is ``<cache_dir>/results/<network>-<container>-<interface>``. The file's name is only a place to look: the
+A record is ``<cache_dir>/results/<network>-<container>-<interface>``. The file's name only tells where to look: the
 identity inside decides. A name that is too long, or taken by another identity, gets a hash.
 """
 
@@ -8,17 +8,42 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from libcni.errors import RecordError
-from libcni.store.files import Directory, left_over, read_file, remove, write_draft
-from libcni.store.record import CORRUPT, LEGACY, Identity, Record, decode, encode
+from libcni.store.files import (
+    Directory,
+    UnusableFileError,
+    read_file,
+    remove,
+    stale_drafts,
+    sync_directory,
+    write_draft,
+)
+from libcni.store.names import names_of_interface
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Identity,
+    Record,
+    boot_id,
+    decode,
+    encode,
+    encode_with,
+)
 
 __all__ = ["RecordStore"]
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
@@ -29,21 +54,23 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.
 class RecordStore:
     """The records of one cache directory.
 
-    Each method is one look or one change; nothing is remembered between calls, so that the directory may be removed
-    and made again at any time. What cannot be done raises RecordError.
+    Each method reads or changes the disk; nothing is remembered between calls, so the directory may be removed and made
+    again at any time. A method raises RecordError if the system refuses.
+
+    ``durable``: a record is on the disk, with its name, when ``begin`` returns.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
         self.cache_dir = cache_dir
         self.durable = durable
         self.results: str = f"{cache_dir}/results"
-        self._drafts = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
+        self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
 
     def find(self, identity: Identity) -> Record | None:
-        """Return the record of an identity; a corrupt file under its name comes back as such; None: there is none."""
+        """Return the record of an identity, in state corrupt if only an unreadable file has its name; None: no file."""
         corrupt: Record | None = None
         for name in _names(identity):
-            record = self._read_there(name)
+            record = self.read(name)
             if record is None:
                 continue
             if record.state == LEGACY:
@@ -57,47 +84,68 @@ class RecordStore:
 
     def records(self, container_id: str | None = None) -> list[Record]:
         """Return all records, or those of one container, by file name; corrupt ones included, nothing changed."""
-        return self._matching(f"-{container_id}-" if container_id else "", container_id, self._read_or_tell)
+        found = list(self.iter_records(container_id))
+        return sorted(found, key=lambda record: os.fsencode(record.path))
+
+    def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
+        """Read the records one by one, in the directory's order: a million of them need no memory for a million.
+
+        A record that appears or disappears meanwhile may be given or not. A file that the system does not let us read
+        comes in state corrupt, so that it does not hide the others.
+        """
+        boot_id()  # once, before the first: a record whose boot cannot be told is not corrupt
+        part = f"-{container_id}-" if container_id else ""
+        for name, directory in self._scan(part):
+            try:
+                record = self._read(name, directory)
+            except RecordError as error:
+                record = Record(state=CORRUPT, path=f"{self.results}/{name}", problem=str(error))
+            if record and (container_id is None or record.container_id in {container_id, ""}):
+                yield record
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on whatever network; not the corrupt ones."""
         wanted = (container_id, ifname)
-        found = self._matching(f"-{container_id}-{ifname}", container_id, self._read)
-        return [record for record in found if (record.container_id, record.ifname) == wanted]
-
-    def _matching(self, part: str, container_id: str | None, read: Callable[[str, int], Record | None]) -> list[Record]:
         try:
             with Directory(self.results) as directory:
-                names = [name for name in os.listdir(directory) if part in name or name[0] == "~"]
-                names.sort(key=None if "".join(names).isascii() else os.fsencode)
-                found = [read(name, directory) for name in names]
+                names = names_of_interface(directory, container_id, ifname)
+                found = [self._read(name, directory) for name in names]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._error("cannot be listed", self.results, error) from error
-        return [one for one in found if one and (container_id is None or one.container_id in {container_id, ""})]
+        records = [record for record in found if record and (record.container_id, record.ifname) == wanted]
+        return sorted(records, key=lambda record: os.fsencode(record.path))
 
-    def _read_or_tell(self, name: str, directory: int) -> Record | None:
-        """Read a record; one that the system does not let us read must not hide the others."""
+    def iter_names(self) -> Iterator[str]:
+        """Return the names of all files, in the directory's order."""
+        for name, _ in self._scan(""):
+            yield name
+
+    def _scan(self, part: str) -> Iterator[tuple[str, int]]:
+        """Give each file name with ``part`` in it, and each name that is a hash; and the directory's descriptor."""
         try:
-            return self._read(name, directory)
-        except RecordError as error:
-            return Record(state=CORRUPT, path=f"{self.results}/{name}", problem=str(error))
+            with Directory(self.results) as directory, os.scandir(directory) as entries:
+                for entry in entries:
+                    if part in entry.name or entry.name[0] == "~":
+                        yield entry.name, directory
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error("cannot be listed", self.results, error) from error
 
     def begin(self, record: Record) -> Record:
         """Write a record that is not there yet, claim its name, and return it with its path.
 
         A record of the same identity is replaced, at ``record.path`` if that is given; a corrupt file in the way is
-        set aside.
+        moved aside. If the store is durable, the record and its name are on the disk when this returns: plugins may
+        run then.
         """
         if record.path:
             self.complete(record)
             return record
-        try:
-            with self._draft(record) as (draft, source):
-                path = self._claim(source, draft, record.identity)
-        except OSError as error:
-            raise self._error("cannot be written", self._drafts, error) from error
+        with self._draft(encode(record)) as (draft, source):
+            path = self._claim(source, draft, record.identity)
         return replace(record, path=path)
 
     def _claim(self, source: int, draft: str, identity: Identity) -> str:
@@ -105,12 +153,24 @@ class RecordStore:
         for name in _names(identity):
             path = f"{self.results}/{name}"
             try:
-                with Directory(self.results, create=True) as directory:
+                with Directory(self.results, create=True, durable=self.durable) as directory:
                     if self._claim_name(source, draft, directory, name, identity):
+                        self._sync_name(name, directory)
                         return path
             except OSError as error:
                 raise self._error("cannot be written", path, error) from error
         raise RecordError("the record's name and its hashed name are both taken", path=self.results)
+
+    def _sync_name(self, name: str, directory: int) -> None:
+        # without this a power cut while the first plugin runs leaves its effects and no record of them
+        if not self.durable:
+            return
+        try:
+            sync_directory(directory)
+        except OSError:
+            with suppress(OSError):
+                remove(name, directory)
+            raise
 
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return whether it could be done, or the name is another identity's."""
@@ -131,31 +191,97 @@ class RecordStore:
         raise RecordError(f"{path}: cannot be written: others keep changing it", path=path)
 
     def complete(self, record: Record) -> None:
-        """Replace the file of a record that has begun with what the record says now."""
-        name = record.path.rpartition("/")[2]
+        """Replace the file of a record that has begun with what the record says now.
+
+        The directory is not synced: if a power cut undoes this, the record that began is there, which is safe.
+        """
+        self._replace(record.path, encode(record))
+
+    def _replace(self, path: str, data: bytes) -> None:
+        """Replace a record's file as a whole."""
         try:
-            with self._draft(record) as (draft, source), Directory(self.results, create=True) as directory:
-                os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+            with (
+                self._draft(data) as (draft, source),
+                Directory(self.results, create=True, durable=self.durable) as directory,
+            ):
+                os.rename(draft, path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
         except OSError as error:
-            raise self._error("cannot be written", record.path, error) from error
+            raise self._error("cannot be written", path, error) from error
+
+    def mark_detaching(self, record: Record) -> Record:
+        """Rewrite the file of a record with state ``detaching`` and return the record as it is now.
+
+        DEL calls it before its first plugin. A disk that is full or read-only must not stop a DEL: then it logs a
+        warning and returns the record unchanged. A record of an earlier boot stays ``stale-boot``.
+        """
+        if record.state not in {PENDING, READY, STALE_BOOT} or not record.path:
+            return record
+        try:
+            self._replace(record.path, encode_with(record, state=DETACHING))
+        except RecordError as error:
+            logger.warning("DEL goes on, and the record does not say that it has begun: %s", error)
+            return record
+        return record if record.state == STALE_BOOT else replace(record, state=DETACHING)
+
+    def take_over(self, record: Record, owner: str) -> Record:
+        """Rewrite the owner of a record and return the record as it is now.
+
+        Raises:
+            RecordError: the file cannot be written, or the record is corrupt or legacy and can have no owner.
+        """
+        if record.state in {CORRUPT, LEGACY}:
+            text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
+            raise RecordError(text, path=record.path, hint="detach the attachment, or forget the record")
+        self._replace(record.path, encode_with(record, owner=owner))
+        return replace(record, owner=owner)
+
+    def ensure_writable(self, record: Record) -> None:
+        """Prove that a record of this size can be written now: write and sync it under a temporary name, remove it.
+
+        ``on_existing="replace"`` calls it before it detaches the existing attachment.
+
+        Raises:
+            RecordError: it cannot be written, for instance because the disk is full.
+        """
+        try:
+            with self._draft(encode(record)), Directory(self.results, create=True, durable=self.durable):
+                pass
+        except OSError as error:
+            raise self._error("cannot be written", self.results, error) from error
 
     @contextmanager
-    def _draft(self, record: Record) -> Iterator[tuple[str, int]]:
-        """Write a record under a name of its own; give the name and its directory. That name goes in the end."""
-        with Directory(self._drafts, create=True) as directory:
-            draft = write_draft(directory, encode(record), durable=self.durable)
-            try:
-                yield draft, directory
-            finally:
-                remove(draft, directory)
+    def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
+        """Write a file under a temporary name; give the name and its directory. That name goes in the end."""
+        try:
+            with Directory(self.drafts, create=True, durable=self.durable) as directory:
+                draft = write_draft(directory, data, durable=self.durable)
+                try:
+                    yield draft, directory
+                finally:
+                    self._remove_draft(draft, directory)
+        except OSError as error:
+            raise self._error("cannot be written", self.drafts, error) from error
+
+    def _remove_draft(self, draft: str, directory: int) -> None:
+        """Remove a draft's name. The record is written by then, or another error says why not, so only warn."""
+        try:
+            remove(draft, directory)
+        except OSError as error:
+            problem = error.strerror or error
+            logger.warning("%s/%s: the temporary file cannot be removed: %s", self.drafts, draft, problem)
 
     def forget(self, record: Record) -> None:
-        """Remove the file of a record; one that has gone already is no error."""
+        """Remove the file of a record in any state; one that has gone already is no error.
+
+        A directory in a record's place may hold something: it is moved to ``<cache_dir>/corrupt``.
+        """
         try:
             with Directory(self.results) as directory:
                 os.unlink(record.path.rpartition("/")[2], dir_fd=directory)
         except FileNotFoundError:
             return
+        except IsADirectoryError:
+            self.set_aside(record)
         except OSError as error:
             raise self._error("cannot be removed", record.path, error) from error
 
@@ -165,7 +291,10 @@ class RecordStore:
         aside = f"{self.cache_dir}/corrupt"
         target = f"{name[:200]}.{time.time_ns()}"
         try:
-            with Directory(self.results) as source, Directory(aside, create=True) as directory:
+            with (
+                Directory(self.results) as source,
+                Directory(aside, create=True, durable=self.durable) as directory,
+            ):
                 os.rename(name, target, src_dir_fd=source, dst_dir_fd=directory)
         except FileNotFoundError:
             return ""
@@ -174,24 +303,36 @@ class RecordStore:
         return f"{aside}/{target}"
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
-        """Remove what writers that were killed have left in ``tmp``; return the paths.
+        """Remove the drafts that killed writers have left in ``tmp``; return the paths.
 
-        ``older_than``: seconds since the last write. A file whose writer lives is left alone, unless it is 0: then the
-        caller knows that there is no writer.
+        A draft that cannot be removed is not among them; a warning is logged. ``older_than``: seconds since the last
+        write. A draft whose writer lives is left alone, unless it is 0: then the caller knows that nobody writes.
         """
-        path = self._drafts
         try:
-            with Directory(path) as directory:
-                stale = left_over(directory, older_than)
-                for name in () if dry_run else stale:
-                    remove(name, directory)
+            with Directory(self.drafts) as directory:
+                stale = stale_drafts(directory, older_than)
+                gone = stale if dry_run else [name for name in stale if self._sweep_one(name, directory)]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._error("cannot be swept", path, error) from error
-        return [f"{path}/{name}" for name in stale]
+            raise self._error("cannot be swept", self.drafts, error) from error
+        return [f"{self.drafts}/{name}" for name in gone]
 
-    def _read_there(self, name: str) -> Record | None:
+    def _sweep_one(self, name: str, directory: int) -> bool:
+        try:
+            remove(name, directory)
+        except OSError as error:
+            problem = error.strerror or error
+            logger.warning("%s/%s: the temporary file cannot be removed: %s", self.drafts, name, problem)
+            return False
+        return True
+
+    def read(self, name: str) -> Record | None:
+        """Return the record in the file of this name, in state corrupt if the file holds none; None: no file.
+
+        Raises:
+            RecordError: the system does not let us read it.
+        """
         try:
             with Directory(self.results) as directory:
                 return self._read(name, directory)
@@ -206,10 +347,10 @@ class RecordStore:
             data = read_file(name, directory)
         except FileNotFoundError:
             return None
+        except UnusableFileError as error:
+            return Record(state=CORRUPT, path=path, problem=str(error))
         except OSError as error:
             raise self._error("cannot be read", path, error) from error
-        if data is None:
-            return Record(state=CORRUPT, path=path, problem="it is not a regular file")
         return decode(data, path)
 
     def _error(self, problem: str, path: str, error: OSError) -> RecordError:

@@ -1,19 +1,25 @@
-"""Put a cache directory in order: what no verb does by itself, because nobody may stand beside it."""
+"""Repair a cache directory: what no verb does by itself, because it must exclude all others."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
-from libcni.store.locks import Hold, LockRequest
-from libcni.store.record import CORRUPT
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
 
 __all__ = ["RepairReport", "repair_records"]
+
+_YOUNG = 10.0
+_SECOND_LOOK = 0.5
+_OWNER = re.compile(rb'"owner"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_LOOKED_AT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +29,32 @@ class RepairReport:
     Attributes:
         corrupt: the records that cannot be read, each with its ``problem`` and the ``path`` that it had.
         moved_to: where they are now, in the same order; "" for one that could not be moved; () on a dry run.
-        temporary: files that writers of records left when they were killed; removed.
+        temporary: files that killed writers of records left; removed.
+        left: what repair did not touch because it cannot tell what it is, each as "path: reason".
     """
 
     corrupt: tuple[Attachment, ...] = ()
     moved_to: tuple[str, ...] = ()
     temporary: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 def repair_records(
-    cache_dir: str | os.PathLike[str], *, dry_run: bool = False, timeout: float | None = 30.0
+    cache_dir: str | os.PathLike[str],
+    owner: str | None = None,
+    *,
+    dry_run: bool = False,
+    timeout: float | None = 30.0,
 ) -> RepairReport:
-    """Move corrupt records to ``<cache_dir>/corrupt`` and remove temporary files that were left over.
+    """Move corrupt records to ``<cache_dir>/corrupt`` and remove the temporary files that killed writers left.
 
-    It waits until no verb of any container runs. What a corrupt record stood for is unknown: detach the container with
-    its network's configuration first, if it is known.
+    It waits until no verb of any container runs. Nobody knows which attachment a corrupt record stood for: detach the
+    container with its network's configuration first, if it is known. Go libcni writes its records in place, so a young
+    file that looks corrupt is read twice, half a second apart.
 
     Args:
-        cache_dir: where the records are.
+        cache_dir: the directory of the records.
+        owner: leave corrupt records that name another owner; None: move all.
         dry_run: change nothing, only report.
         timeout: seconds to wait for the verbs that run; None: no limit.
 
@@ -51,22 +65,98 @@ def repair_records(
     directory = os.path.abspath(os.fspath(cache_dir))
     store = RecordStore(directory)
     if dry_run:
-        return RepairReport(corrupt=_corrupt(store), temporary=tuple(store.sweep(older_than=0, dry_run=True)))
+        corrupt, left = _corrupt(store, owner)
+        drafts, others = _drafts(store, dry_run=True)
+        return RepairReport(corrupt, (), drafts, left + others)
     if not os.path.isdir(directory):
         return RepairReport()
-    hold = Hold(directory, LockRequest(all_containers=True))
+    locks = LockSet(directory, LockRequest(all_containers=True))
     try:
-        for delay in hold.waits(math.inf if timeout is None else time.monotonic() + timeout):
+        for delay in locks.retry_delays(math.inf if timeout is None else time.monotonic() + timeout):
             time.sleep(delay)
-        corrupt = _corrupt(store)
+        corrupt, left = _corrupt(store, owner)
         moved = tuple(_set_aside(store, attachment) for attachment in corrupt)
-        return RepairReport(corrupt, moved, tuple(store.sweep(older_than=0)))
+        drafts, others = _drafts(store, dry_run=False)
+        return RepairReport(corrupt, moved, drafts, left + others)
     finally:
-        hold.close()
+        locks.close()
 
 
-def _corrupt(store: RecordStore) -> tuple[Attachment, ...]:
-    return tuple(attachment_of(record) for record in store.records() if record.state == CORRUPT)
+def _corrupt(store: RecordStore, owner: str | None) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+    """Return the corrupt records, and what looks corrupt and is left, each with its reason."""
+    left: list[str] = []
+    found: dict[str, Record] = {}
+    for name in store.iter_names():
+        record = _read_corrupt(store, name, left)
+        if record is None:
+            continue
+        if owner is not None and (other := _owner_in(record.path)) not in {None, owner}:
+            left.append(f"{record.path}: it is corrupt, and its owner is {other!r}")
+        else:
+            found[name] = record
+    _look_again(store, found, left)
+    return tuple(attachment_of(found[name]) for name in sorted(found)), tuple(sorted(left))
+
+
+def _read_corrupt(store: RecordStore, name: str, left: list[str]) -> Record | None:
+    """Return the record in a file if it is corrupt. That the file cannot be read now does not make it so."""
+    try:
+        record = store.read(name)
+    except RecordError as error:
+        left.append(str(error))
+        return None
+    return record if record is not None and record.state == CORRUPT else None
+
+
+def _look_again(store: RecordStore, found: dict[str, Record], left: list[str]) -> None:
+    """Read young files again, and take those out of ``found`` that another program is writing."""
+    before = {name: _written(record.path) for name, record in found.items()}
+    young = [name for name, (modified, _) in before.items() if time.time() - modified < _YOUNG]
+    if young:
+        time.sleep(_SECOND_LOOK)
+    for name in young:
+        again = _read_corrupt(store, name, left)
+        if again is None:
+            del found[name]
+        elif _written(again.path) != before[name]:
+            left.append(f"{again.path}: another program is writing it")
+            del found[name]
+
+
+def _written(path: str) -> tuple[float, int]:
+    """Return when a file was written and its size; (0, 0) if there is none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0.0, 0
+    return status.st_mtime, status.st_size
+
+
+def _owner_in(path: str) -> str | None:
+    """Return the owner that a damaged file still names, or None."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        named = _OWNER.findall(os.read(descriptor, _LOOKED_AT))
+    except OSError:  # a directory, for instance
+        return None
+    finally:
+        os.close(descriptor)
+    # the last one: a configuration or a result before it may have a member of this name
+    return named[-1].decode(errors="replace") if named else None
+
+
+def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sweep the temporary files; return those that went, and what is left, each with its reason."""
+    swept = tuple(store.sweep(older_than=0, dry_run=dry_run))
+    try:
+        names = sorted(os.listdir(store.drafts))
+    except FileNotFoundError:
+        names = []
+    kept = [path for name in names if (path := f"{store.drafts}/{name}") not in swept]
+    return swept, tuple(f"{path}: it is no temporary file, or cannot be removed" for path in kept)
 
 
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:

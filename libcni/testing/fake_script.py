@@ -21,6 +21,9 @@ def record(verb: str, stdin: bytes) -> int:
     with open(os.path.join(HOME, name), "w", encoding="utf-8") as file:
         file.write(text)
     os.rename(os.path.join(HOME, name), os.path.join(CALLS, name))
+    # one line in one write: plugins that run at the same time append to the same file
+    with open(os.path.join(os.path.dirname(HOME), ".calls"), "a", encoding="utf-8") as log:
+        log.write(f"{verb} {os.path.basename(__file__)} {name}\n")
     return before
 
 

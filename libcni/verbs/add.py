@@ -1,46 +1,49 @@
-"""ADD: make room, write down what is about to happen, run the chain, write down the result, or undo it all."""
+"""ADD: write a pending record, run the chain, complete the record, or undo everything."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from functools import partial
+from typing import get_args
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import AttachmentExistsError, CNIError, ConfigError
+from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, RecordError
+from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
-from libcni.store.locks import LockRequest
 from libcni.store.record import READY, Record
-from libcni.verbs.chain import Chain, RetryPolicy
-from libcni.verbs.delete import DelPolicy, detach_chain, detach_record, errors_in, is_same_namespace
-from libcni.verbs.query import negotiate_flow
-from libcni.verbs.steps import Begin, Complete, Find, Flow, Forget, Lock, Siblings, StartCleanup
+from libcni.verbs.chain import Chain
+from libcni.verbs.delete import detach, detach_chain, is_same_namespace
+from libcni.verbs.node import Node
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
+from libcni.verbs.version import negotiate
 
-__all__ = ["OnExisting", "add_flow"]
+__all__ = ["add"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_WAY_OUT = "DEL with DelPolicy(use_given=True) detaches with the configuration and arguments that it is given"
+_LOOPBACK = "lo"
+_PLUGIN_END_SECONDS = 3.0
+"""Seconds to wait, after a roll-back, for processes that the plugins left."""
 
-OnExisting = Literal["refuse", "replace", "allow"]
 
-
-def add_flow(  # noqa: PLR0913 - the options of the verb
+async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
+    node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
-    path: Sequence[str],
     *,
     rollback: bool = True,
     on_existing: OnExisting = "refuse",
     strict: bool = False,
     negotiate_version: bool = False,
     retry: RetryPolicy | None = None,
-) -> Flow[Result]:
+    allow_own_netns: bool = False,
+    on_cancel: OnCancel = "keep",
+) -> Result:
     """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
     Every executable is found and the record is written before the first plugin runs. The record is completed after
@@ -48,24 +51,46 @@ def add_flow(  # noqa: PLR0913 - the options of the verb
     """
     check_network_name(net.name)
     rt.check()
-    if on_existing not in get_args(OnExisting):
-        raise ValueError(f"on_existing must be one of {', '.join(get_args(OnExisting))}, not {on_existing!r}")
+    for name, word, words in (("on_existing", on_existing, OnExisting), ("on_cancel", on_cancel, OnCancel)):
+        if word not in get_args(words):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(words))}, not {word!r}")
     if not net.plugins:
-        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, place="plugins")
+        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
     unused = _unused_capabilities(net, rt, strict=strict)
+    if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
+        raise ConfigError(
+            f"{rt.netns} is the network namespace of this program itself",
+            hint="give the container's namespace; allow_own_netns=True if you mean it",
+        )
     if negotiate_version:
-        net = yield from negotiate_flow(net, path)
-    executables = yield Find(tuple(plugin.type for plugin in net.plugins))
-    replaced = yield from _make_room(net.name, rt, path, on_existing)
-    chain = Chain(net, rt, executables, path, retry)
-    record: Record = yield Begin(replace(pending_record(net, rt), path=replaced))
+        net = await negotiate(node, net)
+    chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
+    node.check_environment(chain.invocation("ADD", 0))
+    draft = pending_record(net, rt)
+    replaced = await _make_room(node, net, rt, draft, on_existing)
+    if on_existing != "allow":
+        _refuse_foreign_interface(node, net, rt)
+    record = await node.begin(replace(draft, path=replaced))
     result: Result | None = None
+    printed: bytes | None = None
     try:
-        result = yield from chain.add(strict=strict)
-        yield Complete(replace(record, state=READY, result=result.text))
-    except CNIError as error:
-        if rollback:
-            yield from _roll_back(chain, record, result, error)
+        for index in range(len(net.plugins)):
+            prev_result = result.text if result is not None else None
+            invocation = chain.invocation("ADD", index, prev_result)
+            outcome = await chain.call(invocation, prev_result)
+            if outcome.stdout != printed:  # most plugins after the first print the result that they received
+                read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
+                result = await node.decode(invocation, outcome.stdout, read)
+                printed = outcome.stdout
+        if result is None:
+            raise AssertionError("a list without plugins is refused above")
+        await node.complete(replace(record, state=READY, result=result.text))
+    except BaseException as error:
+        # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
+        is_cancelled = node.is_interrupted or not isinstance(error, Exception)
+        keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if rollback and not keep:
+            await node.shielded(_roll_back(chain, record, result, error))
         raise
     return replace(result, unused_capabilities=unused)
 
@@ -80,63 +105,90 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
     return unused
 
 
-def _roll_back(chain: Chain, record: Record, result: Result | None, error: CNIError) -> Flow[None]:
-    """Run DEL through the whole chain, in reverse order and over errors; add these to ``error``."""
-    yield StartCleanup()
+def _refuse_foreign_interface(node: Node, net: NetworkConfigList, rt: RuntimeConf) -> None:
+    """Raise InterfaceExistsError if somebody else's interface has the name: a roll-back would delete it."""
+    if not rt.netns or rt.ifname == _LOOPBACK or not node.has_interface(rt.netns, rt.ifname):
+        return
+    raise InterfaceExistsError(
+        f"the namespace {rt.netns} has an interface {rt.ifname} already, and no record says that this library made it",
+        container_id=rt.container_id,
+        ifname=rt.ifname,
+        network=net.name,
+        netns=rt.netns,
+        hint='remove it or choose another name; on_existing="allow" if the plugins are to work on it',
+    )
+
+
+async def _roll_back(chain: Chain, record: Record, result: Result | None, error: BaseException) -> None:
+    """Run DEL through the whole chain, in reverse order and past errors; add these to ``error``.
+
+    Each plugin receives the last good result as ``prevResult``: some find what to remove only there.
+    """
+    node = chain.node
+    node.start_cleanup()
     takes_result = supports(chain.net.cni_version, "prevResult on DEL")
     prev_result = result.text if result is not None and takes_result else None
-    reports = yield from detach_chain(chain, prev_result, DelPolicy(keep_going=True))
-    errors = errors_in(reports)
-    if not errors:
+    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
+    problems = [report.error for report in reports if report.error is not None]
+    if not problems and not await node.plugins_have_ended(_PLUGIN_END_SECONDS):
+        # Such a process may still act. Then the record must be there, so that a later DEL can undo it.
+        problems = [RecordError(f"{record.path}: a process of a plugin is still running, so the record stays pending")]
+    if not problems:
         try:
-            yield Forget(record)
+            node.records.forget(record)
         except CNIError as forgetting:
-            errors = [forgetting]
-    error.rollback_errors = tuple(errors)
-    for problem in errors:
+            problems = [forgetting]
+    if isinstance(error, CNIError):
+        error.rollback_errors = tuple(problems)
+    for problem in problems:
         error.add_note(f"when it was rolled back: {problem}")
 
 
-def _make_room(network: str, rt: RuntimeConf, path: Sequence[str], on_existing: OnExisting) -> Flow[str]:
-    """Take the locks, and see to what is recorded of the same (container, interface), on whatever network.
+async def _make_room(
+    node: Node, net: NetworkConfigList, rt: RuntimeConf, draft: Record, on_existing: OnExisting
+) -> str:
+    """Acquire the locks, and detach what is left of earlier ADDs of the same (container, interface), on any network.
 
-    What has to be detached may belong to other networks. Locks are taken network first, so these are added and all
-    is taken anew, until nothing unexpected is found. Return the path of a record that is to be replaced, or "".
+    Attachments to detach may belong to other networks. Locks are acquired network first, so the other networks are
+    added and all locks are acquired again, until nothing unexpected is found.
+
+    Returns:
+        The path of a record that is to be replaced, or "".
+
+    Raises:
+        AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse".
     """
-    networks = {network}
+    networks = {net.name}
     while True:
-        yield Lock(LockRequest(tuple(sorted(networks)), rt.container_id))
-        found: list[Record] = yield Siblings(rt.container_id, rt.ifname)
-        kept, stale = yield from _sort_out(found, on_existing)
+        await node.lock(sorted(networks), rt.container_id)
+        found = node.records.of_interface(rt.container_id, rt.ifname)
+        live = [record for record in found if record.state == READY and is_same_namespace(node, record)]
+        if live and on_existing == "refuse":
+            raise _exists(live[0])
+        kept = live if on_existing == "allow" else []
+        stale = [record for record in found if record not in kept]
         needed = networks | {record.network for record in stale}
         if needed == networks:
             break
         networks = needed
+    if any(record in live for record in stale):
+        # Before a running container is detached: can its new record be written at all?
+        node.records.ensure_writable(draft)
     for record in stale:
-        logger.warning("%s: detached before ADD: it is %s", record.path, record.state)
-        try:
-            yield from detach_record(record, path)
-        except CNIError as error:
-            error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first; {_WAY_OUT}")
-            raise
-    return next((record.path for record in kept if record.network == network), "")
+        await _detach_stale(node, record, net, rt)
+    return next((record.path for record in kept if record.network == net.name), "")
 
 
-def _sort_out(found: Sequence[Record], on_existing: OnExisting) -> Flow[tuple[list[Record], list[Record]]]:
-    """Return the records that stay beside this ADD, and those to detach; raise AttachmentExistsError for a live one."""
-    kept: list[Record] = []
-    stale: list[Record] = []
-    for record in found:
-        is_live = yield from _is_live(record)
-        if is_live and on_existing == "refuse":
-            raise _exists(record)
-        (kept if is_live and on_existing == "allow" else stale).append(record)
-    return kept, stale
-
-
-def _is_live(record: Record) -> Flow[bool]:
-    """Return whether a record is of this boot, complete, and its namespace is the one that it was."""
-    return record.state == READY and (yield from is_same_namespace(record))
+async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
+    """Detach an earlier attachment. The configuration and arguments of today help if they are of the same network."""
+    logger.warning("%s: detached before ADD: it is %s", record.path, record.state)
+    is_same = record.network == net.name
+    conf = replace(rt, netns=None) if is_same else RuntimeConf(record.container_id, None, record.ifname)
+    try:
+        await detach(node, record, net if is_same else None, conf, DelPolicy())
+    except CNIError as error:
+        error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first")
+        raise
 
 
 def _exists(record: Record) -> AttachmentExistsError:

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.locks import LockRequest
-from libcni.store.record import CORRUPT, LEGACY, Record
-from libcni.verbs.chain import Chain, RetryPolicy
-from libcni.verbs.delete import lock_if_possible
-from libcni.verbs.steps import Find, Flow, Lookup
+from libcni.store.record import CORRUPT, DETACHING, LEGACY
+from libcni.verbs.chain import Chain
+from libcni.verbs.delete import lock_if_possible, netns_to_use
+from libcni.verbs.node import Node
+from libcni.verbs.reports import RetryPolicy
 
-__all__ = ["check_flow"]
+__all__ = ["check"]
 
 
-def check_flow(  # noqa: PLR0913 - the options of the verb
+async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
+    node: Node,
     network: str,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
-    path: Sequence[str],
     *,
     use_given: bool = False,
     retry: RetryPolicy | None = None,
-) -> Flow[None]:
-    """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``del_flow``."""
+) -> None:
+    """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
     rt.check()
     if net is not None and net.disable_check:
         return
-    yield from lock_if_possible(LockRequest((network,), rt.container_id))
-    record: Record | None = yield Lookup((network, rt.container_id, rt.ifname))
+    await lock_if_possible(node, [network], rt.container_id)
+    record = node.records.find((network, rt.container_id, rt.ifname))
+    if record is not None and record.state == CORRUPT:
+        raise RecordError(
+            f"{record.path}: {record.problem}", path=record.path, hint="detach the container and attach it again"
+        )
     if record is None and net is None:
         raise _not_attached(network, rt, "there is no record of an ADD")
-    used = network_to_use(_readable(record), net, use_given=use_given)
+    used = network_to_use(record, net, use_given=use_given)
     if used.disable_check:
         return
     if not supports(used.cni_version, "CHECK"):
@@ -46,27 +48,25 @@ def check_flow(  # noqa: PLR0913 - the options of the verb
             version=used.cni_version,
             hint=f"CHECK came with {SINCE['CHECK']}",
         )
-    if record is None or record.result is None:
-        state = "its ADD has not ended" if record is not None else "there is no record of an ADD"
-        raise _not_attached(network, rt, state)
+    if record is None:
+        raise _not_attached(network, rt, "there is no record of an ADD")
+    if record.state == DETACHING:
+        raise _not_attached(network, rt, "its DEL has begun and did not end")
+    if record.result is None:
+        raise _not_attached(network, rt, "its ADD has not ended")
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
-        rt = recorded_conf(record, rt, use_given=use_given)
-    executables = yield Find(tuple(plugin.type for plugin in used.plugins))
-    yield from Chain(used, rt, executables, path, retry).check(result.text)
+        # CHECK in a namespace that has gone is the plugin's to refuse, so the path is kept.
+        netns = netns_to_use(node, record, rt, use_given=use_given) or record.netns
+        rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
+    chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)
+    for index in range(len(used.plugins)):
+        await chain.call(chain.invocation("CHECK", index, result.text), result.text)
 
 
-def _readable(record: Record | None) -> Record | None:
-    if record is not None and record.state == CORRUPT:
-        raise RecordError(
-            f"{record.path}: {record.problem}", path=record.path, hint="detach the container and attach it again"
-        )
-    return record
-
-
-def _not_attached(network: str, rt: RuntimeConf, state: str) -> NotAttachedError:
+def _not_attached(network: str, rt: RuntimeConf, problem: str) -> NotAttachedError:
     return NotAttachedError(
-        f"container {rt.container_id}, interface {rt.ifname}, network {network}: {state}",
+        f"container {rt.container_id}, interface {rt.ifname}, network {network}: {problem}",
         container_id=rt.container_id,
         ifname=rt.ifname,
         network=network,

@@ -1,55 +1,44 @@
-"""What CNIConfig and AsyncCNIConfig share: their settings, what reads the disk alone, and each verb as a flow."""
+"""The base of CNIConfig and AsyncCNIConfig: their settings, and the methods that only read the disk."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from libcni.config.directory import load_network_conf, read_config_directory
-from libcni.config.identifiers import check_container_id, check_plugin_type
+from libcni.config.identifiers import check_container_id, check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.config.timeouts import check_timeout
 from libcni.errors import ConfigError, NetworkNotFoundError, RecordError
-from libcni.executor import AsyncExecutor, Executor
-from libcni.observe.protocol import Observer, Operation
+from libcni.executor.protocol import AsyncExecutor, Executor
+from libcni.observe.protocol import Observer, Operation, OperationName
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
-from libcni.verbs import (
-    DelPolicy,
-    DelReport,
-    GCReport,
-    NetworkStatus,
-    PluginInfo,
-    RetryPolicy,
-    ValidationReport,
-    ValidAttachment,
-    add_flow,
-    check_flow,
-    del_flow,
-    gc_flow,
-    negotiate_flow,
-    status_flow,
-    validate_flow,
-    version_flow,
-)
-from libcni.verbs.gc import raise_errors
-from libcni.verbs.node import Env, Memory, Settings, StderrSink, Verb
-from libcni.verbs.steps import Flow
+from libcni.verbs.node import Env, Settings, StderrSink, VersionCache
 
-__all__ = ["DEFAULT", "ClientBase", "Job", "Network", "Timeout"]
-
+__all__ = [
+    "DEFAULT",
+    "ClientBase",
+    "Network",
+    "Timeout",
+    "attachment_conf",
+    "attachment_operation",
+    "operation",
+    "single",
+]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 
 class _Default(Enum):
-    DEFAULT = "as the client was made with"
+    DEFAULT = "the client's setting"
 
 
 DEFAULT: Final = _Default.DEFAULT
@@ -58,19 +47,10 @@ Network = NetworkConfigList | str
 
 
 ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Job(Generic[_T]):
-    """A verb that is ready to be driven: its flow, and what observers are told about it."""
-
-    operation: Operation
-    flow: Flow[_T]
 
 
 class ClientBase(Generic[ExecutorT]):
-    """Hold the settings of a client, and make the jobs that it drives."""
+    """The settings of a client, and the methods that only read the disk."""
 
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
@@ -78,6 +58,7 @@ class ClientBase(Generic[ExecutorT]):
         cache_dir: str | os.PathLike[str] = "/var/lib/cni",
         *,
         conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
+        owner: str = "",
         executor: ExecutorT | None = None,
         timeout: float | None = 60.0,
         plugin_timeout: float | None = None,
@@ -93,6 +74,8 @@ class ClientBase(Generic[ExecutorT]):
             path: the directories with plugins (CNI_PATH), a sequence, or one string split at ``os.pathsep``.
             cache_dir: where records and locks are kept.
             conf_dir: where networks are loaded from by name.
+            owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
+                GC and other sweeps detach only attachments of this owner; "" owns those without one, as Go libcni's.
             executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: as processes.
             timeout: seconds for a whole verb, the wait for locks included; None: no limit.
             plugin_timeout: seconds for one plugin; None: no limit but the verb's.
@@ -108,16 +91,17 @@ class ClientBase(Generic[ExecutorT]):
             path=tuple(part for part in directories if part),
             cache_dir=os.path.abspath(os.fspath(cache_dir)),
             conf_dir=os.fspath(conf_dir),
-            timeout=timeout,
-            plugin_timeout=plugin_timeout,
-            cleanup_timeout=cleanup_timeout,
+            owner=owner,
+            timeout=check_timeout(timeout),
+            plugin_timeout=check_timeout(plugin_timeout, "plugin_timeout"),
+            cleanup_timeout=check_timeout(cleanup_timeout, "cleanup_timeout"),
             env=env,
             durable=durable,
             stderr=stderr,
             observer=observer,
         )
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
-        self._memory: Memory = {}
+        self._versions: VersionCache = {}
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
 
     def _default_executor(self) -> ExecutorT:
@@ -218,7 +202,8 @@ class ClientBase(Generic[ExecutorT]):
 
     def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
         rt.check()
-        name = net.name if isinstance(net, NetworkConfigList) else net
+        # A name that breaks the rules could lead out of the directory of the records.
+        name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
         return _readable(self._store.find((name, rt.container_id, rt.ifname)))
 
     def _named(self, net: Network) -> NetworkConfigList:
@@ -236,51 +221,8 @@ class ClientBase(Generic[ExecutorT]):
             logger.warning("going on without the configuration of network %s: %s", net, error)
             return net, None
 
-    def _verb(self, timeout: Timeout, operation: Operation) -> Verb:
-        seconds = self._settings.timeout if isinstance(timeout, _Default) else timeout
-        return Verb(self._settings, self._executor, self._memory, seconds, operation)
-
-    def _add(self, net: Network, rt: RuntimeConf, **options: Any) -> Job[Result]:
-        named = self._named(net)
-        return Job(_operation("ADD", named.name, rt), add_flow(named, rt, self.path, **options))
-
-    def _check(self, net: Network, rt: RuntimeConf, *, use_given: bool, retry: RetryPolicy | None) -> Job[None]:
-        name, given = self._named_or_gone(net)
-        flow = check_flow(name, given, rt, self.path, use_given=use_given, retry=retry)
-        return Job(_operation("CHECK", name, rt), flow)
-
-    def _del(self, net: Network, rt: RuntimeConf, policy: DelPolicy | None) -> Job[DelReport]:
-        name, given = self._named_or_gone(net)
-        return Job(_operation("DEL", name, rt), del_flow(name, given, rt, self.path, policy))
-
-    def _del_attachment(self, attachment: Attachment, policy: DelPolicy | None) -> Job[DelReport]:
-        if not attachment.network:
-            problem = attachment.problem or "the record does not say which attachment it is"
-            raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, hint="repair sets it aside")
-        rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
-        flow = del_flow(attachment.network, None, rt, self.path, policy)
-        return Job(_operation("DEL", attachment.network, rt), flow)
-
-    def _gc(self, net: Network, valid: Iterable[ValidAttachment], *, dry_run: bool) -> Job[GCReport]:
-        named = self._named(net)
-        flow = gc_flow(named, valid, self.path, dry_run=dry_run)
-        return Job(Operation("GC", named.name), _then(raise_errors, flow))
-
-    def _version(self, plugin: str) -> Job[PluginInfo]:
-        return Job(Operation("VERSION"), version_flow(plugin, self.path))
-
-    def _validate(self, net: Network) -> Job[ValidationReport]:
-        named = self._named(net)
-        return Job(Operation("VERSION", named.name), validate_flow(named, self.path))
-
-    def _negotiate(self, net: Network) -> Job[NetworkConfigList]:
-        named = self._named(net)
-        return Job(Operation("VERSION", named.name), negotiate_flow(named, self.path))
-
-    def _status(self, net: Network, *, stop: bool) -> Job[NetworkStatus]:
-        named = self._named(net)
-        flow = status_flow(named, self.path, stop=stop)
-        return Job(Operation("STATUS", named.name), _then(_raise_first, flow) if stop else flow)
+    def _seconds(self, timeout: Timeout) -> float | None:
+        return self._settings.timeout if isinstance(timeout, _Default) else check_timeout(timeout)
 
 
 def _name(net: object) -> str:
@@ -289,24 +231,31 @@ def _name(net: object) -> str:
     return net
 
 
-def _then(check: Callable[[_T], object], flow: Flow[_T]) -> Flow[_T]:
-    """Run a flow, and let ``check`` raise what its answer says, so that observers see it as the verb's end."""
-    answer = yield from flow
-    check(answer)
-    return answer
-
-
-def _raise_first(status: NetworkStatus) -> None:
-    for error in status.errors:
-        raise error
-
-
-def _operation(verb: str, network: str, rt: RuntimeConf) -> Operation:
+def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
+    """Return what observers receive about a verb of one attachment."""
     return Operation(verb, network, rt.container_id, rt.ifname)
 
 
-def alone(plugin: PluginConfig) -> NetworkConfigList:
-    """Return a single plugin as a list of one whose record holds the plugin's own document, as Go's does."""
+def attachment_operation(verb: OperationName, attachment: Attachment) -> Operation:
+    """Return what observers receive about a verb of one recorded attachment."""
+    return Operation(verb, attachment.network, attachment.container_id, attachment.ifname)
+
+
+def attachment_conf(attachment: Attachment) -> RuntimeConf:
+    """Return the parameters of DEL for a recorded attachment; all but its identity is taken as recorded.
+
+    Raises:
+        RecordError: the record does not say which attachment it is.
+    """
+    if not attachment.network:
+        problem = attachment.problem or "the record does not say which attachment it is"
+        hint = "repair_records sets it aside, forget_attachment removes it"
+        raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, hint=hint)
+    return RuntimeConf(attachment.container_id, None, attachment.ifname)
+
+
+def single(plugin: PluginConfig) -> NetworkConfigList:
+    """Return a single plugin as a list. Its record holds the plugin's own document, as Go libcni's does."""
     return replace(NetworkConfigList.from_plugin(plugin), raw=plugin.text.encode(errors="surrogatepass"))
 
 

@@ -1,11 +1,10 @@
-"""DEL: from the record where there is one, in reverse order, and only then is the record forgotten."""
+"""DEL: from the record if there is one, in reverse order. Only then is the record removed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -14,156 +13,68 @@ from libcni.config.versions import supports
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
+    NamespaceMismatchError,
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
     RecordError,
     VersionError,
 )
-from libcni.protocol.invocation import Outcome
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
-from libcni.store.locks import LockRequest
-from libcni.store.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
-from libcni.verbs.chain import Chain, RetryPolicy
-from libcni.verbs.steps import AwaitOrphan, Find, Flow, Forget, Lock, Lookup, NamespaceOf, SetAside
+from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
+from libcni.verbs.chain import Chain
+from libcni.verbs.node import Node
+from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen
 
-__all__ = [
-    "DelPolicy",
-    "DelReport",
-    "PluginReport",
-    "del_flow",
-    "detach_chain",
-    "detach_record",
-    "errors_in",
-    "is_same_namespace",
-    "lock_if_possible",
-]
+__all__ = ["WAY_OUT", "delete", "detach", "detach_chain", "is_same_namespace", "lock_if_possible", "netns_to_use"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-
-RecordState = Literal["found", "missing", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class DelPolicy:
-    """How far DEL departs from the specification's rule to stop at the first error. All are off by default.
-
-    Attributes:
-        use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
-        keep_going: go on after a plugin that failed. The record stays; the errors come as one CNIErrorGroup.
-        skip_missing: pass over a plugin whose executable is missing.
-        empty_gone_netns: send an empty CNI_NETNS where nothing is at the namespace's path any more.
-        retry: how often to try a plugin again that answers "try again later"; None: not at all.
-    """
-
-    use_given: bool = False
-    keep_going: bool = False
-    skip_missing: bool = False
-    empty_gone_netns: bool = False
-    retry: RetryPolicy | None = None
+WAY_OUT = (
+    "mend the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; forget_attachment "
+    "drops the record and leaves what the plugins made"
+)
+"""The hint for an attachment that its plugins cannot detach."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginReport:
-    """What happened to one plugin of a chain.
-
-    Attributes:
-        plugin: its type.
-        state: ``done``, ``failed`` (see ``error``) or ``skipped`` (its executable is missing).
-        error: why it failed, or None.
-        seconds: how long it ran.
-    """
-
-    plugin: str
-    state: Literal["done", "failed", "skipped"]
-    error: CNIError | None = None
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class DelReport:
-    """What a DEL did.
-
-    Attributes:
-        plugins: one report for each plugin, in the order of the calls.
-        record: ``found``, ``missing`` or ``unreadable``: whether a record said what to detach.
-        netns: the CNI_NETNS that was sent.
-    """
-
-    plugins: tuple[PluginReport, ...]
-    record: RecordState = "found"
-    netns: str = ""
-
-
-def errors_in(reports: Sequence[PluginReport]) -> list[CNIError]:
-    """Return the errors of the plugins that failed."""
-    return [report.error for report in reports if report.error is not None]
-
-
-def del_flow(
-    network: str,
-    net: NetworkConfigList | None,
-    rt: RuntimeConf,
-    path: Sequence[str],
-    policy: DelPolicy | None = None,
-) -> Flow[DelReport]:
+async def delete(
+    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> DelReport:
     """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment).
 
     Args:
+        node: runs the plugins.
         network: the network's name.
-        net: its configuration, or None where its file has gone: then there must be a record.
+        net: its configuration, or None if its file has gone: then there must be a record.
         rt: the attachment; what is None in it is taken as recorded.
-        path: CNI_PATH.
         policy: see DelPolicy.
     """
     check_network_name(network)
     rt.check()
-    yield from lock_if_possible(LockRequest((network,), rt.container_id))
-    record, corrupt, seen = yield from _look_up((network, rt.container_id, rt.ifname))
+    await lock_if_possible(node, [network], rt.container_id)
+    record, corrupt, seen = _look_up(node, (network, rt.container_id, rt.ifname))
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
         )
-    report = yield from _detach(record, net, rt, path, policy or DelPolicy())
+    report = await detach(node, record, net, rt, policy)
     if corrupt is not None:
-        yield from _set_aside(corrupt)
+        _set_aside(node, corrupt)
     return replace(report, record=seen)
 
 
-def lock_if_possible(request: LockRequest) -> Flow[None]:
-    """Take locks, or say that it cannot be done and go on: a full or read-only disk stops ADD, and never a DEL."""
+async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
+    """Acquire locks; log a warning and go on if the disk does not let us. That stops an ADD, and never a DEL."""
     try:
-        yield Lock(request)
+        await node.lock(networks, container_id)
     except RecordError as error:
-        logger.warning("%s: going on without locks: %s", request.what, error)
+        logger.warning("container %s: going on without locks: %s", container_id, error)
 
 
-def detach_record(record: Record, path: Sequence[str], policy: DelPolicy | None = None) -> Flow[DelReport]:
-    """Detach what a record says, with its own configuration. The locks are the caller's matter."""
-    rt = RuntimeConf(record.container_id, None, record.ifname)
-    return (yield from _detach(record, None, rt, path, policy or DelPolicy()))
-
-
-def is_same_namespace(record: Record) -> Flow[bool]:
-    """Return whether the recorded path still leads to the namespace that ADD was given, as far as can be known."""
-    if record.state == STALE_BOOT:
-        return False
-    if record.netns_id is None:
-        return True
-    now: tuple[int, int] | None = yield NamespaceOf(record.netns)
-    return now == record.netns_id
-
-
-def _recorded_netns(record: Record) -> Flow[str]:
-    """Return the recorded path, or "" where it leads nowhere or, worse, into another container by now."""
-    return record.netns if (yield from is_same_namespace(record)) else ""
-
-
-def _look_up(identity: tuple[str, str, str]) -> Flow[tuple[Record | None, Record | None, RecordState]]:
+def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | None, RecordSeen]:
     """Return the usable record, the corrupt one in its place, and what was seen. Neither ever stops a DEL."""
     try:
-        record: Record | None = yield Lookup(identity)
+        record = node.records.find(identity)
     except RecordError as error:
         logger.warning("DEL goes on without a record: %s", error)
         return None, None, "unreadable"
@@ -173,57 +84,157 @@ def _look_up(identity: tuple[str, str, str]) -> Flow[tuple[Record | None, Record
     return record, None, "found" if record is not None else "missing"
 
 
-def _set_aside(record: Record) -> Flow[None]:
-    """Move a corrupt record out of the way, now that what it stood for is detached."""
+def _set_aside(node: Node, record: Record) -> None:
+    """Move a corrupt record away, now that the attachment that it stood for is detached."""
     try:
-        aside = yield SetAside(record)
-        logger.warning("%s: it was moved to %s", record.path, aside)
+        logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
     except RecordError as error:
         logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
-def _detach(
-    record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, path: Sequence[str], policy: DelPolicy
-) -> Flow[DelReport]:
-    used = network_to_use(record, net, use_given=policy.use_given)
-    if record is not None and record.state == PENDING:
-        yield AwaitOrphan()
-    if record is not None and rt.netns is None:
-        rt = rt.with_netns((yield from _recorded_netns(record)))
-    if record is not None and record.state != LEGACY:
-        rt = recorded_conf(record, rt, use_given=policy.use_given)
-    if policy.empty_gone_netns and rt.netns and (yield NamespaceOf(rt.netns)) is None:
-        rt = rt.with_netns("")
-    prev_result = None
-    if record is not None and _takes_result(used.cni_version):
-        prev_result = prev_result_for_del(record, used.cni_version)
-    executables = yield Find(tuple(plugin.type for plugin in used.plugins), missing_allowed=policy.skip_missing)
-    reports = yield from detach_chain(Chain(used, rt, executables, path, policy.retry), prev_result, policy)
-    _raise_errors(used.name, errors_in(reports))
+async def detach(
+    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> DelReport:
+    """Run DEL for an attachment and remove its record. The caller holds the locks.
+
+    The recorded configuration is used. If it is the record of an ADD that did not succeed, and its plugins refuse DEL
+    with that configuration as well, the caller's configuration is used, and then the arguments are left out. So a
+    mistake in a file or in an argument is mended by mending it.
+
+    Args:
+        node: runs the plugins.
+        record: the attachment's record, or None.
+        net: the configuration of today, or None; used if there is no record or the record lacks something.
+        rt: the attachment; what is None in it is taken as recorded.
+        policy: see DelPolicy.
+
+    Raises:
+        NamespaceMismatchError: ``rt`` names another namespace than the recorded one, and both exist; nothing was run.
+        RecordError: there is no usable configuration.
+        PluginError: a plugin failed.
+        CNIErrorGroup: with ``policy.keep_going``: plugins failed.
+    """
+    netns = netns_to_use(node, record, rt, use_given=policy.use_given)
+    if policy.empty_gone_netns and netns and node.namespace_identity(netns) is None:
+        netns = ""
+    failed: CNIError | None = None
+    for chain in _chains(node, record, net, rt.with_netns(netns), policy):
+        if record is not None and record.state == READY:
+            # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
+            record = await node.mark_detaching(record)
+        try:
+            reports = await detach_chain(chain, _prev_result(record, chain.net.cni_version), policy)
+            errors = [report.error for report in reports if report.error is not None]
+            if errors:
+                raise CNIErrorGroup(f"DEL of network {chain.net.name}: {len(errors)} plugins failed", errors)
+        except (PluginError, CNIErrorGroup) as error:
+            if failed is None:
+                failed = error
+            else:
+                failed.add_note(f"with the configuration or arguments of today: {error}")
+            continue
+        if record is not None:
+            _forget(node, record)
+        return DelReport(tuple(reports), netns=netns)
+    if failed is None:
+        raise AssertionError("there is always a chain")
     if record is not None:
-        yield from _forget(record)
-    return DelReport(tuple(reports), netns=rt.netns or "")
+        failed.suggest(WAY_OUT)
+    raise failed
 
 
-def _takes_result(version: str) -> bool:
-    """Return whether DEL has prevResult in a version, also in one that nobody knows, which Go may have recorded."""
+def _chains(
+    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> Iterator[Chain]:
+    """Yield the chains to try DEL with, in order; all but the first are for an ADD that did not succeed."""
+    if net is None and record is not None and (not record.version or record.result is None):
+        net = node.configured(record.network)  # Go records no drop-in plugins; a refused configuration may be mended
+    used = network_to_use(record, net, use_given=policy.use_given)
+    recorded = rt
+    if record is not None and record.state != LEGACY:
+        recorded = recorded_conf(record, rt, use_given=policy.use_given)
     try:
-        return supports(version, "prevResult on DEL")
-    except VersionError:
+        executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+    except PluginNotFoundError as error:
+        error.suggest("DelPolicy(skip_missing=True) detaches without it")
+        raise
+    yield Chain(node, used, recorded, executables, policy.retry)
+    if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
+        return
+    given = net or used
+    for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
+        executables = node.find_all([plugin.type for plugin in given.plugins], skip_missing=True)
+        if all(executables):
+            yield Chain(node, given, conf, executables, policy.retry)
+
+
+def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
+    """Return the namespace for DEL: the recorded one, or "" if it has gone.
+
+    A path may lead to another container's namespace by now. The record decides, because a DEL there would remove the
+    other container's interface.
+
+    Raises:
+        NamespaceMismatchError: the caller's namespace is another one than the recorded one, and both exist.
+    """
+    given = rt.netns
+    if record is None or record.state == LEGACY or (use_given and given is not None):
+        return given or ""
+    if not given:
+        return record.netns if is_same_namespace(node, record) and given is None else ""
+    identity = node.namespace_identity(given)
+    recorded = record.netns_id or node.namespace_identity(record.netns)
+    if (
+        record.state == STALE_BOOT
+    ):  # inode numbers recur after a reboot, and nothing of the ADD is left in any namespace
+        return given if identity is None else ""
+    if identity is None:  # plugins treat a path without a namespace as a namespace that has gone
+        return record.netns if record.netns_id is not None and is_same_namespace(node, record) else given
+    if recorded is None or identity == recorded:
+        return given
+    if is_same_namespace(node, record):
+        raise NamespaceMismatchError(
+            f"container {record.container_id}, interface {record.ifname}, network {record.network}: it was attached in "
+            f"the namespace {record.netns}, and {given} is another one",
+            container_id=record.container_id,
+            ifname=record.ifname,
+            network=record.network,
+            netns=given,
+            recorded_netns=record.netns,
+        )
+    return ""
+
+
+def is_same_namespace(node: Node, record: Record) -> bool:
+    """Return whether the recorded path still leads to the namespace of the ADD, as far as the record tells."""
+    if record.state == STALE_BOOT:
         return False
+    return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
 
 
-def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy) -> Flow[list[PluginReport]]:
+def _prev_result(record: Record | None, version: str) -> str | None:
+    """Return ``prevResult`` for DEL. A version that this library does not know has it: Go may have recorded one."""
+    if record is None:
+        return None
+    try:
+        return prev_result_for_del(record, version) if supports(version, "prevResult on DEL") else None
+    except VersionError:
+        return None
+
+
+async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy) -> list[PluginReport]:
     """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``."""
     reports = []
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
-            logger.warning('DEL of network %s: plugin "%s" is missing and was passed over', chain.net.name, plugin)
+            logger.warning('DEL of network %s: plugin "%s" is missing and was skipped', chain.net.name, plugin)
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            outcome: Outcome = yield from chain.call(chain.invocation("DEL", index, prev_result))
+            # With keep_going a plugin that hangs must not use up the time of those after it.
+            invocation = chain.invocation("DEL", index, prev_result)
+            outcome = await chain.call(invocation, prev_result, sharers=index + 1 if policy.keep_going else 1)
             reports.append(PluginReport(plugin, "done", seconds=outcome.seconds))
         except (PluginError, PluginNotFoundError) as error:
             if not policy.keep_going:
@@ -233,14 +244,9 @@ def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy) -> Fl
     return reports
 
 
-def _raise_errors(network: str, errors: list[CNIError]) -> None:
-    if errors:
-        raise CNIErrorGroup(f"DEL of network {network}: {len(errors)} plugins failed", errors)
-
-
-def _forget(record: Record) -> Flow[None]:
-    """Remove the record of what is detached. Where the disk refuses that, it is only said: the DEL itself is done."""
+def _forget(node: Node, record: Record) -> None:
+    """Remove the record of a detached attachment. The DEL is done, so a disk that refuses it is only a warning."""
     try:
-        yield Forget(record)
+        node.records.forget(record)
     except RecordError as error:
         logger.warning("the attachment is detached, and its record stays: %s", error)

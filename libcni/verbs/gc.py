@@ -1,84 +1,127 @@
-"""GC: detach what is recorded and no longer valid, then tell the plugins what still is."""
+"""GC: detach the recorded attachments that are not valid, then give the plugins the list of those that are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import CNIError, CNIErrorGroup
+from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
 from libcni.protocol.request import valid_attachments
-from libcni.store.attachments import Attachment, attachment_of
-from libcni.store.locks import LockRequest
-from libcni.store.record import CORRUPT, Record
+from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
+from libcni.store.record import CORRUPT, DETACHING, PENDING, Record
 from libcni.verbs.chain import Chain, run
-from libcni.verbs.delete import detach_record
-from libcni.verbs.steps import AllRecords, Find, Flow, Lock, Sweep
+from libcni.verbs.delete import detach
+from libcni.verbs.node import Node
+from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
+from libcni.verbs.version import negotiate
 
-__all__ = ["GCReport", "ValidAttachment", "gc_flow"]
+__all__ = ["gc", "valid_pairs"]
 
-ValidAttachment = Attachment | tuple[str, str]
-"""An attachment, or its (container ID, interface name)."""
+_LOCK_SECONDS = 10.0
+"""Seconds to wait for the lock of one container: GC goes on with the others."""
 
-_PATIENCE = 10.0
+Pair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GCReport:
-    """What a GC did, or would do.
+async def gc(  # noqa: PLR0913 - the options of the verb
+    node: Node,
+    network: str,
+    net: NetworkConfigList | None,
+    valid: Iterable[ValidAttachment],
+    *,
+    dry_run: bool = False,
+    negotiate_version: bool = False,
+) -> GCReport:
+    """Clean up a network (spec 1.1.0, section 2, GC). Goes on past errors.
 
-    Attributes:
-        stale: the attachments that were not valid.
-        detached: those of them that were detached; () on a dry run.
-        corrupt: records that cannot be read; GC leaves them alone.
-        plugins: the types of the plugins that were told.
-        disabled: whether the configuration says ``disableGC``: then nothing was done.
-        errors: what went wrong.
+    Only attachments of this client's owner are detached, with the configuration that their ADD used, at any spec
+    version. The plugins are called from 1.1.0 on.
+
+    Args:
+        node: runs the plugins.
+        network: the network's name.
+        net: its configuration, or None if its file has gone: then the records say which plugins there are.
+        valid: the attachments that stay.
+        dry_run: run nothing, only report.
+        negotiate_version: use the highest version that all plugins support.
+
+    Raises:
+        CNIErrorGroup: the errors; its ``report`` is the GCReport.
     """
-
-    stale: tuple[Attachment, ...] = ()
-    detached: tuple[Attachment, ...] = ()
-    corrupt: tuple[Attachment, ...] = ()
-    plugins: tuple[str, ...] = ()
-    disabled: bool = False
-    errors: tuple[CNIError, ...] = ()
-
-
-def gc_flow(
-    net: NetworkConfigList, valid: Iterable[ValidAttachment], path: Sequence[str], *, dry_run: bool = False
-) -> Flow[GCReport]:
-    """Clean up a network (spec 1.1.0, section 2, GC). Goes on over errors; they are in the report.
-
-    Attachments that are not in ``valid`` are detached with the configuration that their ADD used, at any spec
-    version; the plugins are told from 1.1.0 on.
-    """
-    check_network_name(net.name)
+    check_network_name(network)
     pairs = valid_pairs(valid)
-    if net.disable_gc:
+    if net is not None and net.disable_gc:
         return GCReport(disabled=True)
-    yield Lock(LockRequest((net.name,), exclusive=True))
-    records: list[Record] = yield AllRecords()
-    kept = set(pairs)
-    stale = [record for record in records if _is_stale(record, net.name, kept)]
-    report = GCReport(
-        stale=tuple(attachment_of(record) for record in stale),
-        corrupt=tuple(attachment_of(record) for record in records if record.state == CORRUPT),
-    )
+    await node.lock([network], exclusive=True)
+    found = _sort(node, network, set(pairs))
+    used = net or found.network
+    if used is None:
+        raise NetworkNotFoundError(
+            f'there is neither a configuration nor a record of network "{network}"', network=network
+        )
+    report = GCReport(stale=_attachments(found.stale), corrupt=_attachments(found.corrupt))
     if dry_run:
         return report
-    report = yield from _detach_all(report, stale, path)
-    yield Sweep()
-    return (yield from _tell_plugins(report, net, pairs, path)) if supports(net.cni_version, "GC") else report
+    errors: list[CNIError] = []
+    detached = await _detach_all(node, found, net, errors)
+    node.sweep_drafts()
+    called: list[str] = []
+    try:
+        if negotiate_version:
+            used = await negotiate(node, used)
+        if supports(used.cni_version, "GC"):
+            for container_id in sorted(found.unfinished):
+                # A plugin of a killed runtime may still run: its ADD must not allocate beside the plugins' GC.
+                await node.lock_container(container_id, _LOCK_SECONDS)
+            called = await _call_plugins(node, used, _valid_list(pairs, found, network), errors)
+    except CNIError as error:
+        errors.append(error)
+    report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
+    if errors:
+        group = CNIErrorGroup(f"GC: {len(errors)} errors", errors)
+        group.report = report
+        raise group
+    return report
 
 
-def valid_pairs(valid: Any) -> list[tuple[str, str]]:
+@dataclass(slots=True)
+class _Found:
+    """The records of a network, sorted. Of the living ones only the names are kept: there may be a million."""
+
+    stale: list[Record] = field(default_factory=list)
+    corrupt: list[Record] = field(default_factory=list)
+    living: list[Pair] = field(default_factory=list)
+    unfinished: set[str] = field(default_factory=set)
+    network: NetworkConfigList | None = None
+
+
+def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
+    found = _Found()
+    for record in node.records.iter_records():
+        if record.state == CORRUPT:
+            found.corrupt.append(record)
+        elif record.network == network:
+            pair = (record.container_id, record.ifname)
+            if record.owner == node.settings.owner and pair not in valid:
+                found.stale.append(record)
+            else:
+                found.living.append(pair)
+                if record.state in {PENDING, DETACHING}:
+                    found.unfinished.add(record.container_id)
+            found.network = found.network or recorded_network(record)
+    return found
+
+
+def valid_pairs(valid: Any) -> list[Pair]:
     """Return (container ID, interface name) of each; raises TypeError for None, InvalidIdentifierError for a bad one.
 
-    None is refused because it could only mean that everything is to be deleted, and so are container IDs alone: the
-    first two characters of each are a pair, too, of a container that does not exist.
+    None could only mean that everything is to be deleted. The first two characters of a container ID are a pair, too:
+    of a container that does not exist. So neither is accepted.
     """
     pairs = None if valid is None or isinstance(valid, str | bytes) else [_pair(one) for one in valid]
     if pairs is None or None in pairs:
@@ -86,50 +129,51 @@ def valid_pairs(valid: Any) -> list[tuple[str, str]]:
     return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
 
 
-def _pair(one: Any) -> tuple[str, str] | None:
+def _pair(one: Any) -> Pair | None:
     if isinstance(one, Attachment):
         return one.container_id, one.ifname
     return (one[0], one[1]) if isinstance(one, tuple | list) and len(one) == 2 else None  # noqa: PLR2004 - a pair
 
 
-def _is_stale(record: Record, network: str, valid: set[tuple[str, str]]) -> bool:
-    return record.network == network and (record.container_id, record.ifname) not in valid
+def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
+    return tuple(attachment_of(record) for record in records)
 
 
-def _detach_all(report: GCReport, stale: list[Record], path: Sequence[str]) -> Flow[GCReport]:
-    detached: list[Attachment] = []
-    errors: list[CNIError] = []
-    for record in stale:
+async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, errors: list[CNIError]) -> list[Record]:
+    """Detach the stale attachments past errors; return those that are detached. The others live on."""
+    detached = []
+    for record in found.stale:
         try:
-            yield Lock(LockRequest((), record.container_id), beside=True, patience=_PATIENCE)
-            yield from detach_record(record, path)
-            detached.append(attachment_of(record))
+            await node.lock_container(record.container_id, _LOCK_SECONDS)
+            await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), DelPolicy())
+            detached.append(record)
         except CNIError as error:
             error.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
             errors.append(error)
-    return replace(report, detached=tuple(detached), errors=tuple(errors))
+            found.living.append((record.container_id, record.ifname))
+    return detached
 
 
-def _tell_plugins(
-    report: GCReport, net: NetworkConfigList, valid: list[tuple[str, str]], path: Sequence[str]
-) -> Flow[GCReport]:
-    told: list[str] = []
-    errors = list(report.errors)
+def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
+    """Return the pairs for the plugins. A plugin frees everything of a pair that is missing here.
+
+    So the list never omits a living attachment: it has the caller's pairs, those of all records of the network,
+    whoever owns them, and every pair that the file name of an unreadable record may stand for.
+    """
+    names = [record.path.rpartition("/")[2] for record in found.corrupt]
+    torn = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
+    return list(dict.fromkeys([*pairs, *found.living, *torn]))
+
+
+async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], errors: list[CNIError]) -> list[str]:
+    """Run GC of each plugin past errors; return the types of those that succeeded."""
     text = valid_attachments(valid)
+    called = []
     for index, plugin in enumerate(net.plugins):
         try:
-            (executable,) = yield Find((plugin.type,))
-            chain = Chain(net, None, ("",) * index + (executable,), path)
-            yield from run(chain.invocation("GC", index, valid=text))
-            told.append(plugin.type)
+            chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
+            await run(node, chain.invocation("GC", index, valid=text))
+            called.append(plugin.type)
         except CNIError as error:
             errors.append(error)
-    return replace(report, plugins=tuple(told), errors=tuple(errors))
-
-
-def raise_errors(report: GCReport) -> None:
-    """Raise the errors of a report as one group, if there are any; the group has the report."""
-    if report.errors:
-        group = CNIErrorGroup(f"GC: {len(report.errors)} errors", report.errors)
-        group.report = report
-        raise group
+    return called

@@ -1,4 +1,9 @@
-"""What the blocking and the asyncio driver share: the settings of a client, and the run of one verb."""
+"""A run of one verb on this node: its deadline, locks, observer, records and executor.
+
+A verb is a coroutine over a Node. Only three things can wait: running a plugin, sleeping and waiting for the disk.
+The node of a blocking client does them at once, so its coroutine never suspends. The node of an asyncio client awaits
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,371 +11,454 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeVar
 
-from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import AsyncExecutor, CallOptions, Executor
+from libcni.config.directory import load_network_conf
+from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
+from libcni.executor.protocol import CallOptions, Executor
 from libcni.observe.protocol import Observer, Operation
-from libcni.protocol.invocation import Invocation, Outcome, failure
-from libcni.store.locks import TOKEN_VARIABLE, Hold
-from libcni.store.record import Record, boot_id
+from libcni.protocol.answer import decode_is_expensive
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.request import check_environment_size
+from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
+from libcni.store.namespace import has_interface, is_own_namespace
+from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
-from libcni.verbs.course import Course
-from libcni.verbs.steps import (
-    AllRecords,
-    Begin,
-    Complete,
-    Find,
-    Flow,
-    Forget,
-    Lock,
-    Lookup,
-    NamespaceOf,
-    Pause,
-    Recall,
-    Remember,
-    SetAside,
-    Siblings,
-    StartCleanup,
-    Sweep,
-)
+from libcni.verbs.reports import PluginInfo
 
-__all__ = ["Call", "Env", "Memory", "Need", "Settings", "Sleep", "StderrSink", "Verb", "Work"]
+__all__ = ["BlockingNode", "Env", "Node", "Settings", "StderrSink", "VersionCache", "run_to_end"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
 _T = TypeVar("_T")
 
-_ORPHAN_WAIT = 30.0
-_REMOVALS = 3
-_ORPHAN_DELAY = 0.02
+_ORPHAN_SECONDS = 30.0
+"""Seconds to wait, at most, for a plugin whose runtime was killed."""
+
+_ORPHAN_POLL = 0.02
+
+_REOPENINGS = 3
+"""How often to lock a new file after somebody removed the one that was locked."""
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
-"""Where the stderr of a plugin that succeeded goes: a callable that takes the call and the text, or a text file."""
+"""Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""
 
 Env = Mapping[str, str] | Sequence[str]
-"""The plugins' environment: a mapping that replaces this process's, or the names that are passed on from it."""
+"""The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
 
-
-Memory = dict[tuple[str, tuple[int, ...]], Any]
-"""What plugins said of themselves, by their executable's path and file identity; shared by all verbs of a client."""
+VersionCache = dict[str, tuple[tuple[int, ...], PluginInfo]]
+"""Answers to VERSION by executable, with the identity of the file that gave the answer; shared by a client's verbs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a client was made with; times in seconds, None: no limit."""
+    """The settings of a client; times in seconds, None: no limit."""
 
     path: tuple[str, ...]
     cache_dir: str
     conf_dir: str
-    timeout: float | None
-    plugin_timeout: float | None
-    cleanup_timeout: float | None
-    env: Env | None
-    durable: bool
-    stderr: StderrSink | None
-    observer: Observer | None
+    owner: str = ""
+    timeout: float | None = 60.0
+    plugin_timeout: float | None = None
+    cleanup_timeout: float | None = 30.0
+    env: Env | None = None
+    durable: bool = True
+    stderr: StderrSink | None = None
+    observer: Observer | None = None
 
-    def environment(self) -> Mapping[str, str]:
-        """Return what plugins get besides the CNI_* variables; inherited CNI_* are never passed on."""
-        if self.env is None:
-            return _inherited()
-        if isinstance(self.env, Mapping):
-            return _without_ours(self.env)
-        return _without_ours({name: os.environ[name] for name in self.env if name in os.environ})
-
-
-_last_environment: tuple[Any, Mapping[str, str]] = ({}, {})
+    def environment(self) -> dict[str, str]:
+        """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
+        if self.env is None or isinstance(self.env, Mapping):
+            inherited: Mapping[str, str] = os.environ if self.env is None else self.env
+        else:
+            inherited = {name: os.environ[name] for name in self.env if name in os.environ}
+        return {name: text for name, text in inherited.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
 
 
-def _inherited() -> Mapping[str, str]:
-    """Return this process's environment as plugins get it, decoded anew only where it has changed."""
-    global _last_environment  # noqa: PLW0603 - a snapshot and what was made of it, replaced as one
-    now = dict(getattr(os.environ, "_data", None) or os.environ)  # the copy is cheap, and the decoding is not
-    seen, made = _last_environment
-    if now != seen:
-        made = _without_ours(os.environ)
-        _last_environment = (now, made)
-    return made
+def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never suspends, and return its value.
+
+    Raises:
+        RuntimeError: the coroutine suspended: it awaited something that only an event loop can do.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    coroutine.close()
+    raise RuntimeError(f"{coroutine} suspended without an event loop")
 
 
-def _without_ours(env: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: text for name, text in env.items() if not name.startswith(("CNI_", TOKEN_VARIABLE))}
+class Node:
+    """One run of one verb on this node.
 
+    As a context it tells the observer of the verb's begin and end, and releases the locks at the end.
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A verb's need: run a plugin; its answer is the Outcome."""
-
-    invocation: Invocation
-    limits: CallOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """A verb's need: let time pass."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A verb's need: do what may wait for the disk; its answer is what ``do`` returns."""
-
-    do: Callable[[], Any]
-
-
-Need = Call | Sleep | Work
-"""What a verb cannot do at once by itself."""
-
-
-class Verb:
-    """One run of one verb: its deadline, its locks, its observer, and how each step is done.
-
-    As a context it begins with telling the observer, and ends with letting all locks go. Within it, ``drive`` drives
-    the verb's flow.
+    Attributes:
+        path: the plugin directories (CNI_PATH).
+        settings: those of the client.
+        records: the attachments on disk.
+        versions: the answers to VERSION that the client's verbs have received so far.
+        is_interrupted: whether an exception that is no CNIError ended a plugin call: a cancellation, Ctrl-C, or what a
+            signal handler of the program raised.
     """
 
     def __init__(
         self,
         settings: Settings,
-        executor: Executor | AsyncExecutor,
-        memory: Memory,
+        store: RecordStore,
+        versions: VersionCache,
         timeout: float | None,
         operation: Operation,
     ) -> None:
-        self._settings = settings
+        self.path = settings.path
+        self.settings = settings
+        self.records = store
+        self.versions = versions
         self._observer = settings.observer
         self._operation = operation
-        self._call: Invocation | None = None
-        self._memory = memory
-        self._executor = executor
-        self._store = RecordStore(settings.cache_dir, durable=settings.durable)
+        self._running: Invocation | None = None
+        self.is_interrupted = False
         self._deadline = _deadline(timeout)
-        self._holds: list[Hold] = []
+        self._locks: list[LockSet] = []
         self._env: Mapping[str, str] | None = None
-        self._observed_env: Mapping[str, str | None] = {}
+        self._observer_env: Mapping[str, str | None] = {}
 
     def __enter__(self) -> Self:
-        """Tell the observer that the verb begins, and take the environment that it adds."""
         if self._observer is not None:
-            self._observed_env = self._observer.begin(self._operation) or {}
+            self._observer_env = self._observer.begin(self._operation) or {}
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
-        """Let go of all locks, and tell the observer how the verb ended."""
-        while self._holds:
-            self._holds.pop().close()
+        while self._locks:
+            self._locks.pop().close()
         if self._observer is not None:
-            if self._call is not None:  # a call that was cut short, by Ctrl-C or a cancellation
-                self._tell(self._call, None, error)
+            if self._running is not None:  # Ctrl-C or a cancellation ended the call
+                self._observe_end(self._running, None, error)
             self._observer.end(self._operation, error)
 
-    def drive(self, flow: Flow[_T]) -> Generator[Need, Any, _T]:
-        """Drive a flow to its end. Yield what may take time, to be sent its answer, or thrown its CNIError."""
-        course = Course(flow)
-        for step in course:
-            at_once = _AT_ONCE.get(type(step))
-            with course:
-                if at_once is None or (self._settings.durable and isinstance(step, _DURABLE)):
-                    course.answer = yield from self._take_time(step)
-                else:
-                    course.answer = at_once(self, step)
-        return course.value
+    # The operations that can wait.
 
-    def _take_time(self, step: Any) -> Generator[Need, Any, Any]:
-        if isinstance(step, Invocation):
-            return (yield from self._call_plugin(step))
-        if isinstance(step, _DURABLE):
-            return (yield Work(partial(_AT_ONCE[type(step)], self, step)))
-        if isinstance(step, Pause):
-            return (yield from self._pause(step))
-        return (yield from (self._lock(step) if isinstance(step, Lock) else self._await_orphan("ADD")))
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run one plugin to its end."""
+        raise NotImplementedError
 
-    def _call_plugin(self, invocation: Invocation) -> Generator[Need, Any, Outcome]:
-        limits = self._limits(invocation)
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ``seconds``."""
+        raise NotImplementedError
+
+    async def on_disk(self, work: Callable[[], _T]) -> _T:
+        """Call ``work``, which may wait for the disk."""
+        raise NotImplementedError
+
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
+        raise NotImplementedError
+
+    # Plugins.
+
+    def find(self, plugin: str) -> str:
+        """Return the path of a plugin type's executable; raises PluginNotFoundError."""
+        raise NotImplementedError
+
+    def find_all(self, plugins: Sequence[str], *, skip_missing: bool = False) -> tuple[str, ...]:
+        """Return the paths of plugin types' executables, "" for a missing one if ``skip_missing``."""
+        found = []
+        for plugin in plugins:
+            try:
+                found.append(self.find(plugin))
+            except PluginNotFoundError:
+                if not skip_missing:
+                    raise
+                found.append("")
+        return tuple(found)
+
+    async def execute(self, invocation: Invocation, *, sharers: int = 1) -> Outcome:
+        """Run one plugin within the verb's time.
+
+        Args:
+            invocation: the call.
+            sharers: how many calls share the time that is left, this one included; each gets an equal part.
+
+        Raises:
+            PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
+            PluginError: the plugin could not be started, or its exit status is unknown.
+        """
+        options = self._call_options(invocation, sharers)
+        if self._observer is not None:
+            self._running = invocation
+            self._observer.before_call(self._operation, invocation)
         try:
-            outcome: Outcome = yield Call(invocation, limits)
+            outcome = await self.run_plugin(invocation, options)
         except CNIError as error:
-            self._ended(invocation, None, error)
+            self._observe_end(invocation, None, error)
             raise
-        self._ended(invocation, outcome)
+        except BaseException:
+            self.is_interrupted = True
+            raise
+        if outcome.stderr and outcome.exit_status == 0:
+            self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
+        self._observe_end(invocation, outcome, None)
         return outcome
 
-    def seconds_left(self) -> float | None:
-        """Return the seconds to the deadline; None: there is none."""
-        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
-
-    def _limits(self, invocation: Invocation) -> CallOptions:
-        """Return what a call may take, and tell the observer; raises PluginTimeoutError if no time is left."""
-        left = self._deadline - time.monotonic()
+    def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
+        left = (self._deadline - time.monotonic()) / sharers
         if left <= 0:
-            raise failure(PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up")
-        if self._settings.plugin_timeout is not None:
-            left = min(left, self._settings.plugin_timeout)
+            raise plugin_failure(
+                PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up"
+            )
+        if self.settings.plugin_timeout is not None:
+            left = min(left, self.settings.plugin_timeout)
+        env, descriptor = self._environment(), -1
+        if self._locks:
+            locks = self._locks[-1]
+            env = {**env, TOKEN_VARIABLE: locks.token}
+            try:
+                descriptor = locks.plugin_descriptor(invocation.verb)
+            except RecordError as error:
+                if invocation.verb == "ADD":  # without it, the next verb would not wait for this plugin
+                    raise
+                logger.warning("%s goes on without a lock: %s", invocation.verb, error)
+        return CallOptions(None if left == math.inf else left, env, descriptor)
+
+    def _environment(self) -> Mapping[str, str]:
         if self._env is None:
-            self._env = _merged(self._settings.environment(), self._observed_env)
-        hold = self._holds[-1] if self._holds else None
-        env = {**self._env, TOKEN_VARIABLE: hold.token} if hold else self._env
-        limits = CallOptions(None if left == math.inf else left, env, self._in_flight(hold, invocation.verb))
-        if self._observer is not None:
-            self._call = invocation
-            self._observer.before_call(self._operation, invocation)
-        return limits
+            changed = {**self.settings.environment(), **self._observer_env}
+            self._env = {name: text for name, text in changed.items() if text is not None}
+        return self._env
 
-    def _in_flight(self, hold: Hold | None, verb: str) -> int:
-        """Return the descriptor that tells others that the plugin lives, or -1. Only an ADD fails for want of it."""
-        try:
-            return hold.in_flight(verb) if hold else -1
-        except RecordError as error:
-            if verb == "ADD":
-                raise
-            logger.warning("%s goes on without a lock: %s", verb, error)
-            return -1
-
-    def _ended(self, invocation: Invocation, outcome: Outcome | None, error: CNIError | None = None) -> None:
-        """Pass on what a plugin that succeeded wrote to stderr, and tell the observer."""
-        if outcome is not None and outcome.exit_status == 0 and outcome.stderr:
-            self._pass_on(invocation, outcome.stderr.decode(errors="backslashreplace"))
+    def _observe_end(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
         if self._observer is not None:
-            self._tell(invocation, outcome, error)
-
-    def _tell(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
-        self._call = None
-        if self._observer is not None:
+            self._running = None
             self._observer.after_call(self._operation, invocation, outcome, error)
 
-    def _pass_on(self, invocation: Invocation, text: str) -> None:
-        sink = self._settings.stderr
+    def _forward_stderr(self, invocation: Invocation, text: str) -> None:
+        sink = self.settings.stderr
         if sink is None:
             plugin_logger.warning("%s %s: %s", invocation.plugin, invocation.verb, text.rstrip())
             return
         try:
             sink(invocation, text) if callable(sink) else sink.write(text)
         except (OSError, ValueError):  # a broken log is no reason to lose an attachment
-            logger.exception("the stderr of %s %s could not be passed on", invocation.plugin, invocation.verb)
+            logger.exception("cannot forward the stderr of %s %s", invocation.plugin, invocation.verb)
 
-    def _lock(self, step: Lock) -> Generator[Need, Any, bool]:
-        while len(self._holds) > int(step.beside):
-            self._holds.pop().close()
-        token = self._holds[0].token if self._holds else os.environ.get(TOKEN_VARIABLE, "")
-        deadline = min(self._deadline, _deadline(step.patience))
-        for _ in range(_REMOVALS):
-            hold = Hold(self._settings.cache_dir, step.request, token)
-            self._holds.append(hold)
-            for delay in hold.waits(deadline):
-                yield Sleep(delay)
-            if hold.is_current():
-                break
-            self._holds.pop().close()  # somebody removed the file and others may lock the new one: do so, too
-        else:
-            raise RecordError(f"{hold.path}: somebody removes it again and again", path=hold.path)
-        # a DEL or CHECK whose runtime was killed may still run, and undo what comes now
-        return (yield from self._await_orphan("DEL"))
+    def check_environment(self, invocation: Invocation) -> None:
+        """Raise ConfigError if no process can be started with the environment of a call."""
+        check_environment_size({**self._environment(), **invocation.env})
 
-    def _await_orphan(self, verb: str) -> Generator[Need, Any, bool]:
-        """Wait for a plugin that its runtime left behind, but never so long that nothing could be done any more."""
-        hold = self._holds[-1] if self._holds else None
-        if hold is None or not hold.orphans(verb):
-            return True
+    async def decode(self, invocation: Invocation, data: bytes, work: Callable[[], _T]) -> _T:
+        """Call ``work``, which decodes a plugin's output ``data``; it counts against the deadline.
+
+        Raises:
+            PluginTimeoutError: the deadline has passed meanwhile.
+        """
+        if not decode_is_expensive(data):
+            return work()
+        decoded = await self.on_disk(work)  # in a thread, so that an event loop goes on
+        if time.monotonic() > self._deadline:
+            raise plugin_failure(PluginTimeoutError, invocation, "decoding its output took longer than the verb may")
+        return decoded
+
+    # Namespaces.
+
+    def namespace_identity(self, netns: str) -> tuple[int, int] | None:
+        """Return (device, inode) of the file at a namespace's path, or None if there is none."""
+        return namespace_identity(netns)
+
+    def is_own_namespace(self, netns: str) -> bool:
+        """Return whether a path leads to the network namespace of this program."""
+        return is_own_namespace(netns)
+
+    def has_interface(self, netns: str, ifname: str) -> bool | None:
+        """Return whether an interface exists in a namespace; None if that cannot be seen."""
+        return has_interface(netns, ifname)
+
+    # Time.
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds to the deadline; None: there is none."""
+        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+
+    def start_cleanup(self) -> None:
+        """Use the clean-up timeout from here on, instead of what is left of the verb's."""
+        self._deadline = _deadline(self.settings.cleanup_timeout)
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep for ``seconds``; return False at once if the verb's time would be over then."""
+        if time.monotonic() + seconds >= self._deadline:
+            return False
+        await self.sleep(seconds)
+        return True
+
+    # Locks.
+
+    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+        """Release the locks that this verb holds and acquire these, network before container.
+
+        Then wait, bounded, for a plugin of this container whose runtime was killed: it could still undo, or do, what
+        this verb is about to do.
+
+        Args:
+            networks: the networks' names.
+            container_id: the container, always exclusive; "" for none.
+            exclusive: whether the networks are for this verb alone (GC).
+
+        Raises:
+            LockTimeoutError: other verbs held the locks until the deadline.
+            RecordError: the lock file cannot be used.
+        """
+        while self._locks:
+            self._locks.pop().close()
+        request = LockRequest(tuple(sorted(networks)), container_id, exclusive)
+        await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), self._deadline)
+
+    async def lock_container(self, container_id: str, seconds: float) -> None:
+        """Acquire a container's lock in addition to those of the last ``lock``, instead of the last one added.
+
+        Raises:
+            LockTimeoutError: another verb held it for ``seconds``, or until the deadline.
+            RecordError: the lock file cannot be used.
+        """
+        while len(self._locks) > 1:
+            self._locks.pop().close()
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        await self._acquire(LockRequest((), container_id), self._locks[0].token, deadline)
+
+    async def _acquire(self, request: LockRequest, token: str, deadline: float) -> None:
+        for _ in range(_REOPENINGS):
+            locks = LockSet(self.settings.cache_dir, request, token)
+            self._locks.append(locks)
+            for delay in locks.retry_delays(deadline):
+                await self.sleep(delay)
+            if locks.is_current():
+                await self._wait_for_orphan(locks)
+                return
+            # Somebody removed the file while this verb waited. Others lock the new file, so this verb has to as well.
+            self._locks.pop().close()
+        raise RecordError(f"{locks.path}: other programs keep removing the lock file", path=locks.path)
+
+    async def _wait_for_orphan(self, locks: LockSet) -> None:
+        if not self._has_orphan(locks):
+            return
         now = time.monotonic()
-        deadline = now + min(_ORPHAN_WAIT, (self._deadline - now) / 2)
-        while hold.orphans(verb) and time.monotonic() < deadline:
-            yield Sleep(_ORPHAN_DELAY)
-        if not hold.orphans(verb):
-            return True
-        logger.warning("%s: a plugin of an earlier verb still runs (%s); going on", hold.request.what, hold.path)
-        return False
-
-    def _pause(self, step: Pause) -> Generator[Need, Any, bool]:
-        in_time = time.monotonic() + step.seconds < self._deadline
-        if in_time:
-            yield Sleep(step.seconds)
-        return in_time
-
-    def _find(self, step: Find) -> tuple[str, ...]:
-        return tuple(self._find_one(plugin, missing_allowed=step.missing_allowed) for plugin in step.plugins)
-
-    def _find_one(self, plugin: str, *, missing_allowed: bool) -> str:
-        try:
-            return self._executor.find(plugin, self._settings.path)
-        except PluginNotFoundError:
-            if missing_allowed:
-                return ""
-            raise
-
-    def _recall(self, step: Recall) -> Any:
-        return self._memory.get((step.executable, _file_identity(step.executable)))
-
-    def _remember(self, step: Remember) -> None:
-        identity = _file_identity(step.executable)
-        for known in [known for known in self._memory if known[0] == step.executable]:
-            self._memory.pop(known, None)
-        if identity:
-            self._memory[step.executable, identity] = step.said
-
-    def _begin(self, step: Begin) -> Record:
-        record = step.record
-        return self._store.begin(
-            replace(record, created=time.time(), boot=boot_id(), netns_id=namespace_identity(record.netns))
+        # Half of the time that is left: the verb still needs some for its own plugins.
+        deadline = now + min(_ORPHAN_SECONDS, (self._deadline - now) / 2)
+        while time.monotonic() < deadline:
+            await self.sleep(_ORPHAN_POLL)
+            if not self._has_orphan(locks):
+                return
+        logger.warning(
+            "%s: a plugin of an earlier verb is still running (%s); going on", locks.request.what, locks.path
         )
 
-    def _sweep(self, _step: Sweep) -> None:
+    def _has_orphan(self, locks: LockSet) -> bool:
+        """Return whether a plugin of an earlier verb of this container runs whose runtime was killed.
+
+        An ADD may start a daemon that holds its descriptor for ever. So an ADD's descriptor counts only if the records
+        say that an ADD of this container did not end.
+        """
+        if locks.has_running_plugin("DEL"):
+            return True
+        if not locks.has_running_plugin("ADD"):
+            return False
         try:
-            self._store.sweep()
+            records = self.records.records(locks.request.container_id)
+        except RecordError:
+            return False
+        return any(record.state in {PENDING, DETACHING} for record in records)
+
+    async def plugins_have_ended(self, seconds: float) -> bool:
+        """Wait for the end of every process that the plugins of this verb's ADD left; return whether none is left."""
+        if not self._locks:
+            return True
+        locks = self._locks[-1]
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        while locks.has_running_plugin("ADD"):
+            if time.monotonic() >= deadline:
+                return False
+            await self.sleep(_ORPHAN_POLL)
+        return True
+
+    # Records and configurations.
+
+    def configured(self, network: str) -> NetworkConfigList | None:
+        """Return the configuration that a network has today in ``conf_dir``, or None if it has no usable one."""
+        try:
+            return load_network_conf(self.settings.conf_dir, network)
+        except ConfigError:
+            return None
+
+    def sweep_drafts(self) -> None:
+        """Remove the drafts of records whose writers were killed."""
+        try:
+            self.records.sweep()
         except RecordError as error:
-            logger.warning("temporary files stay: %s", error)
+            logger.warning("drafts of records stay: %s", error)
 
-    def _start_cleanup(self, _step: StartCleanup) -> None:
-        self._deadline = _deadline(self._settings.cleanup_timeout)
+    async def begin(self, record: Record) -> Record:
+        """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity."""
+        stamped = replace(
+            record,
+            owner=self.settings.owner,
+            created=time.time(),
+            boot=boot_id(),
+            netns_id=namespace_identity(record.netns),
+        )
+        return await self._write(partial(self.records.begin, stamped))
 
+    async def complete(self, record: Record) -> None:
+        """Write the record of an ADD that succeeded."""
+        await self._write(partial(self.records.complete, record))
 
-_AT_ONCE: dict[type, Callable[[Verb, Any], Any]] = {
-    Find: Verb._find,  # noqa: SLF001 - one table, in the class's own module
-    StartCleanup: Verb._start_cleanup,  # noqa: SLF001
-    NamespaceOf: lambda _verb, step: namespace_identity(step.netns),
-    Lookup: lambda verb, step: verb._store.find(step.identity),  # noqa: SLF001
-    Siblings: lambda verb, step: verb._store.of_interface(step.container_id, step.ifname),  # noqa: SLF001
-    AllRecords: lambda verb, step: verb._store.records(step.container_id),  # noqa: SLF001
-    Begin: Verb._begin,  # noqa: SLF001
-    Complete: lambda verb, step: verb._store.complete(step.record),  # noqa: SLF001
-    Forget: lambda verb, step: verb._store.forget(step.record),  # noqa: SLF001
-    Recall: Verb._recall,  # noqa: SLF001
-    Remember: Verb._remember,  # noqa: SLF001
-    Sweep: Verb._sweep,  # noqa: SLF001
-    SetAside: lambda verb, step: verb._store.set_aside(step.record),  # noqa: SLF001
-}
+    async def mark_detaching(self, record: Record) -> Record:
+        """Write to the record that its plugins are being called with DEL. A disk that refuses it never stops a DEL."""
+        return await self._write(partial(self.records.mark_detaching, record))
 
-_DURABLE = (Begin, Complete)  # they wait for the disk, where records are durable
-
-
-def namespace_identity(netns: str) -> tuple[int, int] | None:
-    """Return (device, inode) of what is at a namespace's path, or None."""
-    try:
-        status = os.stat(netns)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
+    async def _write(self, work: Callable[[], _T]) -> _T:
+        return await self.on_disk(work) if self.settings.durable else work()
 
 
-def _file_identity(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+class BlockingNode(Node):
+    """A node on which everything is done at once, so that its coroutines never suspend."""
 
+    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
+        self,
+        settings: Settings,
+        executor: Executor,
+        store: RecordStore,
+        versions: VersionCache,
+        timeout: float | None,
+        operation: Operation,
+    ) -> None:
+        super().__init__(settings, store, versions, timeout, operation)
+        self._executor = executor
 
-def _merged(env: Mapping[str, str], changes: Mapping[str, str | None]) -> Mapping[str, str]:
-    """Return ``env`` with ``changes`` made to it, where None takes a variable away."""
-    if not changes:
-        return env
-    return {name: text for name, text in {**env, **changes}.items() if text is not None}
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run one plugin to its end, blocking."""
+        return self._executor.execute(invocation, options)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep, blocking."""
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
+
+    async def on_disk(self, work: Callable[[], _T]) -> _T:
+        """Call ``work``."""
+        return work()
+
+    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine to its end."""
+        return await work
+
+    def find(self, plugin: str) -> str:
+        """Return the path of a plugin type's executable; raises PluginNotFoundError."""
+        return self._executor.find(plugin, self.path)
 
 
 def _deadline(seconds: float | None) -> float:

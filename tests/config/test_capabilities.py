@@ -57,7 +57,7 @@ def test_every_convention_has_its_own_key(given: dict[str, Any], expected: dict[
 
 
 @pytest.mark.parametrize(
-    ("make", "place"),
+    ("make", "location"),
     [
         (lambda: PortMapping(host_port=70000, container_port=80), "PortMapping.host_port"),
         (lambda: PortMapping(host_port=80, container_port=80, protocol="icmp"), "PortMapping.protocol"),
@@ -69,10 +69,10 @@ def test_every_convention_has_its_own_key(given: dict[str, Any], expected: dict[
         (lambda: CapabilityArgs(ips=["10.0.0.1", "x"]), "CapabilityArgs.ips[1]"),
     ],
 )
-def test_what_the_convention_does_not_allow_is_refused_with_its_place(make: Any, place: str) -> None:
+def test_what_the_convention_does_not_allow_is_refused_with_its_location(make: Any, location: str) -> None:
     with pytest.raises(libcni.ConfigError) as caught:
         make()
-    assert caught.value.place == place
+    assert caught.value.location == location
 
 
 def test_a_runtime_configuration_takes_them_as_they_are() -> None:
@@ -84,7 +84,7 @@ def test_a_runtime_configuration_takes_them_as_they_are() -> None:
 
 
 def test_network_args_are_what_the_conventions_put_under_args() -> None:
-    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"], vendor=1) == {
+    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"], others={"vendor": 1}) == {
         "cni": {"vendor": 1, "labels": [{"key": "app", "value": "myapp"}], "ips": ["10.2.2.42/24"]}
     }
     assert libcni.network_args() == {"cni": {}}

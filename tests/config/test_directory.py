@@ -51,7 +51,7 @@ def test_the_first_file_with_a_name_counts(tmp_path: Path, first: str, second: s
     found = read_config_directory(tmp_path)
     assert found.network("same").file == str(tmp_path / first)
     (problem,) = found.problems
-    assert (problem.file, problem.place) == (str(tmp_path / second), "name")
+    assert (problem.file, problem.location) == (str(tmp_path / second), "name")
     assert first in problem.problem
 
 
@@ -141,7 +141,7 @@ def test_only_the_loaded_network_is_warned_about(tmp_path: Path, caplog: pytest.
         assert caplog.records == []
         load_network_conf(tmp_path, "b")
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path}/b.conf: prevResult: the runtime makes this; what the file says is left out"
+        f"{tmp_path}/b.conf: prevResult: the runtime sets this key; the document's value is left out"
     ]
 
 

@@ -53,7 +53,7 @@ def test_what_cni_args_cannot_carry_is_refused(pair: tuple[Any, Any], what: str,
 def test_what_json_cannot_say_is_refused(name: str, value: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="no JSON form") as caught:
         conf(**{name: value})
-    assert caught.value.place == name
+    assert caught.value.location == name
 
 
 def test_a_value_that_knows_what_is_wrong_with_it_says_so() -> None:

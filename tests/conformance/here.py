@@ -1,4 +1,4 @@
-"""Execute vectors with this library: through real processes, or through the flows alone with canned answers."""
+"""Execute vectors with this library and real processes, blocking or on asyncio."""
 
 from __future__ import annotations
 
@@ -6,25 +6,15 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import libcni
 from conformance.exact import exact, read
 from conformance.observe import Failure, Seen
-from conformance.stage import Call, Stage, document_bytes, printed
+from conformance.stage import Stage, document_bytes
 from conformance.vectors import Step
 from libcni.config.versions import parse_version
-from libcni.executor.find import find_plugin
-from libcni.protocol.invocation import Invocation, Outcome, failure
-from libcni.store.record import boot_id
-from libcni.store.records import RecordStore
-from libcni.verbs import add_flow, check_flow, del_flow, gc_flow, status_flow, validate_flow, version_flow
-from libcni.verbs import steps as library_steps
-from libcni.verbs.client_base import alone
-from libcni.verbs.gc import raise_errors
-from libcni.verbs.node import namespace_identity
 
 _FIELDS = (
     "cleanup_needed",
@@ -163,127 +153,6 @@ class _Blocking:
         if not inspect.iscoroutinefunction(member):
             return member
         return lambda *args, **options: asyncio.run(member(*args, **options))
-
-
-class Canned(Processes):
-    """Do the steps that run plugins with the flows alone: no process, no lock, no client."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
-        self._made: list[Call] = []
-        self._store = RecordStore(stage.cache_dir, durable=False)
-
-    def do(self, step: Step) -> Seen:
-        """Do a step and return what was seen."""
-        self._made = []
-        value, failed = attempt(lambda: _DO[step.kind](self, step))
-        return Seen(self._made, value, failed, self.stage.records())
-
-    def add(self, step: Step) -> dict[str, Any]:
-        """ADD a list, or a single plugin."""
-        options = {key: value for key, value in step.options.items() if key != "timeout"}
-        flow = add_flow(self._net(step), runtime_conf(step), self.client(step).path, **options)
-        return {"result": read(self._drive(flow, step).text)}
-
-    def check(self, step: Step) -> dict[str, Any]:
-        """CHECK a list, or a single plugin."""
-        net, use_given = self._net(step), bool(step.options.get("use_given"))
-        self._drive(check_flow(net.name, net, runtime_conf(step), self.client(step).path, use_given=use_given), step)
-        return {}
-
-    def delete(self, step: Step) -> dict[str, Any]:
-        """DEL a list, or a single plugin."""
-        net = None if step.body.get("by_name") else self._net(step)
-        name = net.name if net is not None else step.source["network"]
-        self._drive(del_flow(name, net, runtime_conf(step), self.client(step).path, _policy(step)), step)
-        return {}
-
-    def gc(self, step: Step) -> dict[str, Any]:
-        """GC a list."""
-        dry_run = bool(step.options.get("dry_run"))
-        raise_errors(self._drive(gc_flow(self._net(step), _valid(step), self.client(step).path, dry_run=dry_run), step))
-        return {}
-
-    def status(self, step: Step) -> dict[str, Any]:
-        """STATUS of a list."""
-        for error in self._drive(status_flow(self._net(step), self.client(step).path, stop=True), step).errors:
-            raise error
-        return {}
-
-    def version(self, step: Step) -> dict[str, Any]:
-        """VERSION of a plugin."""
-        info = self._drive(version_flow(step.body["plugin"], self.client(step).path), step)
-        return {"versions": list(info.supported_versions)}
-
-    def validate(self, step: Step) -> dict[str, Any]:
-        """Validate a list."""
-        return _reported(self._drive(validate_flow(self._net(step), self.client(step).path), step))
-
-    def _net(self, step: Step) -> libcni.NetworkConfigList:
-        if step.kind.endswith("_one"):
-            return alone(load_plugin(step))
-        return load(self.stage, step)
-
-    def _drive(self, flow: Any, step: Step) -> Any:
-        answer: Any = None
-        error: Exception | None = None
-        try:
-            while True:
-                asked = flow.throw(error) if error is not None else flow.send(answer)
-                answer, error = None, None
-                try:
-                    answer = self._answer(asked, step)
-                except libcni.CNIError as raised:
-                    error = raised
-        except StopIteration as end:
-            return end.value
-
-    def _answer(self, asked: Any, step: Step) -> Any:
-        if isinstance(asked, Invocation):
-            return self._outcome(asked, step)
-        if isinstance(asked, library_steps.Find):
-            return tuple(self._find(plugin, missing_allowed=asked.missing_allowed) for plugin in asked.plugins)
-        if isinstance(asked, library_steps.Begin):
-            namespace = namespace_identity(asked.record.netns)
-            return self._store.begin(replace(asked.record, created=time.time(), boot=boot_id(), netns_id=namespace))
-        return _STORE[type(asked)](self._store, asked)
-
-    def _find(self, plugin: str, *, missing_allowed: bool) -> str:
-        try:
-            return find_plugin(plugin, self.stage.path)
-        except libcni.PluginNotFoundError:
-            if missing_allowed:
-                return ""
-            raise
-
-    def _outcome(self, asked: Invocation, step: Step) -> Outcome:
-        count = sum((call.plugin, call.verb) == (asked.plugin, asked.verb) for call in self._made)
-        answer = step.answer(asked.plugin, asked.verb, count)
-        if "raw_bin" in step.vector.data:
-            raise failure(libcni.PluginError, asked, f"{asked.path} could not be started")
-        self._made.append(Call(asked.plugin, asked.verb, asked.path, dict(asked.env), asked.stdin))
-        if "sleep" in answer:
-            raise failure(libcni.PluginTimeoutError, asked, "it was stopped")
-        signal = answer.get("signal")
-        status = None if signal else answer.get("status", 0)
-        return Outcome(status, printed(answer), str(answer.get("stderr", "")).encode(), signal)
-
-
-_STORE: dict[type, Callable[[RecordStore, Any], Any]] = {
-    library_steps.AllRecords: lambda store, asked: store.records(asked.container_id),
-    library_steps.AwaitOrphan: lambda _store, _asked: True,
-    library_steps.Complete: lambda store, asked: store.complete(asked.record),
-    library_steps.Forget: lambda store, asked: store.forget(asked.record),
-    library_steps.Lock: lambda _store, _asked: None,
-    library_steps.Lookup: lambda store, asked: store.find(asked.identity),
-    library_steps.NamespaceOf: lambda _store, asked: namespace_identity(asked.netns),
-    library_steps.Recall: lambda _store, _asked: None,
-    library_steps.Remember: lambda _store, _asked: None,
-    library_steps.SetAside: lambda store, asked: store.set_aside(asked.record),
-    library_steps.Siblings: lambda store, asked: store.of_interface(asked.container_id, asked.ifname),
-    library_steps.Sweep: lambda _store, _asked: None,
-    library_steps.StartCleanup: lambda _store, _asked: None,
-}
 
 
 def _policy(step: Step) -> libcni.DelPolicy | None:

@@ -12,7 +12,7 @@ import pytest
 from helpers import document
 
 from libcni import CNIConfig, Finding, RuntimeConf, diagnose, find_leftovers
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 
 RESULT = '{"cniVersion":"1.0.0"}'
 VERSION = '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
@@ -146,8 +146,8 @@ def test_a_young_pending_attachment_is_only_a_note(cni: CNIConfig) -> None:
 
 
 def test_who_holds_a_lock_is_named(cni: CNIConfig) -> None:
-    hold = Hold(cni.cache_dir, LockRequest((), "c1"))
-    assert hold.advance()
+    hold = LockSet(cni.cache_dir, LockRequest((), "c1"))
+    assert hold.try_acquire()
     try:
         assert only(cni).area == "locks"
     finally:

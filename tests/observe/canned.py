@@ -41,20 +41,20 @@ class Canned:
     def find(self, plugin: str, path: Sequence[str]) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
-        self.calls.append((invocation, limits))
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        self.calls.append((invocation, options))
         answer = self.answers.get((invocation.plugin, invocation.verb), Outcome(0, RESULT))
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     def environments(self) -> list[dict[str, str]]:
-        return [dict(limits.env or {}) for _, limits in self.calls]
+        return [dict(options.env or {}) for _, options in self.calls]
 
 
 class AsyncCanned(Canned):
-    async def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:  # type: ignore[override]
-        return super().execute(invocation, limits)
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:  # type: ignore[override]
+        return super().execute(invocation, options)
 
 
 class Notes(Observer):

@@ -59,19 +59,3 @@ def test_the_pieces_on_args_and_delegation_work(cni_fakes: FakePlugins) -> None:
     assert answer.document["ips"] == [{"address": "10.0.0.2/24"}]
     assert call_plugin(plugin, "DEL", config(ipam={"type": "ipam"}), path=path, args=given).status == 0
     assert fake.verbs == ("ADD", "DEL")
-
-
-def test_the_page_names_only_what_exists() -> None:
-    import libcni.testing
-    from libcni.plugin import PluginResult, Request
-    from libcni.plugin.runtime_config import RuntimeConfig
-
-    for name in re.findall(r"`(add_\w+|set_dns)`", PAGE):
-        assert hasattr(PluginResult, name)
-    for name in re.findall(r"`(delegate_\w+|valid_attachments|load_args|prev_result|runtime_config)`", PAGE):
-        assert hasattr(Request, name)
-    for name in ("port_mappings", "bandwidth", "dns", "ip_ranges", "ips", "mac", "aliases", "device_id", "cgroup_path"):
-        assert f"`{name}`" in PAGE
-        assert hasattr(RuntimeConfig, name)
-    for name in re.findall(r"`(call_plugin|assert_plugin_conforms|check_plugin|RecordingExecutor)", PAGE):
-        assert hasattr(libcni.testing, name)

@@ -43,7 +43,7 @@ def test_the_typed_view() -> None:
     assert isinstance(interface, Interface)
     assert (interface.name, interface.mtu, interface.sandbox) == ("eth0", 1500, "/ns")
     assert (interface.socket_path, interface.pci_id, interface.mac) == ("/s", "0000:00:1f.6", "00:11:22:33:44:55")
-    assert interface.model_extra == {"vendor": [1]}
+    assert interface.extra == {"vendor": [1]}
     assert isinstance(ip, IPConfig)
     assert (ip.ip, ip.gateway, ip.interface) == (ipaddress.ip_interface("10.1.0.5/16"), "10.1.0.1", 0)
     assert isinstance(route, Route)
@@ -157,7 +157,7 @@ def test_other_versions() -> None:
     down = result.as_version("0.4.0")
     assert (down.cni_version, down.ips[0].version) == ("0.4.0", "4")
     assert down.to_dict()["vendor"] == {"kept": 1}
-    with pytest.raises(VersionError, match=r"1\.1\.0 cannot be given as '2\.0\.0'") as caught:
+    with pytest.raises(VersionError, match=r"1\.1\.0 cannot be converted to '2\.0\.0'") as caught:
         result.as_version("2.0.0")
     assert caught.value.version == "2.0.0"
     with pytest.raises(VersionError, match="no valid IP addresses"):

@@ -11,7 +11,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+
+from helpers import World
 
 from libcni import (
     ALL_VERSIONS,
@@ -27,12 +30,12 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
+from libcni.protocol.answer import plugin_error, read_version_info
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, decode, encode
-from libcni.verbs import add_flow, del_flow
-from libcni.verbs.chain import plugin_error
-from libcni.verbs.query import _plugin_info
-from libcni.verbs.steps import AwaitOrphan, Begin, Find, Lookup, NamespaceOf, SetAside, Siblings
+from libcni.verbs.add import add
+from libcni.verbs.delete import delete
+from libcni.verbs.reports import DelPolicy
 
 CALL = Invocation("ADD", "a", "/a", b"", {})
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
@@ -57,27 +60,16 @@ def is_short(error: CNIError, length: int) -> None:
     assert len(str(error)) < length
 
 
-def drive(flow: Any, answers: dict[type, Any]) -> list[Invocation]:
-    """Drive a verb to its end, with a plugin that always succeeds; return the calls."""
-    calls: list[Invocation] = []
-    answer: Any = None
-    try:
-        while True:
-            step = flow.send(answer)
-            answer = answers.get(type(step))
-            if isinstance(step, Invocation):
-                calls.append(step)
-                strict(step.stdin)
-                assert all("\0" not in text for text in step.env.values())
-                assert all(text.encode(errors="surrogateescape") is not None for text in step.env.values())
-                answer = Outcome(stdout=b"{}")
-            elif isinstance(step, Find):
-                answer = tuple(f"/{plugin}" for plugin in step.plugins)
-            elif isinstance(step, Begin):
-                answer = step.record
-                assert decode(encode(step.record), "x").identity == step.record.identity
-    except StopIteration:
-        return calls
+def run(world: World, verb: Callable[..., Any], *args: Any) -> list[Invocation]:
+    """Run a verb to its end, with plugins that always succeed; return the calls."""
+    world.run(verb, *args)
+    for call in world.calls:
+        strict(call.stdin)
+        assert all("\0" not in text for text in call.env.values())
+        assert all(text.encode(errors="surrogateescape") is not None for text in call.env.values())
+    for record in world.recorded.values():
+        assert decode(encode(record), "x").identity == record.identity
+    return world.calls
 
 
 def configuration(data: bytes) -> bool:
@@ -86,7 +78,7 @@ def configuration(data: bytes) -> bool:
     except ConfigError:
         return False
     if net.plugins:
-        calls = drive(add_flow(net, RT, ["/"]), {Siblings: []})
+        calls = run(World(), add, net, RT)
         assert len(calls) == len(net.plugins)
     return True
 
@@ -121,10 +113,10 @@ def record(data: bytes) -> bool:
         return False
     rt = RT if found.state == LEGACY else RuntimeConf(found.container_id, None, found.ifname)
     name = found.network or "net"
-    answers = {Lookup: found, AwaitOrphan: True, SetAside: "", NamespaceOf: None}
-    assert drive(del_flow(name, NET, rt, ["/"]), answers), "a record never stops a DEL"
+    recorded = replace(found, network=name, container_id=rt.container_id, ifname=rt.ifname)
+    assert run(World(records=[recorded]), delete, name, NET, rt, DelPolicy()), "a record never stops a DEL"
     try:
-        drive(del_flow(name, None, rt, ["/"]), answers)
+        run(World(records=[recorded]), delete, name, None, rt, DelPolicy())
     except RecordError:  # the record holds no usable configuration
         return True
     return True
@@ -132,7 +124,7 @@ def record(data: bytes) -> bool:
 
 def version(data: bytes) -> bool:
     try:
-        info = _plugin_info(CALL, Outcome(stdout=data))
+        info = read_version_info(CALL, Outcome(stdout=data))
     except InvalidOutputError as error:
         is_short(error, 10_000)
         return False

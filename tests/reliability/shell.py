@@ -1,19 +1,21 @@
-"""Plugins in a few lines of shell, and what was called of them."""
+"""Shell plugins, their records, and a client for them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni.testing import FakePlugins
 
 RESULT = """{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/16"}]}"""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Be a directory with shell plugins, a log of their calls, and a cache directory."""
+    """A directory with shell plugins and a cache directory."""
 
     root: Path
 
@@ -29,24 +31,22 @@ class Shell:
     def results(self) -> Path:
         return self.cache / "results"
 
+    @cached_property
+    def fakes(self) -> FakePlugins:
+        self.bin.mkdir(parents=True)
+        return FakePlugins(self.bin)
+
     def plugin(self, name: str, body: str = "", *, result: str = RESULT) -> Path:
-        """Make a plugin that notes its call, runs ``body``, and answers an ADD with ``result``."""
-        self.bin.mkdir(parents=True, exist_ok=True)
-        path = self.bin / name
-        note = f'echo "$CNI_COMMAND {name} $CNI_CONTAINERID" >> {self.root}/log; cat > {self.root}/{name}.stdin'
-        answer = f"[ $CNI_COMMAND != ADD ] || cat <<'END'\n{result}\nEND\n"
-        path.write_text(f"#!/bin/sh\n{note}\n{body}\n{answer}")
-        path.chmod(0o755)
-        return path
+        """Make a plugin that runs ``body`` and answers an ADD with ``result``."""
+        return self.fakes.shell(name, body, result=result).path
 
     def calls(self) -> list[str]:
         """Return ``<verb> <plugin>`` of each call so far, oldest first."""
-        log = self.root / "log"
-        return [line.rsplit(" ", 1)[0] for line in log.read_text().splitlines()] if log.exists() else []
+        return [f"{verb} {plugin}" for verb, plugin in self.fakes.verbs]
 
     def stdin(self, name: str) -> str:
         """Return what a plugin was given last."""
-        return (self.root / f"{name}.stdin").read_text()
+        return [call.stdin.decode() for call in self.fakes.calls if call.plugin == name][-1]
 
     def network(self, *types: str, name: str = "net", version: str = "1.0.0", **more: Any) -> NetworkConfigList:
         plugins = [{"type": kind} for kind in types]

@@ -52,7 +52,7 @@ def assert_survived(place: Place, what: str) -> None:
     cni = place.client()
     assert_known(place, what)
     listed = cni.get_cached_attachments()
-    assert {attachment.state for attachment in listed} <= {"pending", "ready"}, what  # no torn file
+    assert {attachment.state for attachment in listed} <= {"pending", "ready", "detaching"}, what  # no torn file
     place.calm()
     for name in ("good", "bad"):  # these meet the orphans, if there are any, and wait for them
         cni.gc_network_list(place.network(name), [])

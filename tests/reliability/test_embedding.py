@@ -18,7 +18,7 @@ import pytest
 
 from libcni import CallOptions, CNIError, Invocation, PluginError, ProcessExecutor, RuntimeConf
 from libcni.executor import child as child_module
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place
@@ -344,8 +344,8 @@ def test_interrupted_at_any_moment(place: Place, handler: Any) -> None:
         except InterruptedVerbError:
             interrupted += 1
         assert children() == [], f"interrupt {number}"
-        hold = Hold(str(place.cache), LockRequest(("net",), "c1"))
-        assert hold.advance(), f"interrupt {number}"
+        hold = LockSet(str(place.cache), LockRequest(("net",), "c1"))
+        assert hold.try_acquire(), f"interrupt {number}"
         hold.close()
         listed = {one.container_id for one in cni.get_cached_attachments()}
         assert {owner[1] for owner in place.owners()} <= listed

@@ -29,7 +29,7 @@ from libcni import (
 )
 from libcni.store import files as disk
 from libcni.store import records
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 from reliability.shell import RT, Shell
 
 
@@ -274,7 +274,7 @@ def test_field_13_a_plugin_that_stays_busy_is_a_clear_error_within_the_deadline(
     close = busy(shell, "a")
     started = time.monotonic()
     work: Callable[..., Any] = getattr(cni, f"{verb}_network_list")
-    with pytest.raises(PluginError, match=r"Text file busy.*somebody writes to it"):
+    with pytest.raises(PluginError, match=r"Text file busy.*another program writes to it"):
         work(net, RuntimeConf("c2", None, "eth0") if verb == "add" else RT, timeout=0.5)
     assert time.monotonic() - started < 1.0
     assert shell.calls() == ["ADD a"], "never a success without a run"

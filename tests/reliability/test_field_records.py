@@ -40,6 +40,7 @@ def failing(shell: Shell, verb: str = "ADD") -> str:
 
 
 def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.plugin("a")
     done: list[str] = []
     for name in ("fsync", "link", "rename"):
         real = getattr(os, name)
@@ -49,7 +50,6 @@ def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monk
             return _real(*args, **options)
 
         monkeypatch.setattr(os, name, wrapped)
-    shell.plugin("a")
     shell.client(durable=True).add_network_list(shell.network("a"), RT)
     assert done == ["fsync", "link", "fsync", "rename"]
     done.clear()

@@ -14,7 +14,7 @@ import pytest
 
 from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
 from libcni.store import locks
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
 from reliability.support import Place
@@ -44,17 +44,17 @@ def either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
-def take(cache: Path, request: LockRequest) -> Hold:
+def take(cache: Path, request: LockRequest) -> LockSet:
     cache.mkdir(exist_ok=True)
-    hold = Hold(str(cache), request)
-    assert hold.advance()
+    hold = LockSet(str(cache), request)
+    assert hold.try_acquire()
     return hold
 
 
 def is_free(cache: Path, request: LockRequest, token: str = "") -> bool:
-    hold = Hold(str(cache), request, token)
+    hold = LockSet(str(cache), request, token)
     try:
-        return hold.advance()
+        return hold.try_acquire()
     finally:
         hold.close()
 
@@ -85,11 +85,11 @@ def test_field_12_gc_excludes_add_and_del_of_its_network_only(tmp_path: Path) ->
 
 def test_gc_is_not_starved_by_verbs_that_keep_coming(tmp_path: Path) -> None:
     first = take(tmp_path, LockRequest(("net",), "c1"))
-    sweep = Hold(str(tmp_path), LockRequest(("net",), exclusive=True))
-    assert not sweep.advance()
+    sweep = LockSet(str(tmp_path), LockRequest(("net",), exclusive=True))
+    assert not sweep.try_acquire()
     assert not is_free(tmp_path, LockRequest(("net",), "c2")), "the door is closed behind a GC that waits"
     first.close()
-    assert sweep.advance()
+    assert sweep.try_acquire()
     sweep.close()
     assert is_free(tmp_path, LockRequest(("net",), "c2"))
 

@@ -68,7 +68,7 @@ def test_the_next_verb_waits_for_a_del_that_outlived_its_runtime(shell: Shell) -
 
 def test_the_wait_for_an_orphan_is_bounded(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that a plugin started on purpose keeps the same descriptor, for ever."""
-    monkeypatch.setattr(drive, "_ORPHAN_WAIT", 0.3)
+    monkeypatch.setattr(drive, "_ORPHAN_SECONDS", 0.3)
     begin = f"setsid sh -c 'echo $$ > {shell.root}/daemon; exec sleep 30' & "  # the group of a failed plugin is killed
     begin += f"while [ ! -s {shell.root}/daemon ]; do sleep 0.01; done"
     shell.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ {begin}; exit 1; }}")

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import RESULT, RT, attached, network
+from hypothesis import given
+from hypothesis import strategies as st
 
+from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import RecordError, VersionError
+from libcni.errors import InvalidIdentifierError, RecordError, VersionError
+from libcni.store import records
 from libcni.store.attachments import (
     Attachment,
     attachment_of,
     identity_of,
     network_to_use,
+    pairs_that_name_may_mean,
     pending_record,
     recorded_conf,
     recorded_network,
     recorded_result,
 )
-from libcni.store.record import CORRUPT, LEGACY, READY, Record
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Record,
+    RecordState,
+    namespace_identity,
+)
 
 
 def test_the_public_view() -> None:
@@ -51,12 +68,27 @@ def test_the_public_view_of_what_says_little() -> None:
     assert attachment_of(Record(created=1e300)).created is None
 
 
+def test_an_attachment_whose_namespace_is_gone(tmp_path: Path) -> None:
+    netns = tmp_path / "netns"
+    netns.touch()
+    record = Record("net", "c1", "eth0", netns=str(netns), netns_id=namespace_identity(str(netns)), owner="me")
+    assert (attachment_of(record).state, attachment_of(record).owner) == (READY, "me")
+    (tmp_path / "other").touch()
+    (tmp_path / "other").rename(netns)
+    assert attachment_of(record).state == "gone"
+    netns.unlink()
+    assert attachment_of(record).state == "gone"
+    for state in (PENDING, DETACHING, STALE_BOOT):
+        assert attachment_of(replace(record, state=state)).state == state
+    assert attachment_of(replace(record, netns_id=None)).state == READY
+
+
 def test_identity() -> None:
     assert identity_of("net", RT) == ("net", "c1", "eth0")
 
 
 @pytest.mark.parametrize("state", [CORRUPT, LEGACY])
-def test_some_records_hold_no_configuration(state: str) -> None:
+def test_some_records_hold_no_configuration(state: RecordState) -> None:
     assert recorded_network(Record(state=state, config=network("a").raw)) is None
 
 
@@ -106,3 +138,40 @@ def test_recorded_results() -> None:
 @pytest.mark.parametrize(("version", "meant"), [("", "0.1.0"), ("1.0.0", "1.0.0")])
 def test_a_recorded_result_without_a_version(version: str, meant: str) -> None:
     assert recorded_result(attached(result="{}", version=version)).cni_version == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "pairs"),
+    [
+        ("net-c1-eth0", "net", [("c1", "eth0")]),
+        ("net-a-b-eth0", "net", [("a", "b-eth0"), ("a-b", "eth0")]),
+        ("net-c1-eth0~0123", "net", [("c1", "eth0")]),
+        ("a-b-c-eth0", "a-b", [("c", "eth0")]),
+        ("a-b-c-eth0", "a", [("b", "c-eth0"), ("b-c", "eth0")]),
+        ("net-c1-" + "e" * 16, "net", []),
+        ("net-c1-", "net", []),
+        ("net--eth0", "net", []),
+        ("other-c1-eth0", "net", []),
+        ("~0123", "net", []),
+    ],
+)
+def test_the_pairs_that_a_name_may_mean(name: str, network: str, pairs: list[tuple[str, str]]) -> None:
+    assert pairs_that_name_may_mean(name, network) == pairs
+
+
+@given(*[st.text("ab-.", min_size=1, max_size=8)] * 3)
+def test_the_pairs_never_omit_the_attachment(network: str, container_id: str, ifname: str) -> None:
+    try:
+        identity = check_network_name(network), check_container_id(container_id), check_ifname(ifname)
+    except InvalidIdentifierError:
+        return
+    for name in records._names(identity):
+        assert (container_id, ifname) in pairs_that_name_may_mean(name, network)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("net-c1-eth0", ("net", "c1", "eth0")), ("net-a-b-eth0~01", ("net", "a-b", "eth0")), ("~01", None), ("x", None)],
+)
+def test_what_the_name_of_a_corrupt_record_suggests(name: str, hint: tuple[str, str, str] | None) -> None:
+    assert attachment_of(Record(state=CORRUPT, path=f"/cache/results/{name}")).name_hint == hint

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,21 +18,21 @@ import pytest
 
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store import locks
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 
-Make = Callable[..., Hold]
+Make = Callable[..., LockSet]
 
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Iterator[Make]:
     """Make holds in one cache directory; all are closed at the end."""
-    made: list[Hold] = []
+    made: list[LockSet] = []
 
     def make(
         *networks: str, container: str = "", exclusive: bool = False, token: str = "", every: bool = False
-    ) -> Hold:
+    ) -> LockSet:
         request = LockRequest(networks, container, exclusive=exclusive, all_containers=every)
-        made.append(Hold(str(tmp_path), request, token))
+        made.append(LockSet(str(tmp_path), request, token))
         return made[-1]
 
     yield make
@@ -55,53 +56,53 @@ def hold(tmp_path: Path) -> Iterator[Make]:
     ],
 )
 def test_who_may_stand_beside_whom(hold: Make, first: Any, second: Any, together: bool) -> None:
-    def take(request: Any) -> Hold:
+    def take(request: Any) -> LockSet:
         rest = dict(request)
         networks = [rest.pop("networks")] if "networks" in rest else []
         return hold(*networks, **rest)
 
     for one, other in ((first, second), (second, first)):
         a = take(one)
-        assert a.advance()
+        assert a.try_acquire()
         b = take(other)
-        assert b.advance() is together
+        assert b.try_acquire() is together
         a.close()
-        assert b.advance()
+        assert b.try_acquire()
         b.close()
 
 
 def test_locks_are_taken_network_first_and_one_by_one(hold: Make) -> None:
     container = hold(container="c1")
-    assert container.advance()
+    assert container.try_acquire()
     waiting = hold("n", "m", container="c1")
-    assert not waiting.advance()
+    assert not waiting.try_acquire()
     collector = hold("n", exclusive=True)
-    assert not collector.advance()
+    assert not collector.try_acquire()
     container.close()
-    assert waiting.advance()
+    assert waiting.try_acquire()
     waiting.close()
-    assert collector.advance()
+    assert collector.try_acquire()
 
 
 def test_a_waiting_gc_closes_the_door_behind_it(hold: Make) -> None:
     adding = hold("n", container="c1")
-    assert adding.advance()
+    assert adding.try_acquire()
     collector = hold("n", exclusive=True)
-    assert not collector.advance()
+    assert not collector.try_acquire()
     later = hold("n", container="c2")
-    assert not later.advance()
+    assert not later.try_acquire()
     adding.close()
-    assert not later.advance()
-    assert collector.advance()
+    assert not later.try_acquire()
+    assert collector.try_acquire()
     collector.close()
-    assert later.advance()
+    assert later.try_acquire()
 
 
 def test_locks_are_between_processes_and_end_with_them(hold: Make, tmp_path: Path) -> None:
     code = f"""
-from libcni.store.locks import Hold, LockRequest
-hold = Hold({str(tmp_path)!r}, LockRequest(("n",), "c1"))
-assert hold.advance()
+from libcni.store.locks import LockSet, LockRequest
+hold = LockSet({str(tmp_path)!r}, LockRequest(("n",), "c1"))
+assert hold.try_acquire()
 print("held", flush=True)
 input()
 """
@@ -109,93 +110,93 @@ input()
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         mine = hold(container="c1")
-        assert not mine.advance()
+        assert not mine.try_acquire()
         other.kill()
         other.wait()
-        assert mine.advance()
+        assert mine.try_acquire()
 
 
 def test_a_caller_that_holds_the_locks_is_not_waited_for(hold: Make) -> None:
     caller = hold("n", container="c1")
-    assert caller.advance()
+    assert caller.try_acquire()
     nested = hold("n", container="c1", token=caller.token)
-    assert nested.advance()
-    assert nested.in_flight("ADD") == -1
-    assert not nested.orphans("ADD")
+    assert nested.try_acquire()
+    assert nested.plugin_descriptor("ADD") == -1
+    assert not nested.has_running_plugin("ADD")
     more = hold("m", container="c1", token=nested.token)
-    assert more.advance()
+    assert more.try_acquire()
     other = hold(container="c2", token=caller.token)
-    assert other.advance()
-    assert other.in_flight("ADD") >= 0
+    assert other.try_acquire()
+    assert other.plugin_descriptor("ADD") >= 0
     nested.close()
-    assert not hold(container="c1").advance()
+    assert not hold(container="c1").try_acquire()
 
 
 def test_a_plugin_of_gc_may_use_its_callers_network_and_has_to_ask_for_others(hold: Make) -> None:
     collector = hold("n", exclusive=True)
-    assert collector.advance()
+    assert collector.try_acquire()
     nested = hold("n", container="c1", token=collector.token)
-    assert nested.advance()
-    assert hold("m", exclusive=True).advance()
-    assert not hold("n", "m", container="c2", token=collector.token).advance()
+    assert nested.try_acquire()
+    assert hold("m", exclusive=True).try_acquire()
+    assert not hold("n", "m", container="c2", token=collector.token).try_acquire()
 
 
 def test_a_token_ends_with_its_verb(hold: Make) -> None:
     caller = hold("n", container="c1")
-    assert caller.advance()
+    assert caller.try_acquire()
     token = caller.token
     caller.close()
     other = hold(container="c1")
-    assert other.advance()
-    assert not hold(container="c1", token=token).advance()
+    assert other.try_acquire()
+    assert not hold(container="c1", token=token).try_acquire()
 
 
 @pytest.mark.parametrize("token", ["", "x", "a:b:c", "1:2:3:4", "1:2:-5:1,2", f"1:2:{10**30}:1", "\0::"])
 def test_a_bad_token_is_no_token(hold: Make, token: str) -> None:
     first = hold(container="c1")
-    assert first.advance()
+    assert first.try_acquire()
     own = first.token.rsplit(":", 2)[0]
     for bad in (token, f"{own}:{token}", f"{own}:5:x", f"{own}:{10**30}:1", f"{own}:-1:1"):
-        assert not hold(container="c1", token=bad).advance()
+        assert not hold(container="c1", token=bad).try_acquire()
 
 
 def test_a_token_is_of_one_file(hold: Make, tmp_path: Path) -> None:
-    elsewhere = Hold(str(tmp_path / "elsewhere"), LockRequest((), "c1"))
-    assert elsewhere.advance()
-    assert hold(container="c1").advance()
-    assert not hold(container="c1", token=elsewhere.token).advance()
+    elsewhere = LockSet(str(tmp_path / "elsewhere"), LockRequest((), "c1"))
+    assert elsewhere.try_acquire()
+    assert hold(container="c1").try_acquire()
+    assert not hold(container="c1", token=elsewhere.token).try_acquire()
     elsewhere.close()
 
 
 def test_a_plugin_that_outlives_its_runtime_is_seen(hold: Make) -> None:
     first = hold(container="c1")
-    assert first.advance()
-    plugin = os.dup(first.in_flight("ADD"))
-    assert first.in_flight("ADD") == first.in_flight("ADD")
+    assert first.try_acquire()
+    plugin = os.dup(first.plugin_descriptor("ADD"))
+    assert first.plugin_descriptor("ADD") == first.plugin_descriptor("ADD")
     first.close()
     second = hold(container="c1")
-    assert second.advance()
-    assert (second.orphans("ADD"), second.orphans("DEL")) == (True, False)
-    assert not hold(container="c2").orphans("ADD")
-    second.in_flight("ADD")
-    assert second.orphans("ADD")
+    assert second.try_acquire()
+    assert (second.has_running_plugin("ADD"), second.has_running_plugin("DEL")) == (True, False)
+    assert not hold(container="c2").has_running_plugin("ADD")
+    second.plugin_descriptor("ADD")
+    assert second.has_running_plugin("ADD")
     os.close(plugin)
-    assert not second.orphans("ADD")
-    assert not hold("n").orphans("ADD")
+    assert not second.has_running_plugin("ADD")
+    assert not hold("n").has_running_plugin("ADD")
 
 
 def test_verbs_other_than_add_share_a_region(hold: Make) -> None:
     first = hold(container="c1")
-    assert first.advance()
-    plugin = os.dup(first.in_flight("CHECK"))
+    assert first.try_acquire()
+    plugin = os.dup(first.plugin_descriptor("CHECK"))
     first.close()
     second = hold(container="c1")
-    assert (second.orphans("ADD"), second.orphans("DEL")) == (False, True)
+    assert (second.has_running_plugin("ADD"), second.has_running_plugin("DEL")) == (False, True)
     os.close(plugin)
 
 
 def test_the_file_is_made_for_this_user_alone(tmp_path: Path) -> None:
-    one = Hold(str(tmp_path / "a" / "b"), LockRequest((), "c1"))
+    one = LockSet(str(tmp_path / "a" / "b"), LockRequest((), "c1"))
     assert one.path == str(tmp_path / "a" / "b" / "locks")
     assert stat.S_IMODE(os.stat(one.path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(tmp_path / "a" / "b").st_mode) == 0o700
@@ -218,17 +219,17 @@ def test_a_removed_file_is_noticed(hold: Make, tmp_path: Path) -> None:
 def test_nothing_is_left_open(hold: Make) -> None:
     before = len(os.listdir("/proc/self/fd"))
     one = hold("n", container="c1")
-    one.in_flight("ADD")
-    one.in_flight("DEL")
+    one.plugin_descriptor("ADD")
+    one.plugin_descriptor("DEL")
     one.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_hold_that_is_forgotten_lets_go(hold: Make, tmp_path: Path) -> None:
-    lost = Hold(str(tmp_path), LockRequest((), "c1"))
-    assert lost.advance()
+    lost = LockSet(str(tmp_path), LockRequest((), "c1"))
+    assert lost.try_acquire()
     del lost
-    assert hold(container="c1").advance()
+    assert hold(container="c1").try_acquire()
 
 
 def test_a_timeout_says_what_and_where(hold: Make) -> None:
@@ -244,7 +245,7 @@ def test_a_timeout_says_what_and_where(hold: Make) -> None:
 def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot be opened: Not a directory") as caught:
-        Hold(str(tmp_path / "file" / "cache"), LockRequest((), "c1"))
+        LockSet(str(tmp_path / "file" / "cache"), LockRequest((), "c1"))
     assert caught.value.path == str(tmp_path / "file" / "cache" / "locks")
     assert caught.value.errno == errno.ENOTDIR
 
@@ -252,7 +253,7 @@ def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
 def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "locks").symlink_to("elsewhere")
     with pytest.raises(RecordError, match="cannot be opened"):
-        Hold(str(tmp_path), LockRequest((), "c1"))
+        LockSet(str(tmp_path), LockRequest((), "c1"))
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -288,17 +289,17 @@ def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_range_locks")
 def test_without_range_locks_there_is_one_for_all(hold: Make, tmp_path: Path) -> None:
     one = hold("n", container="c1")
-    assert one.advance()
+    assert one.try_acquire()
     assert (tmp_path / "locks.whole").exists()
     other = hold("m", container="c2")
-    assert not other.advance()
-    assert (one.in_flight("ADD"), one.orphans("ADD")) == (-1, False)
+    assert not other.try_acquire()
+    assert (one.plugin_descriptor("ADD"), one.has_running_plugin("ADD")) == (-1, False)
     nested = hold("n", container="c1", token=one.token)
-    assert nested.advance()
+    assert nested.try_acquire()
     nested.close()
-    assert not other.advance()
+    assert not other.try_acquire()
     one.close()
-    assert other.advance()
+    assert other.try_acquire()
 
 
 @pytest.mark.usefixtures("no_range_locks")
@@ -310,15 +311,15 @@ def test_the_one_for_all_can_be_refused(hold: Make, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(FileLock, "acquire", failing)
     with pytest.raises(RecordError, match="cannot be locked"):
-        hold(container="c1").advance()
+        hold(container="c1").try_acquire()
 
 
 def test_a_forked_child_holds_nothing(hold: Make, tmp_path: Path) -> None:
     code = f"""
 import os, sys
-from libcni.store.locks import Hold, LockRequest
-hold = Hold({str(tmp_path)!r}, LockRequest(("n",), "c1"))
-assert hold.advance()
+from libcni.store.locks import LockSet, LockRequest
+hold = LockSet({str(tmp_path)!r}, LockRequest(("n",), "c1"))
+assert hold.try_acquire()
 pid = os.fork()
 if pid == 0:
     hold.close()
@@ -333,7 +334,7 @@ os._exit(0)
         parent.wait()
         one = hold("n", container="c1")
         deadline = time.monotonic() + 20
-        while not one.advance():  # the child lives on, but has to come to run first
+        while not one.try_acquire():  # the child lives on, but has to come to run first
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -341,11 +342,11 @@ os._exit(0)
 def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
     code = f"""
 import os
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockSet, LockRequest
 os.close(0)
-hold = Hold({str(tmp_path)!r}, LockRequest((), "c1"))
-assert hold.advance()
-assert hold._file.fileno() > 2 and hold.in_flight("ADD") > 2
+hold = LockSet({str(tmp_path)!r}, LockRequest((), "c1"))
+assert hold.try_acquire()
+assert hold._file._file.fileno() > 2 and hold.plugin_descriptor("ADD") > 2
 os.fstat(1)
 try:
     os.fstat(0)
@@ -354,3 +355,260 @@ except OSError:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "closed\n"
+
+
+# one open file for all verbs of a process
+
+
+def opened(path: Path) -> int:
+    """Count the descriptors of this process that lead to a file."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{name}") == str(path)
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def is_free_elsewhere(cache: Path, request: str) -> bool:
+    """Return whether another process could hold a lock."""
+    code = f"""
+from libcni.store.locks import LockRequest, LockSet
+print(LockSet({str(cache)!r}, LockRequest({request})).try_acquire())
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_many_verbs_share_one_descriptor(hold: Make, tmp_path: Path) -> None:
+    many = [hold("n", container=f"c{index}") for index in range(100)]
+    assert all(one.try_acquire() for one in many)
+    assert opened(tmp_path / "locks") == 1
+    for one in many:
+        one.close()
+    assert opened(tmp_path / "locks") == 0
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_path: Path) -> None:
+    first, second = hold("n", container="c1"), hold("n", container="c2")
+    assert first.try_acquire()
+    assert second.try_acquire()
+    first.close()
+    assert not is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+    assert is_free_elsewhere(tmp_path, "(), 'c1'")
+    second.close()
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_lock_of_all_containers_releases_all(hold: Make, tmp_path: Path) -> None:
+    every = hold(every=True)
+    assert every.try_acquire()
+    assert not is_free_elsewhere(tmp_path, "(), 'c1'")
+    other = hold(container="c1")
+    assert not other.try_acquire()
+    every.close()
+    assert other.try_acquire()
+    assert not hold(every=True).try_acquire()
+    assert is_free_elsewhere(tmp_path, "(), 'c2'")
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    inside: list[int] = []
+    worst: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+            for delay in one.retry_delays(time.monotonic() + 60):
+                time.sleep(delay)
+            inside.append(1)
+            worst.append(len(inside))
+            time.sleep(0)
+            inside.pop()
+            one.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(worst), max(worst)) == (400, 1)
+
+
+def test_closed_locks_cannot_be_acquired(hold: Make) -> None:
+    one = hold(container="c1")
+    one.close()
+    with pytest.raises(RecordError, match="the locks are closed"):
+        one.try_acquire()
+
+
+# the line for a container
+
+
+def test_who_came_first_is_served_first(hold: Make) -> None:
+    holder = hold(container="c1")
+    assert holder.try_acquire()
+    waiting = [hold("n", container="c1") for _ in range(5)]
+    lines = [one.retry_delays(time.monotonic() + 60) for one in waiting]
+    delays = [next(line) for line in lines]
+    assert delays == sorted(delays), "who is further back looks less often"
+    holder.close()
+    assert not hold(container="c1").try_acquire(), "nobody jumps the line"
+    for one, line in zip(waiting, lines, strict=True):
+        for other in lines[lines.index(line) + 1 :]:
+            assert next(other) > 0
+        assert list(line) == []
+        one.close()
+    assert hold(container="c1").try_acquire()
+
+
+@pytest.mark.parametrize("how", ["close", "stop iterating", "time out", "stop asking"])
+def test_who_gives_up_holds_nobody_up(hold: Make, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    holder, first, second = (hold(container="c1") for _ in range(3))
+    assert holder.try_acquire()
+    line = first.retry_delays(time.monotonic() + (60 if how != "time out" else -1))
+    if how == "time out":
+        with pytest.raises(LockTimeoutError):
+            next(line)
+    else:
+        next(line)
+    holder.close()
+    if how == "close":
+        first.close()
+    elif how == "stop iterating":
+        del line
+    elif how == "stop asking":
+        assert not second.try_acquire()
+        monkeypatch.setattr(locks, "_SILENT", 0.0)
+    assert second.try_acquire()
+
+
+# tokens and descriptors that others could misuse
+
+
+@pytest.mark.parametrize("region", [locks._CONTAINER, locks._NETWORK, locks._ENTRANCE, locks._ADDING])
+def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> None:
+    """Whoever sets the environment could else name any byte that somebody holds."""
+    first = hold("n", container="c1")
+    assert first.try_acquire()
+    container = locks._offset(locks._CONTAINER, "c1")
+    descriptor = first.plugin_descriptor("ADD")
+    assert descriptor >= 0
+    name = "n" if region in {locks._NETWORK, locks._ENTRANCE} else "c1"
+    forged = f"{first.token.rsplit(':', 2)[0]}:{locks._offset(region, name)}:{container}"
+    assert not hold(container="c1", token=forged).try_acquire()
+
+
+def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
+    first = hold(container="c1")
+    assert first.try_acquire()
+    descriptor = first.plugin_descriptor("ADD")
+    assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fcntl.fcntl(descriptor, locks._SETLK, locks._flock(fcntl.F_WRLCK, locks._offset(locks._CONTAINER, "c2")))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.write(descriptor, b"x")
+
+
+# plugins that still run
+
+
+def test_a_plugin_of_this_verb_that_still_runs_is_seen(hold: Make) -> None:
+    one = hold(container="c1")
+    assert one.try_acquire()
+    assert not one.has_running_plugin()
+    survivor = os.dup(one.plugin_descriptor("ADD"))
+    assert one.has_running_plugin("ADD")
+    assert one.has_running_plugin()
+    assert not one.has_running_plugin("DEL")
+    os.close(survivor)
+    one.plugin_descriptor("ADD")
+    assert not one.has_running_plugin(), "the verb's own copy is no plugin"
+
+
+def test_the_plugins_of_other_containers_can_be_asked_for(hold: Make) -> None:
+    runtime = hold("n", container="c1")
+    assert runtime.try_acquire()
+    orphan = os.dup(runtime.plugin_descriptor("DEL"))
+    runtime.close()
+    collector = hold("n", exclusive=True)
+    assert collector.try_acquire()
+    assert collector.with_running_plugins(["c2", "c1", "c1"]) == ["c1"]
+    assert collector.has_running_plugin("DEL", "c1")
+    assert not collector.has_running_plugin("ADD", "c1")
+    assert hold("m", container="c2").with_running_plugins(["c1", "c2"]) == ["c1"]
+    os.close(orphan)
+    assert collector.with_running_plugins(["c1", "c2"]) == []
+
+
+def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_path: Path) -> None:
+    one = hold(container="c1")
+    assert one.try_acquire()
+    with subprocess.Popen(["sleep", "60"], pass_fds=[one.plugin_descriptor("ADD")]) as plugin:
+        one.close_plugin_descriptor()
+        assert opened(tmp_path / "locks") == 1
+        assert one.has_running_plugin("ADD")
+        plugin.kill()
+        plugin.wait()
+    assert not one.has_running_plugin("ADD")
+
+
+# what the system refuses
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ENOLCK, errno.EINTR, errno.EACCES])
+@pytest.mark.parametrize("call", ["open", "fcntl", "fstat", "stat"])
+def test_each_refusal_is_a_record_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    """Let each call of a verb's life fail once, one after the other."""
+    before = len(os.listdir("/proc/self/fd"))
+    refusals: list[int | None] = []
+    for failing in range(30):
+        calls = 0
+        module = fcntl if call == "fcntl" else os
+        real = getattr(module, call)
+
+        def fail(*args: Any, _real: Any = real, _failing: int = failing, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == _failing + 1:
+                raise OSError(code, os.strerror(code))
+            return _real(*args, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, call, fail)
+            one = None
+            try:
+                one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+                one.try_acquire()
+                one.plugin_descriptor("ADD")
+                one.has_running_plugin()
+                one.is_current()
+            except RecordError as error:
+                refusals.append(error.errno)
+            finally:
+                if one is not None:
+                    one.close()
+        after = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+        assert after.try_acquire()
+        after.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+        if calls <= failing:
+            assert set(refusals) <= {code}
+            return
+    raise AssertionError("the calls do not end")
+
+
+def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = hold(container="c1")
+
+    def no_more(*_args: Any) -> Any:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "fcntl", no_more)
+        with pytest.raises(RecordError, match="No locks available") as caught:
+            one.try_acquire()
+    assert caught.value.errno == errno.ENOLCK

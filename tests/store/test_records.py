@@ -6,8 +6,13 @@ import base64
 import errno
 import json
 import os
+import socket
 import stat
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,25 @@ from config.test_jsontext import objects
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcni import repair_records
 from libcni.errors import RecordError
+from libcni.store import files as files_module
 from libcni.store import record as record_module
 from libcni.store import records
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, boot_id, decode, encode
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import (
+    CORRUPT,
+    DETACHING,
+    LEGACY,
+    PENDING,
+    READY,
+    STALE_BOOT,
+    Record,
+    RecordState,
+    boot_id,
+    decode,
+    encode,
+)
 from libcni.store.records import RecordStore
 
 CONFIG = b'{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}'
@@ -41,6 +61,7 @@ FULL = Record(
     result=RESULT,
     created=1700000000.5,
     boot=boot_id(),
+    owner="a-runtime",
 )
 
 # as Go libcni 1.1 writes it: json.Marshal of its struct; "netns", "cniArgs", "capabilityArgs", "result": omitempty
@@ -98,6 +119,7 @@ def test_the_bytes_are_gos_and_one_key_more() -> None:
         "cniVersion",
         "plugins",
         "networkArgs",
+        "owner",
     ]
 
 
@@ -112,7 +134,9 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 
 def test_gos_files_are_read() -> None:
-    go = replace(FULL, netns_id=None, version="", plugins=(), network_args="", created=None, boot="", path="/p")
+    go = replace(
+        FULL, netns_id=None, version="", plugins=(), network_args="", created=None, boot="", owner="", path="/p"
+    )
     assert decode(GO_FULL, "/p") == go
     assert decode(GO_BARE, "/p") == Record("net", "c1", "eth0", path="/p")
 
@@ -140,7 +164,8 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "open", unreadable)
-    assert boot_id.__wrapped__() == ""
+    with pytest.raises(RecordError, match="boot ID cannot be read"):
+        boot_id.__wrapped__()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +178,7 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         (CORRUPT, None, False),
     ],
 )
-def test_complete(state: str, result: str | None, complete: bool) -> None:
+def test_complete(state: RecordState, result: str | None, complete: bool) -> None:
     assert bare(state=state, result=result).complete == complete
 
 
@@ -188,6 +213,8 @@ BAD: list[tuple[bytes, str]] = [
     (_changed(cniArgs=[["K"]]), "not a record"),
     (_changed(cniArgs=[["K", 5]]), "string"),
     (_changed(capabilityArgs=[1]), "capabilityArgs is not an object"),
+    (GO_FULL.replace(b"8080", b"1" * 5000), "too many digits"),
+    (encode(replace(FULL, network_args='{"a":[' + "1" * 5000 + "]}")), "networkArgs holds an integer"),
     (_changed(netns=5), "string"),
     (_changed(netns="/a\0b"), "NUL"),
     (_changed(libcni=5), "not an object"),
@@ -232,6 +259,72 @@ def test_bare_results_of_before_0_8_are_read(store: RecordStore, text: str) -> N
     assert [record.state for record in store.records()] == [LEGACY]
     assert [record.state for record in store.records("c1")] == [LEGACY]
     assert store.of_interface("c1", "eth0") == []
+
+
+def test_a_record_without_an_owner_belongs_to_none() -> None:
+    data = encode(FULL).replace(b',"owner":"a-runtime"', b"")
+    assert b"owner" not in data
+    found = decode(data, "")
+    assert (found.state, found.owner) == (READY, "")
+
+
+# detaching
+
+
+@pytest.mark.parametrize("state", [PENDING, READY])
+def test_a_record_that_is_being_detached_keeps_all_else(store: RecordStore, state: RecordState) -> None:
+    begun = store.begin(replace(FULL, state=state))
+    marked = store.mark_detaching(begun)
+    assert (marked.state, marked.complete) == (DETACHING, False)
+    assert store.find(FULL.identity) == marked == replace(begun, state=DETACHING)
+    assert store.mark_detaching(marked) is marked
+
+
+def test_a_record_made_by_go_can_be_marked(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", GO_FULL)
+    found = store.find(FULL.identity)
+    assert found is not None
+    marked = store.mark_detaching(found)
+    assert path.read_bytes().startswith(GO_FULL[:-1] + b',"libcni":{"state":"detaching"')
+    assert store.find(FULL.identity) == marked
+
+
+def test_a_record_of_another_boot_stays_stale(store: RecordStore) -> None:
+    store.begin(replace(FULL, boot="another"))
+    found = store.find(FULL.identity)
+    assert found is not None
+    assert store.mark_detaching(found).state == STALE_BOOT
+    assert '"state":"detaching"' in Path(found.path).read_text()
+    assert store.records() == [found]
+
+
+def test_a_disk_that_cannot_be_written_does_not_stop_a_detach(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = store.begin(FULL)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", _no_space)
+        assert store.mark_detaching(begun) is begun
+    assert "No space left" in caplog.text
+    assert store.find(FULL.identity) == begun
+
+
+def test_corrupt_records_are_not_marked(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", b"{")
+    (corrupt,) = store.records()
+    assert store.mark_detaching(corrupt) is corrupt
+    assert path.read_bytes() == b"{"
+
+
+def test_whether_a_record_can_be_written_is_found_out_by_writing(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.ensure_writable(FULL)
+    assert os.listdir(f"{store.cache_dir}/tmp") == files(store) == []
+    monkeypatch.setattr(os, "fsync", _no_space)
+    with pytest.raises(RecordError, match="cannot be written: No space left"):
+        store.ensure_writable(FULL)
+    assert os.listdir(f"{store.cache_dir}/tmp") == []
 
 
 # names
@@ -287,6 +380,192 @@ def test_both_names_taken_is_an_error(store: RecordStore) -> None:
     with pytest.raises(RecordError, match="both taken"):
         store.begin(first)
     assert os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+# files that are no records
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(8 << 40)
+
+
+def _big_integer(path: Path) -> None:
+    path.write_bytes(GO_FULL.replace(b"8080", b"1" * 5000))
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "sparse": (_sparse, "a record has at most"),
+    "big integer": (_big_integer, "too many digits"),
+    "fifo": (os.mkfifo, "not a regular file"),
+    "link": (lambda path: path.symlink_to("/proc/kmsg"), "not a regular file"),
+    "directory": (Path.mkdir, "not a regular file"),
+    "socket": (_socket, "not a regular file"),
+}
+
+
+@pytest.fixture(params=UNUSABLE)
+def unusable(request: pytest.FixtureRequest) -> Iterator[tuple[RecordStore, Path, str]]:
+    """Make a store with a good record and a file that cannot be one; on tmpfs, which takes a sparse file of 8 TiB."""
+    make, problem = UNUSABLE[request.param]
+    with tempfile.TemporaryDirectory(prefix="store-", dir="/dev/shm") as directory:
+        store = RecordStore(directory)
+        store.begin(bare(container_id="c2"))
+        path = Path(store.results, "net-c1-eth0")
+        make(path)
+        yield store, path, problem
+
+
+def test_a_file_that_cannot_be_a_record_is_its_own_problem_alone(unusable: tuple[RecordStore, Path, str]) -> None:
+    store, path, problem = unusable
+    corrupt, good = store.records()
+    assert (corrupt.state, corrupt.path, good.container_id) == (CORRUPT, str(path), "c2")
+    assert problem in corrupt.problem
+    assert store.find(bare().identity) == corrupt
+    assert store.of_interface("c1", "eth0") == []
+    store.forget(corrupt)
+    assert files(store) == ["net-c2-eth0"]
+
+
+def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore, Path, str]) -> None:
+    store, path, _ = unusable
+    report = repair_records(store.cache_dir)
+    assert [one.path for one in report.corrupt] == [str(path)]
+    assert len(os.listdir(f"{store.cache_dir}/corrupt")) == 1
+    assert files(store) == ["net-c2-eth0"]
+
+
+def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "MAX_RECORD_BYTES", 10_000)
+    path = put(store, "net-c1-eth0", b" " * 9_000)
+    real = os.read
+
+    def growing(descriptor: int, size: int) -> bytes:
+        data = real(descriptor, size)
+        with path.open("ab") as file:
+            file.write(b" " * 5_000)
+        return data
+
+    monkeypatch.setattr(os, "read", growing)
+    (corrupt,) = store.records()
+    assert corrupt.state == CORRUPT
+
+
+def test_an_unknown_boot_is_an_error_and_not_remembered(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = store.begin(FULL)
+    boot_id.cache_clear()
+    real = os.open
+
+    def none_left(path: Any, *args: Any, **more: Any) -> int:
+        if "boot_id" in str(path):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", none_left)
+        with pytest.raises(RecordError, match="boot ID cannot be read: Too many open files"):
+            store.find(FULL.identity)
+        with pytest.raises(RecordError, match="boot ID cannot be read"):
+            store.records()
+    assert store.records() == [begun]
+
+
+@pytest.mark.parametrize("limit", range(4, 16))
+def test_a_process_without_descriptors_left_gets_record_errors_alone(store: RecordStore, limit: int) -> None:
+    store.begin(bare())
+    code = f"""
+import resource
+from libcni.errors import RecordError
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import Record
+from libcni.store.records import RecordStore
+from libcni.store.repair import repair_records
+import libcni.store.names, filelock
+
+store = RecordStore({store.cache_dir!r})
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
+held = []
+
+def lock():
+    held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{{len(held)}}")))
+    held[-1].try_acquire()
+    held[-1].plugin_descriptor("ADD")
+    held[-1].has_running_plugin()
+
+new = Record("net", "c2", "eth0")
+calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),
+         lambda: store.forget(store.begin(new)), store.sweep, lambda: store.ensure_writable(new),
+         lambda: repair_records(store.cache_dir, timeout=0)]
+refused = 0
+for call in calls + [lock] * 12 + calls:
+    try:
+        call()
+    except (RecordError, TimeoutError):
+        refused += 1
+print(refused)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+    assert [record.container_id for record in store.records()] in (["c1"], ["c1", "c2"])
+
+
+def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:
+    def peak() -> int:
+        tracemalloc.start()
+        try:
+            assert all(record.state == READY for record in store.iter_records())
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    text = encode(FULL)
+    for index in range(100):
+        put(store, f"net-c1-e{index}", text)
+    small = peak()
+    for index in range(100, 3000):
+        put(store, f"net-c1-e{index}", text)
+    assert peak() < 2 * small
+
+
+# owners
+
+
+@pytest.mark.parametrize("boot", [boot_id(), "another"])
+def test_a_record_is_taken_over(store: RecordStore, boot: str) -> None:
+    begun = store.begin(replace(FULL, boot=boot))
+    path = Path(begun.path)
+    path.write_bytes(path.read_bytes().replace(b'"owner"', b'"later": [1,  2],"owner"'))
+    found = store.find(FULL.identity)
+    assert found is not None
+    taken = store.take_over(found, "other")
+    assert (taken, taken.owner) == (replace(found, owner="other"), "other")
+    assert store.find(FULL.identity) == taken
+    assert b'"later":[1,  2]' in path.read_bytes(), "what this version does not know stays"
+
+
+def test_a_record_made_by_go_is_taken_over(store: RecordStore) -> None:
+    path = put(store, "net-c1-eth0", GO_FULL)
+    (found,) = store.records()
+    assert store.take_over(found, "me").owner == "me"
+    assert path.read_bytes().startswith(GO_FULL[:-1])
+    (again,) = store.records()
+    assert (again.state, again.owner, again.version) == (READY, "me", "")
+
+
+@pytest.mark.parametrize("data", [b"", RESULT.encode()])
+def test_a_file_without_an_identity_cannot_be_taken_over(store: RecordStore, data: bytes) -> None:
+    put(store, "net-c1-eth0", data)
+    (found,) = store.records()
+    with pytest.raises(RecordError, match="cannot be taken over"):
+        store.take_over(found, "me")
 
 
 # the life of a record
@@ -362,11 +641,18 @@ def test_set_aside(store: RecordStore) -> None:
     assert store.set_aside(record) == ""
 
 
-def test_modes_are_for_this_user_alone(store: RecordStore) -> None:
-    begun = store.begin(bare())
-    assert stat.S_IMODE(os.stat(begun.path).st_mode) == 0o600
+@pytest.mark.parametrize("umask", [0o022, 0o777, 0])
+def test_modes_are_for_this_user_alone_whatever_the_umask(store: RecordStore, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        begun = store.begin(bare())
+        LockSet(store.cache_dir, LockRequest((), "c1")).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(f"{store.cache_dir}/locks").st_mode) == 0o600
     for directory in (store.cache_dir, store.results, f"{store.cache_dir}/tmp"):
         assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(begun.path).st_mode) == 0o600
 
 
 def test_the_directory_may_go_at_any_time(store: RecordStore) -> None:
@@ -387,6 +673,7 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     store = RecordStore(str(tmp_path), durable=durable)
+    store.forget(store.begin(bare()))  # makes the directories
     order: list[str] = []
     for name in ("fsync", "link", "rename"):
         real = getattr(os, name)
@@ -398,7 +685,7 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(
         monkeypatch.setattr(os, name, note)
     begun = store.begin(bare())
     store.complete(begun)
-    wanted = ["fsync", "link", "fsync", "rename"]
+    wanted = ["fsync", "link", "fsync", "fsync", "rename"]
     assert order == (wanted if durable else [name for name in wanted if name != "fsync"])
 
 
@@ -412,6 +699,55 @@ def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, mo
     assert [store.find(record.identity) for record in (first, second)] == [first, second]
 
 
+def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    LockSet(f"{tmp_path}/a/b", LockRequest((), "c1")).close()
+    store = RecordStore(f"{tmp_path}/a/b")
+    store.begin(bare())
+    assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b", store.results} <= set(synced)
+    synced.clear()
+    store.begin(bare(container_id="c2"))
+    assert [path for path in synced if os.path.isdir(path)] == [store.results]
+
+
+def test_a_name_that_cannot_be_synced_is_taken_back(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.forget(store.begin(bare()))
+    real = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(RecordError, match="net-c1-eth0: cannot be written: Input/output error"):
+            store.begin(bare())
+    assert files(store) == os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+def test_a_file_system_that_cannot_sync_directories_is_no_error(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def without(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", without)
+    begun = store.begin(bare())
+    assert store.records() == [begun]
+
+
 # what the disk refuses
 
 
@@ -421,6 +757,7 @@ def _no_space(*_args: Any, **_more: Any) -> Any:
 
 @pytest.mark.parametrize("call", ["write", "link", "fsync"])
 def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    store.forget(store.begin(bare()))  # makes the directories
     with monkeypatch.context() as patch:
         patch.setattr(os, call, _no_space)
         with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
@@ -440,6 +777,25 @@ def test_a_full_disk_leaves_the_pending_record(store: RecordStore, monkeypatch: 
         with pytest.raises(RecordError, match="cannot be moved aside"):
             store.set_aside(begun)
     assert store.find(begun.identity) == begun
+
+
+def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_args: Any, **_more: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        begun = store.begin(bare())
+        assert "the temporary file cannot be removed: Input/output error" in caplog.text
+        patch.setattr(os, "write", _no_space)
+        with pytest.raises(RecordError, match="No space left") as caught:
+            store.begin(bare(container_id="c2"))
+        assert isinstance(caught.value.__cause__, OSError)
+        assert "stays: Input/output error" in caught.value.__cause__.__notes__[0]
+    assert store.records() == [begun]
+    assert len(store.sweep(older_than=0)) == 2
 
 
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from libcni import repair_records
 from libcni.errors import LockTimeoutError
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
 
@@ -52,8 +54,8 @@ def test_what_is_not_there_is_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timeout", [0.05, 0.0])
 def test_it_waits_for_the_verbs_that_run(cache: Path, timeout: float) -> None:
-    hold = Hold(str(cache), LockRequest((), "c9"))
-    assert hold.advance()
+    hold = LockSet(str(cache), LockRequest((), "c9"))
+    assert hold.try_acquire()
     with pytest.raises(LockTimeoutError, match="all containers"):
         repair_records(cache, timeout=timeout)
     hold.close()
@@ -67,3 +69,72 @@ def test_a_record_that_cannot_be_moved_is_told(cache: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "rename", refused)
     report = repair_records(cache)
     assert (len(report.corrupt), report.moved_to) == (1, ("",))
+
+
+def test_a_file_that_go_is_writing_is_not_moved(cache: Path) -> None:
+    """Go writes a record in place: what looks corrupt may be half of it."""
+    whole = (cache / "results" / "net-c1-eth0").read_bytes().replace(b'"c1"', b'"c3"')
+    path = cache / "results" / "net-c3-eth0"
+    path.write_bytes(whole[:50])
+    writer = threading.Timer(0.2, path.write_bytes, [whole])
+    writer.start()
+    report = repair_records(cache)
+    writer.join()
+    assert [Path(one.path).name for one in report.corrupt] == ["net-c2-eth0"]
+    assert {one.container_id for one in RecordStore(str(cache)).records()} == {"c1", "c3"}
+
+
+def test_a_file_that_is_still_being_written_is_left(cache: Path) -> None:
+    path = cache / "results" / "net-c3-eth0"
+    path.write_bytes(b"{")
+    writer = threading.Timer(0.2, path.write_bytes, [b'{"kind":'])
+    writer.start()
+    report = repair_records(cache)
+    writer.join()
+    assert report.left == (f"{path}: another program is writing it",)
+    assert path.exists()
+
+
+def test_an_old_file_is_not_looked_at_twice(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.utime(cache / "results" / "net-c2-eth0", (1, 1))
+
+    def asleep(_seconds: float) -> None:
+        raise AssertionError("repair sleeps")
+
+    monkeypatch.setattr(time, "sleep", asleep)
+    assert len(repair_records(cache).corrupt) == 1
+
+
+def test_a_corrupt_record_of_another_owner_is_left(cache: Path) -> None:
+    torn = b'{"kind":"cniCacheV1","libcni":{"plugins":[],"owner":"theirs"}'
+    path = cache / "results" / "net-c3-eth0"
+    path.write_bytes(torn)
+    (cache / "results" / "dir").mkdir()
+    report = repair_records(cache, "mine")
+    assert [Path(one.path).name for one in report.corrupt] == ["dir", "net-c2-eth0"]
+    assert report.left == (f"{path}: it is corrupt, and its owner is 'theirs'",)
+    assert path.read_bytes() == torn
+    assert [one.path for one in repair_records(cache).corrupt] == [str(path)]
+
+
+def test_what_the_system_does_not_let_us_read_is_not_corrupt(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def failing(path: Any, *args: Any, **more: Any) -> int:
+        if path == "net-c1-eth0":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        report = repair_records(cache)
+    assert [Path(one.path).name for one in report.corrupt] == ["net-c2-eth0"]
+    assert report.left == (f"{cache}/results/net-c1-eth0: cannot be read: Too many open files",)
+    assert (cache / "results" / "net-c1-eth0").exists()
+
+
+def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path) -> None:
+    (cache / "tmp" / "0-directory").mkdir()
+    report = repair_records(cache)
+    assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1",))
+    assert report.left == (f"{cache}/tmp/0-directory: it is no temporary file, or cannot be removed",)

@@ -93,6 +93,37 @@ def test_python_gets_an_empty_configuration_for_garbage(cni_fakes: FakePlugins) 
     assert call_plugin(fake.path, "ADD", b"[]").stdout == "{}\n"
 
 
+def test_a_few_lines_of_shell_are_a_plugin(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.shell("fake", "[ $CNI_COMMAND != DEL ] || exit 4", result={"x": '$CNI_IFNAME `$HOME` \\ "'})
+    assert call(cni_fakes).document == {"x": 'eth0 `$HOME` \\ "'}
+    assert call(cni_fakes, "VERSION").document["supportedVersions"][-1] == "1.1.0"
+    assert call(cni_fakes, "DEL", key="it's") == Answer(4, "", "")
+    assert call(cni_fakes, "CHECK") == Answer(0, "", "")
+    assert fake.verbs == ("ADD", "VERSION", "DEL", "CHECK")
+    assert (fake.calls[2].config["key"], fake.calls[0].env["CNI_ARGS"]) == ("it's", "A=1")
+
+
+def test_a_shell_plugin_that_is_written_again_keeps_its_calls(cni_fakes: FakePlugins) -> None:
+    cni_fakes.shell("fake", result="text, as $CNI_IFNAME is")
+    assert call(cni_fakes).stdout == "text, as $CNI_IFNAME is\n"
+    fake = cni_fakes.shell("fake", "echo only this", result=None)
+    assert [call(cni_fakes, verb).stdout for verb in ("ADD", "VERSION")] == ["only this\n"] * 2
+    assert fake.verbs == ("ADD", "ADD", "VERSION")
+
+
+def test_the_calls_of_a_directory_are_in_order_whatever_the_plugins_are(cni_fakes: FakePlugins) -> None:
+    cni_fakes.shell("shell")
+    cni_fakes.python("python", "print('{}')")
+    for name in ("shell", "python", "shell"):
+        call(cni_fakes, "ADD", name)
+        call(cni_fakes, "DEL", name)
+    names = ["shell", "shell", "python", "python", "shell", "shell"]
+    assert cni_fakes.verbs == list(zip(["ADD", "DEL"] * 3, names, strict=True))
+    for fake in cni_fakes:
+        fake.forget()
+    assert cni_fakes.calls == ()
+
+
 def test_writing_a_fake_again_replaces_it(cni_fakes: FakePlugins) -> None:
     cni_fakes.python("fake", "print('python')")
     call(cni_fakes)

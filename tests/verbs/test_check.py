@@ -16,8 +16,7 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
-from libcni.verbs import check_flow
-from libcni.verbs.steps import Lock
+from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
 OTHER = network({"type": "x", "capabilities": {"mac": True}})
@@ -29,7 +28,7 @@ BARE = RuntimeConf("c1", None, "eth0")
 def check(
     world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
 ) -> None:
-    world.run(check_flow("net", net, rt, ["/opt/cni/bin"], use_given=use_given))
+    world.run(check_verb, "net", net, rt, use_given=use_given)
 
 
 def test_the_order_of_things() -> None:
@@ -37,7 +36,7 @@ def test_the_order_of_things() -> None:
     check(world)
     assert world.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
     assert world.stdin("CHECK", "a")["prevResult"] == world.stdin("CHECK", "b")["prevResult"] == RESULT
-    assert len(world.records) == 1
+    assert len(world.recorded) == 1
 
 
 @pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
@@ -122,7 +121,7 @@ def test_a_corrupt_record_is_an_error_and_stays() -> None:
         check(world)
     assert caught.value.path == "/cache/x"
     assert caught.value.hint
-    assert len(world.records) == 1
+    assert len(world.recorded) == 1
 
 
 def test_a_recorded_result_that_is_none_is_an_error() -> None:
@@ -160,11 +159,11 @@ def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
 def test_bad_names_are_refused_even_where_check_is_disabled(name: str, rt: RuntimeConf) -> None:
     world = World()
     with pytest.raises(InvalidIdentifierError):
-        world.run(check_flow(name, network("a", disableCheck=True), rt, []))
+        world.run(check_verb, name, network("a", disableCheck=True), rt)
     assert world.log == []
 
 
 def test_a_disk_without_room_for_locks_stops_no_check() -> None:
-    world = World({Lock: RecordError("read-only")}, records=[attached(CHAIN)])
+    world = World({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
     check(world)
     assert world.verbs() == ["CHECK a", "CHECK b"]

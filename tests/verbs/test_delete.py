@@ -22,10 +22,9 @@ from libcni.errors import (
 )
 from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
-from libcni.verbs import DelPolicy, DelReport, PluginReport, del_flow
-from libcni.verbs.steps import Forget, Lock, Lookup, SetAside
+from libcni.verbs.delete import delete as del_verb
+from libcni.verbs.reports import DelPolicy, DelReport, PluginReport
 
-PATH = ["/opt/cni/bin"]
 GIVEN = RuntimeConf(
     "c1",
     "/recorded",
@@ -41,16 +40,16 @@ CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-
 
 
 def delete(world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any) -> DelReport:
-    report: DelReport = world.run(del_flow("net", net, rt, PATH, DelPolicy(**policy) if policy else None))
+    report: DelReport = world.run(del_verb, "net", net, rt, DelPolicy(**policy))
     return report
 
 
 def test_the_order_of_things() -> None:
     world = World(records=[attached(CHAIN)])
     report = delete(world)
-    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
+    assert world.log == ["lock net c1", "lookup", "find a b", "detaching net", "DEL b", "DEL a", "forget net"]
     assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
-    assert world.records == {}
+    assert world.recorded == {}
     assert world.stdin("DEL", "a")["prevResult"] == world.stdin("DEL", "b")["prevResult"] == RESULT
 
 
@@ -110,7 +109,7 @@ def test_without_a_record_and_a_configuration_there_is_nothing_to_do() -> None:
 def test_bad_names_are_refused_before_anything_is_done(network_name: str, rt: RuntimeConf) -> None:
     world = World()
     with pytest.raises(InvalidIdentifierError):
-        world.run(del_flow(network_name, CHAIN, rt, PATH))
+        world.run(del_verb, network_name, CHAIN, rt, DelPolicy())
     assert world.log == []
 
 
@@ -120,7 +119,7 @@ def test_the_first_error_stops_and_the_record_stays() -> None:
         delete(world)
     assert (caught.value.verb, caught.value.plugin) == ("DEL", "b")
     assert world.verbs() == ["DEL b"]
-    assert len(world.records) == 1
+    assert len(world.recorded) == 1
 
 
 def test_keep_going_runs_all_and_the_record_stays() -> None:
@@ -129,7 +128,7 @@ def test_keep_going_runs_all_and_the_record_stays() -> None:
         delete(world, keep_going=True)
     assert [error.code for error in caught.value.exceptions if isinstance(error, PluginError)] == [7]
     assert world.verbs() == ["DEL b", "DEL a"]
-    assert len(world.records) == 1
+    assert len(world.recorded) == 1
 
 
 def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
@@ -137,7 +136,7 @@ def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
     with pytest.raises(PluginNotFoundError):
         delete(world)
     assert world.calls == []
-    assert len(world.records) == 1
+    assert len(world.recorded) == 1
 
 
 def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -145,7 +144,7 @@ def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world, skip_missing=True)
     assert [(one.plugin, one.state) for one in report.plugins] == [("b", "skipped"), ("a", "done")]
-    assert world.records == {}
+    assert world.recorded == {}
     assert '"b" is missing' in caplog.text
 
 
@@ -171,8 +170,8 @@ def test_the_recorded_namespace_is_entered_only_if_it_is_still_that_one(
 ) -> None:
     namespaces = {"/run/netns/blue": (4, 1)}
     record = attached(CHAIN, netns_id=netns_id, state=state)
-    assert delete(World(records=[record], namespaces=namespaces), None, BARE).netns == sent
-    assert delete(World(records=[record], namespaces=namespaces), None, RT).netns == "/run/netns/blue"
+    for rt in (BARE, RT):
+        assert delete(World(records=[record], namespaces=namespaces), None, rt).netns == sent
 
 
 @pytest.mark.parametrize(("version", "sent"), [("0.3.1", False), ("0.4.0", True), ("1.1.0", True)])
@@ -190,7 +189,7 @@ def test_a_recorded_version_that_nobody_knows_stops_no_del(version: str) -> None
     world = World(records=[record])
     delete(world)
     assert world.stdin("DEL", "a")["cniVersion"] == version
-    assert world.records == {}
+    assert world.recorded == {}
 
 
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
@@ -202,10 +201,10 @@ def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog:
     assert "DEL goes on without prevResult" in caplog.text
 
 
-def test_a_pending_attachment_is_waited_for_and_sends_no_prev_result() -> None:
+def test_a_pending_attachment_sends_no_prev_result() -> None:
     world = World(records=[attached(CHAIN, state=PENDING, result=None)])
     delete(world)
-    assert world.log == ["lock net c1", "lookup", "awaitorphan", "find a b", "DEL b", "DEL a", "forget net"]
+    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
     assert "prevResult" not in world.stdin("DEL", "a")
 
 
@@ -214,7 +213,7 @@ def test_a_corrupt_record_is_set_aside_after_the_del(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world)
     assert report.record == "unreadable"
-    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "setaside net"]
+    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "set-aside net"]
     assert "/cache/net-c1-eth0: it is empty" in caplog.text
 
 
@@ -225,19 +224,19 @@ def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
     assert world.log == ["lock net c1", "lookup"]
 
 
-@pytest.mark.parametrize("step", [Lock, Lookup, Forget, SetAside])
-def test_a_disk_that_refuses_never_stops_a_del(step: type, caplog: pytest.LogCaptureFixture) -> None:
-    record = CORRUPT_RECORD if step is SetAside else attached(CHAIN)
+@pytest.mark.parametrize("step", ["lock", "lookup", "forget", "set-aside"])
+def test_a_disk_that_refuses_never_stops_a_del(step: str, caplog: pytest.LogCaptureFixture) -> None:
+    record = CORRUPT_RECORD if step == "set-aside" else attached(CHAIN)
     world = World({step: RecordError("read-only")}, records=[record])
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world)
     assert world.verbs() == ["DEL b", "DEL a"]
-    assert report.record == ("unreadable" if step in {Lookup, SetAside} else "found")
+    assert report.record == ("unreadable" if step in {"lookup", "set-aside"} else "found")
     assert "read-only" in caplog.text
 
 
 def test_a_lock_that_is_held_stops_it() -> None:
-    world = World({Lock: LockTimeoutError("held")}, records=[attached(CHAIN)])
+    world = World({"lock": LockTimeoutError("held")}, records=[attached(CHAIN)])
     with pytest.raises(LockTimeoutError):
         delete(world)
     assert world.calls == []
@@ -275,7 +274,7 @@ def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pyt
         delete(world, None)
     assert caught.value.path == record.path
     assert world.calls == []
-    assert world.records == {IDENTITY: record}
+    assert world.recorded == {IDENTITY: record}
     delete(world, OTHER)
     assert world.verbs() == ["DEL x"]
 
@@ -289,7 +288,7 @@ def test_bare_results_of_before_0_8_need_the_callers_configuration() -> None:
     got = world.stdin("DEL", "a")
     assert got["prevResult"] == {"cniVersion": "1.0.0"}
     assert got["runtimeConfig"] == {"mac": "given"}
-    assert world.records == {}
+    assert world.recorded == {}
 
 
 def test_the_plugins_that_add_used_are_used_drop_ins_included() -> None:
@@ -323,7 +322,7 @@ def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_
     world = World(records=[go])
     with pytest.raises(RecordError, match="no usable configuration"):
         delete(world, None)
-    assert world.records == {IDENTITY: go}
+    assert world.recorded == {IDENTITY: go}
 
 
 def test_signals_and_statuses_are_errors_of_del_too() -> None:

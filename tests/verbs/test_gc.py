@@ -20,9 +20,8 @@ from libcni.errors import (
 )
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, PENDING, Record
-from libcni.verbs import GCReport, gc_flow
-from libcni.verbs.gc import raise_errors
-from libcni.verbs.steps import AllRecords, Lock
+from libcni.verbs.gc import gc as gc_verb
+from libcni.verbs.reports import GCReport
 
 NET = network("a", "b", cniVersion="1.1.0")
 
@@ -32,7 +31,17 @@ def record(container_id: str, net: NetworkConfigList = NET, **more: Any) -> Reco
 
 
 def collect(world: World, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
-    report: GCReport = world.run(gc_flow(net, valid, ["/opt/cni/bin"], dry_run=dry_run))
+    report: GCReport = world.run(gc_verb, net.name, net, valid, dry_run=dry_run)
+    return report
+
+
+def collect_with_errors(world: World) -> GCReport:
+    with pytest.raises(CNIErrorGroup) as caught:
+        collect(world)
+    report = caught.value.report
+    assert isinstance(report, GCReport)
+    assert caught.value.exceptions == report.errors
+    assert f"GC: {len(report.errors)} errors" in str(caught.value)
     return report
 
 
@@ -41,16 +50,16 @@ def test_the_order_of_things() -> None:
     report = collect(world, [("c2", "eth0")])
     assert world.log == [
         "lock exclusive net",
-        "allrecords",
-        *["lock c1", "find a b", "DEL b", "DEL a", "forget net"],
-        *["lock c3", "awaitorphan", "find a b", "DEL b", "DEL a", "forget net"],
+        "list",
+        *["lock-container c1", "find a b", "detaching net", "DEL b", "DEL a", "forget net"],
+        *["lock-container c3", "find a b", "DEL b", "DEL a", "forget net"],
         "sweep",
-        *["find a", "GC a", "find b", "GC b"],
+        *["GC a", "GC b"],
     ]
     assert [one.container_id for one in report.stale] == [one.container_id for one in report.detached] == ["c1", "c3"]
     assert report.plugins == ("a", "b")
     assert (report.errors, report.corrupt, report.disabled) == ((), (), False)
-    assert list(world.records) == [("net", "c2", "eth0")]
+    assert list(world.recorded) == [("net", "c2", "eth0")]
     assert world.stdin("GC", "b") == {
         "cniVersion": "1.1.0",
         "name": "net",
@@ -104,7 +113,7 @@ def test_other_networks_are_left_alone() -> None:
     world = World(records=[other])
     collect(world)
     assert world.verbs() == ["GC a", "GC b"]
-    assert world.records == {other.identity: other}
+    assert world.recorded == {other.identity: other}
 
 
 def test_stale_attachments_are_detached_with_what_their_add_used() -> None:
@@ -138,7 +147,7 @@ def test_a_dry_run_reports_and_does_nothing() -> None:
     corrupt = Record("", "", "", state=CORRUPT, path="/cache/x", problem="it is empty")
     world = World(records=[record("c1"), corrupt])
     report = collect(world, dry_run=True)
-    assert world.log == ["lock exclusive net", "allrecords"]
+    assert world.log == ["lock exclusive net", "list"]
     assert [one.container_id for one in report.stale] == ["c1"]
     assert [one.path for one in report.corrupt] == ["/cache/x"]
     assert report.detached == ()
@@ -150,40 +159,24 @@ def test_it_goes_on_over_errors() -> None:
         records=[record("c1", network("x")), record("c2"), record("c3", network("gone"))],
         missing=["gone"],
     )
-    report = collect(world)
+    report = collect_with_errors(world)
     assert [one.container_id for one in report.detached] == ["c2"]
     assert report.plugins == ("b",)
     kinds = [type(error) for error in report.errors]
     assert kinds == [PluginError, PluginNotFoundError, PluginError]
     assert report.errors[0].__notes__ == ["when the stale attachment c1 eth0 was detached"]
-    assert {identity[1] for identity in world.records} == {"c1", "c3"}
-    with pytest.raises(CNIErrorGroup, match="GC: 3 errors") as caught:
-        raise_errors(report)
-    assert caught.value.exceptions == report.errors
+    assert {identity[1] for identity in world.recorded} == {"c1", "c3"}
 
 
-def test_no_errors_are_not_raised() -> None:
-    raise_errors(GCReport())
-
-
-def test_a_container_that_is_busy_is_passed_over() -> None:
-    world = World(records=[record("c1")])
-    steps: list[Lock] = []
-
-    def lock(step: Lock) -> None:
-        steps.append(step)
-        if step.request.container_id:
-            raise LockTimeoutError("held")
-
-    world._lock = lock  # type: ignore[method-assign, assignment]
-    report = collect(world)
+def test_a_container_that_is_busy_is_skipped() -> None:
+    world = World({"lock-container": LockTimeoutError("held")}, records=[record("c1")])
+    report = collect_with_errors(world)
     assert [type(error) for error in report.errors] == [LockTimeoutError]
     assert world.verbs() == ["GC a", "GC b"]
-    assert [(step.beside, bool(step.patience)) for step in steps] == [(False, False), (True, True)]
 
 
-@pytest.mark.parametrize(("step", "error"), [(Lock, LockTimeoutError("held")), (AllRecords, RecordError("unreadable"))])
-def test_what_fails_before_stops_it(step: type, error: CNIError) -> None:
+@pytest.mark.parametrize(("step", "error"), [("lock", LockTimeoutError("held")), ("list", RecordError("unreadable"))])
+def test_what_fails_before_stops_it(step: str, error: CNIError) -> None:
     world = World({step: error}, records=[record("c1")])
     with pytest.raises(type(error)):
         collect(world)
@@ -192,6 +185,6 @@ def test_what_fails_before_stops_it(step: type, error: CNIError) -> None:
 
 def test_one_missing_plugin_does_not_keep_the_others_from_being_told() -> None:
     world = World(missing=["a"])
-    report = collect(world)
+    report = collect_with_errors(world)
     assert report.plugins == ("b",)
     assert [type(error) for error in report.errors] == [PluginNotFoundError]

@@ -16,7 +16,7 @@ from helpers import RESULT, ShellPlugins, network
 
 from libcni import CNIConfig, DelPolicy, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.records import RecordStore
 
 RT = RuntimeConf("c1", None, "eth0")
@@ -42,9 +42,9 @@ def cni(plugins: ShellPlugins, tmp_path: Path) -> CNIConfig:
 @pytest.fixture
 def orphan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """Be a plugin of a verb whose runtime is gone: hold what it has inherited."""
-    hold = Hold(str(tmp_path / "cache"), LockRequest((), "c1"))
-    assert hold.advance()
-    descriptor = os.dup(hold.in_flight(request.param))
+    hold = LockSet(str(tmp_path / "cache"), LockRequest((), "c1"))
+    assert hold.try_acquire()
+    descriptor = os.dup(hold.plugin_descriptor(request.param))
     hold.close()
     yield descriptor
     try:
@@ -72,7 +72,7 @@ def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pend
     with caplog.at_level(logging.WARNING, "libcni"):
         cni.del_network_list(network("a"), RT, timeout=0.4)
     assert 0.15 < time.monotonic() - started < 2
-    assert "a plugin of an earlier verb still runs" in caplog.text
+    assert "a plugin of an earlier verb is still running" in caplog.text
     assert cni.get_cached_attachments() == []
     os.fstat(orphan)
 
@@ -89,10 +89,10 @@ def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
 def test_only_an_add_fails_for_want_of_a_lock(
     cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def none_left(_hold: Hold, _verb: str) -> int:
+    def none_left(_hold: LockSet, _verb: str) -> int:
         raise RecordError("Too many open files")
 
-    monkeypatch.setattr(Hold, "in_flight", none_left)
+    monkeypatch.setattr(LockSet, "plugin_descriptor", none_left)
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
         cni.add_network_list(network("a"), RT)
     cni.del_network_list(network("a"), RT)
@@ -103,8 +103,8 @@ def test_only_an_add_fails_for_want_of_a_lock(
 def test_a_lock_file_that_is_removed_again_and_again(
     cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hold, "is_current", lambda _hold: False)
-    with pytest.raises(RecordError, match="removes it again and again"):
+    monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
+    with pytest.raises(RecordError, match="other programs keep removing the lock file"):
         cni.add_network_list(network("a"), RT)
     assert plugins.calls == []
 
@@ -118,7 +118,7 @@ def test_temporary_files_that_stay_stop_no_gc(
     monkeypatch.setattr(RecordStore, "sweep", failing)
     with caplog.at_level(logging.WARNING, "libcni"):
         cni.gc_network_list(network("a", cniVersion="1.1.0"), [])
-    assert "temporary files stay: read-only" in caplog.text
+    assert "drafts of records stay: read-only" in caplog.text
 
 
 def test_a_broken_log_loses_no_attachment(
@@ -130,7 +130,7 @@ def test_a_broken_log_loses_no_attachment(
     cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=closed)
     with caplog.at_level(logging.ERROR, "libcni"):
         cni.add_network_list(network("a"), RT)
-    assert "the stderr of a ADD could not be passed on" in caplog.text
+    assert "cannot forward the stderr of a ADD" in caplog.text
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
 
 
@@ -154,7 +154,6 @@ def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
     assert plugins.calls == ["VERSION a", "VERSION a"]
     plugins.write("a", f"rm $0; {says('0.4.0')}")
     assert cni.get_version_info("a").supported_versions == ("0.4.0",)
-    assert list(cni._memory) == []
 
 
 # try again later
@@ -222,4 +221,4 @@ def test_an_add_that_cannot_be_undone_is_not_tried_again(cni: CNIConfig, plugins
     with pytest.raises(PluginError) as caught:
         cni.add_network_list(network("a"), RT, retry=RetryPolicy(delay=0.0))
     assert plugins.calls == ["ADD a", "DEL a", *["DEL a"] * 3]  # the roll-back's may be tried again
-    assert caught.value.__notes__[0].startswith("it was not tried again")
+    assert caught.value.__notes__[0].startswith("the ADD was not tried again")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
+from helpers import World
 
 import libcni
 from libcni import NetworkConfigList, Outcome
 from libcni.protocol.invocation import Invocation
-from libcni.verbs import negotiate_flow, status_flow, validate_flow, version_flow
-from libcni.verbs.steps import Find, Flow, Recall, Remember
-
-PATH = ("/bin1",)
+from libcni.verbs.status import status
+from libcni.verbs.version import negotiate, validate, version
 
 
 def network(*types: str, version: str = "1.1.0", versions: list[str] | None = None) -> NetworkConfigList:
@@ -21,44 +20,17 @@ def network(*types: str, version: str = "1.1.0", versions: list[str] | None = No
     return NetworkConfigList.from_dict(document | ({"cniVersions": versions} if versions else {}))
 
 
-class Driver:
-    """Answers a flow's steps; ``answers`` has what each plugin type answers, None for a missing one."""
-
-    def __init__(self, answers: Mapping[str, Outcome | None]) -> None:
-        self.answers = answers
-        self.calls: list[Invocation] = []
-        self.memory: dict[str, Any] = {}
-
-    def answer(self, step: Any) -> Any:
-        if isinstance(step, Find):
-            return tuple(self.find(name) for name in step.plugins)
-        if isinstance(step, Recall):
-            return self.memory.get(step.executable)
-        if isinstance(step, Remember):
-            return self.memory.update({step.executable: step.said})
-        assert isinstance(step, Invocation)
-        self.calls.append(step)
-        return self.answers[step.plugin]
-
-    def find(self, name: str) -> str:
-        if self.answers[name] is None:
-            raise libcni.PluginNotFoundError(name, PATH)
-        return f"/bin1/{name}"
+Verb = Callable[..., Coroutine[Any, Any, Any]]
 
 
-def drive(flow: Flow[Any], answers: Mapping[str, Outcome | None]) -> tuple[Any, list[Invocation]]:
-    driver = Driver(answers)
-    step = next(flow)
-    try:
-        while True:
-            try:
-                answer = driver.answer(step)
-            except libcni.CNIError as error:
-                step = flow.throw(error)
-            else:
-                step = flow.send(answer)
-    except StopIteration as end:
-        return end.value, driver.calls
+def drive(
+    verb: Verb, asked: NetworkConfigList | str, answers: Mapping[str, Outcome | None], **options: Any
+) -> tuple[Any, list[Invocation]]:
+    """Run a verb; ``answers`` has what each plugin type answers, None for a missing one."""
+    missing = [name for name, answer in answers.items() if answer is None]
+    given = {(name, plugin): answer for plugin, answer in answers.items() if answer for name in ("VERSION", "STATUS")}
+    world = World(given, missing=missing, path=["/bin1"])
+    return world.run(verb, asked, **options), world.calls
 
 
 def says(*versions: str, own: str = "1.0.0") -> Outcome:
@@ -71,7 +43,7 @@ def fails(code: int, msg: str) -> Outcome:
 
 
 def test_version_asks_with_what_old_plugins_insist_on() -> None:
-    info, (call,) = drive(version_flow("a", PATH), {"a": says("0.4.0", "1.0.0")})
+    info, (call,) = drive(version, "a", {"a": says("0.4.0", "1.0.0")})
     assert info == libcni.PluginInfo("1.0.0", ("0.4.0", "1.0.0"))
     assert call.stdin == b'{"cniVersion":"1.1.0"}'
     assert call.env == {
@@ -85,12 +57,12 @@ def test_version_asks_with_what_old_plugins_insist_on() -> None:
 
 
 def test_a_plugin_that_does_not_know_version_supports_the_first_one() -> None:
-    info, _ = drive(version_flow("a", PATH), {"a": fails(4, "unknown CNI_COMMAND: VERSION")})
+    info, _ = drive(version, "a", {"a": fails(4, "unknown CNI_COMMAND: VERSION")})
     assert info.supported_versions == ("0.1.0",)
 
 
 def test_a_plugin_of_0_2_0_may_leave_its_versions_out() -> None:
-    info, _ = drive(version_flow("a", PATH), {"a": Outcome(stdout=b'{"cniVersion":"0.2.0"}')})
+    info, _ = drive(version, "a", {"a": Outcome(stdout=b'{"cniVersion":"0.2.0"}')})
     assert info.supported_versions == ("0.1.0", "0.2.0")
 
 
@@ -111,13 +83,13 @@ def test_a_plugin_of_0_2_0_may_leave_its_versions_out() -> None:
 )
 def test_a_version_document_that_is_none_is_an_error(stdout: bytes) -> None:
     with pytest.raises(libcni.InvalidOutputError, match="version document") as caught:
-        drive(version_flow("a", PATH), {"a": Outcome(stdout=stdout)})
+        drive(version, "a", {"a": Outcome(stdout=stdout)})
     assert (caught.value.plugin, caught.value.verb) == ("a", "VERSION")
 
 
 def test_another_error_is_not_taken_for_an_old_plugin() -> None:
     with pytest.raises(libcni.PluginError, match="broken"):
-        drive(version_flow("a", PATH), {"a": fails(999, "broken")})
+        drive(version, "a", {"a": fails(999, "broken")})
 
 
 def test_validation_reports_plugin_by_plugin() -> None:
@@ -129,7 +101,7 @@ def test_validation_reports_plugin_by_plugin() -> None:
         }
     )
     answers = {"good": says("1.0.0"), "old": says("0.3.1"), "gone": None}
-    report, _ = drive(validate_flow(net, PATH), answers)
+    report, _ = drive(validate, net, answers)
     assert [type(plugin.problem).__name__ for plugin in report.plugins] == [
         "NoneType",
         "VersionError",
@@ -141,35 +113,36 @@ def test_validation_reports_plugin_by_plugin() -> None:
     assert 'plugin "old" does not support version "1.0.0"' in str(report.problems[0])
 
 
-def test_the_same_executable_is_asked_once() -> None:
-    _, calls = drive(validate_flow(network("a", "a", version="1.0.0"), PATH), {"a": says("1.0.0")})
+def test_the_same_executable_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libcni.verbs.version._file_identity", len)
+    _, calls = drive(validate, network("a", "a", version="1.0.0"), {"a": says("1.0.0")})
     assert len(calls) == 1
 
 
 def test_negotiation_takes_the_highest_version_that_all_support() -> None:
     net = network("a", "b", versions=["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
     answers = {"a": says("0.3.1", "0.4.0", "1.0.0"), "b": says("1.1.0", "0.4.0", "0.3.1")}
-    chosen, _ = drive(negotiate_flow(net, PATH), answers)
+    chosen, _ = drive(negotiate, net, answers)
     assert (net.cni_version, chosen.cni_version) == ("1.1.0", "0.4.0")
 
 
 def test_negotiation_names_the_plugin_that_blocks() -> None:
     net = network("a", "b", versions=["1.0.0", "1.1.0"])
     with pytest.raises(libcni.VersionError, match=r'plugin "b" supports 0\.3\.1'):
-        drive(negotiate_flow(net, PATH), {"a": says("1.0.0"), "b": says("0.3.1")})
+        drive(negotiate, net, {"a": says("1.0.0"), "b": says("0.3.1")})
 
 
 def test_negotiation_chooses_nothing_that_the_document_does_not_name() -> None:
     with pytest.raises(libcni.VersionError):
-        drive(negotiate_flow(network("a", version="1.1.0"), PATH), {"a": says("1.0.0")})
+        drive(negotiate, network("a", version="1.1.0"), {"a": says("1.0.0")})
 
 
 def test_status_says_for_each_plugin_whether_it_can_serve() -> None:
     answers = {"a": Outcome(), "b": fails(50, "no bridge"), "c": None, "d": fails(51, "uplink down")}
-    status, calls = drive(status_flow(network("a", "b", "c", "d"), PATH), answers)
-    assert [plugin.state for plugin in status.plugins] == ["ready", "not-ready", "missing", "not-ready"]
-    assert [getattr(error, "code", None) for error in status.errors] == [50, None, 51]
-    assert not status.ready
+    found, calls = drive(status, network("a", "b", "c", "d"), answers)
+    assert [plugin.state for plugin in found.plugins] == ["ready", "not-ready", "missing", "not-ready"]
+    assert [getattr(error, "code", None) for error in found.errors] == [50, None, 51]
+    assert not found.ready
     assert [call.env["CNI_COMMAND"] for call in calls] == ["STATUS"] * 3
     assert calls[0].stdin == b'{"cniVersion":"1.1.0","name":"n","type":"a"}'
     assert {calls[0].env[name] for name in ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS")} == {""}
@@ -177,11 +150,11 @@ def test_status_says_for_each_plugin_whether_it_can_serve() -> None:
 
 def test_status_that_stops_does_so_at_the_first_no() -> None:
     answers = {"a": fails(50, "no"), "b": Outcome()}
-    status, calls = drive(status_flow(network("a", "b"), PATH, stop=True), answers)
-    assert len(status.plugins) == len(calls) == 1
+    found, calls = drive(status, network("a", "b"), answers, stop_at_first=True)
+    assert len(found.plugins) == len(calls) == 1
 
 
 def test_before_1_1_0_there_is_no_status_but_a_missing_plugin_is_noticed() -> None:
-    status, calls = drive(status_flow(network("a", "b", version="1.0.0"), PATH), {"a": Outcome(), "b": None})
-    assert [plugin.state for plugin in status.plugins] == ["unsupported", "missing"]
+    found, calls = drive(status, network("a", "b", version="1.0.0"), {"a": Outcome(), "b": None})
+    assert [plugin.state for plugin in found.plugins] == ["unsupported", "missing"]
     assert calls == []

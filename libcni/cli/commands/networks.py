@@ -41,7 +41,7 @@ def _name(file: str | None) -> str:
 
 
 def _problem(error: libcni.ConfigError) -> str:
-    text = f"{error.place}: {error.problem}" if error.place else error.problem
+    text = f"{error.location}: {error.problem}" if error.location else error.problem
     return f"{text} ({error.hint})" if error.hint else text
 
 
@@ -60,6 +60,6 @@ def _data(found: libcni.ConfigDirectory) -> dict[str, Any]:
             for net in found.networks
         ],
         "problems": [
-            {"file": error.file, "place": error.place, "problem": message_of(error)} for error in found.problems
+            {"file": error.file, "place": error.location, "problem": message_of(error)} for error in found.problems
         ],
     }

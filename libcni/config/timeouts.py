@@ -1,0 +1,30 @@
+"""Time limits: one rule for every timeout that a caller can give."""
+
+from __future__ import annotations
+
+__all__ = ["check_timeout"]
+
+# poll(2) and threading.Lock cannot wait longer than some centuries, and raise OverflowError for more
+_NO_LIMIT = 1e9
+
+
+def check_timeout(value: float | None, name: str = "timeout") -> float | None:
+    """Return a time limit in seconds as a float; None, infinity and more than 1e9 seconds mean no limit and give None.
+
+    0 is refused everywhere: nothing can be done in no time, and other libraries mean "do not wait" or "no limit" by it.
+
+    Args:
+        value: the limit that a caller gave.
+        name: the argument's name, for errors.
+
+    Raises:
+        TypeError: it is neither a number nor None. A bool is no number here.
+        ValueError: it is 0, negative or NaN.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds or None, not {type(value).__name__}")
+    if not value > 0:  # NaN too
+        raise ValueError(f"{name} must be a number of seconds above 0, not {value}; None means no limit")
+    return None if value > _NO_LIMIT else float(value)

@@ -1,0 +1,135 @@
+"""What a plugin's exit status and stdout mean: an error, the result of an ADD, or the versions that it supports."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from libcni.config import jsontext
+from libcni.config.jsontext import JSONTextError
+from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, shorten
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.result import Result, ResultProblem, read_result
+
+__all__ = ["PluginInfo", "decode_is_expensive", "plugin_error", "read_add_result", "read_version_info"]
+
+_RESULT_KEYS = {"interfaces", "ips", "routes", "dns", "ip4", "ip6"}
+_EXPENSIVE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """A plugin's answer to VERSION (spec 1.1.0, section 5, Version).
+
+    Attributes:
+        cni_version: the spec version of the answer.
+        supported_versions: the spec versions that the plugin supports, in the plugin's order.
+    """
+
+    cni_version: str
+    supported_versions: tuple[str, ...]
+
+
+def decode_is_expensive(data: bytes) -> bool:
+    """Return whether decoding ``data`` takes too long for an event loop's thread: above 1 MiB, some milliseconds."""
+    return len(data) > _EXPENSIVE_BYTES
+
+
+def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
+    """Return the error for a plugin that did not exit with 0, from its error document if it printed one."""
+    document = _error_document(outcome.stdout) if outcome.signal is None else None
+    if document is not None:
+        code, msg, details = document
+        text = "; ".join(shorten(part) for part in (msg, details) if part) or "no message"
+        return plugin_failure(
+            PluginError, invocation, f"{text} (code {code})", outcome, code=code, msg=msg, details=details
+        )
+    printed = outcome.stdout[:KEPT].decode(errors="backslashreplace").strip()
+    if outcome.signal is not None:
+        suffix = f", and had printed {shorten(printed, 300)!r}" if printed else ""
+        return plugin_failure(
+            PluginError, invocation, f"it was ended by {_signal_name(outcome.signal)}{suffix}", outcome
+        )
+    suffix = f"what it printed is no error document: {shorten(printed, 300)!r}" if printed else "it printed no error"
+    return plugin_failure(PluginError, invocation, f"exit status {outcome.exit_status}, and {suffix}", outcome)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
+    """Return (code, msg, details) of the error document on stdout (spec 1.1.0, section 5), or None if it is none."""
+    try:
+        document = jsontext.parse(_bounded(stdout))
+    except JSONTextError:
+        return None
+    if not isinstance(document, dict) or not document.keys() & {"code", "msg"}:
+        return None
+    code, msg, details = (document.get(key) for key in ("code", "msg", "details"))
+    if not isinstance(code, int | None) or isinstance(code, bool):
+        return None
+    if not isinstance(msg, str | None) or not isinstance(details, str | None):
+        return None
+    return code or 0, msg or "", details or ""
+
+
+def _bounded(stdout: bytes) -> str:
+    return jsontext.check_nesting(jsontext.check_elements(jsontext.decode(stdout)))
+
+
+def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:
+    """Return the result that a plugin printed for ADD, converted to the configuration's spec version.
+
+    Args:
+        invocation: the call.
+        outcome: how it ended, with exit status 0.
+        version: the configuration's spec version.
+        strict: refuse a result of another version instead of converting it.
+
+    Raises:
+        InvalidOutputError: stdout is not a result, or it cannot be converted.
+    """
+    try:
+        result = read_result(outcome.stdout, version)
+        if not (result.interfaces or result.ips or result.routes):
+            _refuse_error_document(outcome.stdout, result)
+        if strict and result.cni_version != version:
+            raise ResultProblem(f"it answered in version {result.cni_version}, and was asked for {version}")
+        return result.as_version(version)
+    except (ResultProblem, VersionError) as error:
+        raise plugin_failure(InvalidOutputError, invocation, str(error), outcome) from error
+
+
+def _refuse_error_document(stdout: bytes, result: Result) -> None:
+    document = _error_document(stdout)
+    if document is not None and not _RESULT_KEYS & result.to_dict().keys():
+        msg = shorten(document[1], 300)
+        raise ResultProblem(f"it printed an error document and exit status 0: {msg} (code {document[0]})")
+
+
+def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
+    """Return a plugin's answer to VERSION; a plugin of 0.2.0 may leave ``supportedVersions`` out.
+
+    Raises:
+        InvalidOutputError: stdout is not a version document.
+    """
+    try:
+        document = jsontext.parse(_bounded(outcome.stdout))
+    except JSONTextError as error:
+        problem = f"its version document is not JSON: {error}"
+        raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error
+    version = document.get("cniVersion") if isinstance(document, dict) else None
+    if not isinstance(version, str) or not version:
+        raise plugin_failure(InvalidOutputError, invocation, 'its version document has no "cniVersion"', outcome)
+    supported: Any = document.get("supportedVersions")
+    if not supported and version == "0.2.0":
+        supported = ["0.1.0", "0.2.0"]
+    if not isinstance(supported, list) or not supported or not all(isinstance(one, str) for one in supported):
+        problem = 'its version document has no list of strings "supportedVersions"'
+        raise plugin_failure(InvalidOutputError, invocation, problem, outcome)
+    return PluginInfo(version, tuple(supported))

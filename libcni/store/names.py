@@ -1,0 +1,168 @@
+"""Which files may hold the records of one interface, without listing ten thousand names for each ADD.
+
+Only the last part of a record's name is known: other networks may have a record of the same interface, and Go libcni
+may have written it. So the names are remembered, and the kernel reports each change of the directory (inotify) before
+the call that makes the change returns. What is remembered is then what a listing would find, whoever writes.
+
+A directory of hints beside the records would miss Go's records. The directory's modification time does not show every
+change: the clock that it is taken from ticks every few milliseconds. The price of inotify is a descriptor for each
+record directory with more than 300 names, and some 200 bytes a name, in processes that run verbs there; a
+command that runs one verb lists once. If the kernel gives no watch, the directory is listed each time.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from contextlib import suppress
+
+__all__ = ["names_of_interface"]
+
+_MANY, _TOO_MANY = 300, 200_000
+_WATCHES = 8
+_KEY_LENGTH = 8
+_EVENT = struct.Struct("iIII")
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_ONLYDIR = 0x01000000
+_APPEARED, _DISAPPEARED = _CREATE | _MOVED_TO, _DELETE | _MOVED_FROM
+_EVENT_BYTES = 1 << 16
+
+_Identity = tuple[int, int]
+
+
+def names_of_interface(directory: int, container_id: str, ifname: str) -> list[str]:
+    """Return the names in an open directory that a record of this interface may have; raises OSError.
+
+    Each name ends so, apart from its hash, or is only a hash; records of other interfaces may be among them.
+    """
+    ending = f"-{container_id}-{ifname}"
+    with _lock:
+        watched = _watched_directory(directory)
+        if watched is not None:
+            return watched.names_with(ending)
+        names = os.listdir(directory)
+        if _MANY < len(names) < _TOO_MANY:
+            _watch(directory)
+    return [name for name in names if ending in name or name[0] == "~"]
+
+
+class _WatchedDirectory:
+    """The names in a directory, kept up to date by the kernel's events."""
+
+    def __init__(self, descriptor: int, directory: int) -> None:
+        self._descriptor = descriptor
+        self._names: dict[str, list[str]] = {}
+        # the watch is there already: a change after this listing comes as an event, and one before it does no harm
+        for name in os.listdir(directory):
+            self._add(name)
+
+    def _add(self, name: str) -> None:
+        names = self._names.setdefault(_key(name), [])
+        if name not in names:
+            names.append(name)
+
+    def _remove(self, name: str) -> None:
+        names = self._names.get(_key(name), [])
+        if name in names:
+            names.remove(name)
+        if not names:
+            self._names.pop(_key(name), None)
+
+    def names_with(self, ending: str) -> list[str]:
+        if len(ending) < _KEY_LENGTH:
+            found = [name for names in self._names.values() for name in names]
+        else:
+            found = [*self._names.get(ending[-_KEY_LENGTH:], ()), *self._names.get("", ())]
+        return [name for name in found if ending in name or name[0] == "~"]
+
+    def update(self) -> bool:
+        """Take in what has changed; return whether the names are known still. Raises OSError."""
+        while True:
+            try:
+                data = os.read(self._descriptor, _EVENT_BYTES)
+            except BlockingIOError:
+                return True
+            at = 0
+            while at < len(data):
+                _, mask, _, size = _EVENT.unpack_from(data, at)
+                at += _EVENT.size
+                name = os.fsdecode(data[at : at + size].rstrip(b"\0"))
+                at += size
+                if mask & _APPEARED:
+                    self._add(name)
+                elif mask & _DISAPPEARED:
+                    self._remove(name)
+                else:  # too many events for the queue, or the directory is gone
+                    return False
+
+    def close(self) -> None:
+        """Close the kernel's queue."""
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+
+_lock = threading.Lock()
+_watched: dict[_Identity, _WatchedDirectory] = {}
+
+
+def _key(name: str) -> str:
+    """Return the end of a name without its hash; "" for a name that is only a hash."""
+    return name.partition("~")[0][-_KEY_LENGTH:]
+
+
+def _identity(directory: int) -> _Identity:
+    status = os.fstat(directory)
+    return status.st_dev, status.st_ino
+
+
+def _watched_directory(directory: int) -> _WatchedDirectory | None:
+    """Return the names of a directory if they are known; forget those that are not any more."""
+    if not _watched:
+        return None
+    identity = _identity(directory)
+    watched = _watched.get(identity)
+    if watched is None:
+        return None
+    known = False
+    try:
+        known = watched.update()
+    finally:
+        if not known:
+            _watched.pop(identity).close()
+    return watched if known else None
+
+
+def _watch(directory: int) -> None:
+    """Begin to watch a directory, if the kernel gives a watch."""
+    import ctypes  # 10 ms at the start of a program, which most directories are too small to need
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        return
+    try:
+        path = f"/proc/self/fd/{directory}".encode()
+        if libc.inotify_add_watch(descriptor, path, _APPEARED | _DISAPPEARED | _ONLYDIR) < 0:
+            os.close(descriptor)
+            return
+        new = _WatchedDirectory(descriptor, directory)
+    except BaseException:
+        with suppress(OSError):
+            os.close(descriptor)
+        raise
+    while len(_watched) >= _WATCHES:
+        _watched.pop(next(iter(_watched))).close()
+    _watched[_identity(directory)] = new
+
+
+def _forget_all() -> None:
+    """Forget everything in a forked child: events that it reads would be lost to its parent."""
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it when the child was made
+    _lock = threading.Lock()
+    for watched in _watched.values():
+        watched.close()
+    _watched.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,40 @@
+"""Change records without running a plugin: forget an attachment, or take it over from another owner."""
+
+from __future__ import annotations
+
+import logging
+
+from libcni.errors import RecordError
+from libcni.store.attachments import Attachment, attachment_of, recorded_network
+from libcni.store.record import CORRUPT, LEGACY
+from libcni.verbs.delete import lock_if_possible
+from libcni.verbs.node import Node
+from libcni.verbs.reports import ForgetReport
+
+__all__ = ["forget", "take_over"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+async def forget(node: Node, attachment: Attachment) -> ForgetReport:
+    """Remove an attachment's record and run nothing. Whatever its plugins made stays."""
+    if attachment.container_id:
+        await lock_if_possible(node, [attachment.network], attachment.container_id)
+    net = recorded_network(attachment.record)
+    plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
+    node.records.forget(attachment.record)
+    logger.warning("%s: the record was dropped; effects of its plugins may be left: %s", attachment.path, plugins)
+    return ForgetReport(attachment.path, plugins)
+
+
+async def take_over(node: Node, attachment: Attachment) -> Attachment:
+    """Make an attachment this client's own, so that its sweeps detach it.
+
+    Raises:
+        RecordError: the record has gone, or it has no identity (corrupt or legacy), or it cannot be written.
+    """
+    await node.lock([attachment.network], attachment.container_id)
+    record = node.records.find(attachment.record.identity)
+    if record is None or record.state in {CORRUPT, LEGACY}:
+        raise RecordError(f"{attachment.path}: there is no record that can be taken over", path=attachment.path)
+    return attachment_of(node.records.take_over(record, node.settings.owner))

@@ -1,0 +1,256 @@
+"""The options that callers give to verbs, and the reports that verbs return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from libcni.errors import CNIError
+from libcni.protocol.answer import PluginInfo
+from libcni.store.attachments import Attachment
+
+__all__ = [
+    "AddOptions",
+    "CheckOptions",
+    "DelOptions",
+    "DelPolicy",
+    "DelReport",
+    "ForgetReport",
+    "GCReport",
+    "NetworkStatus",
+    "OnCancel",
+    "OnExisting",
+    "PluginInfo",
+    "PluginReport",
+    "PluginStatus",
+    "PluginValidation",
+    "RetryPolicy",
+    "ValidAttachment",
+    "ValidationReport",
+]
+
+OnExisting = Literal["refuse", "replace", "allow"]
+"""What ADD does if the container already has the interface."""
+
+OnCancel = Literal["keep", "rollback"]
+"""What a cancelled or interrupted ADD does: keep the record pending, for DEL and GC, or roll back before it ends."""
+
+ValidAttachment = Attachment | tuple[str, str]
+"""An attachment, or its (container ID, interface name)."""
+
+RecordSeen = Literal["found", "missing", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often to call a plugin again that answers "try again later" (error code 11), within the verb's timeout.
+
+    Attributes:
+        attempts: the maximum number of calls, the first one included.
+        delay: seconds to wait before each further call.
+    """
+
+    attempts: int = 3
+    delay: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DelPolicy:
+    """How DEL departs from the specification's rule to stop at the first error. Every option is off by default.
+
+    Attributes:
+        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones.
+        keep_going: call the other plugins after one has failed. The record stays; the errors come as a CNIErrorGroup.
+        skip_missing: skip a plugin whose executable is missing.
+        empty_gone_netns: send an empty CNI_NETNS if the namespace's path no longer exists.
+        retry: how often to call a plugin again that answers "try again later"; None: never.
+    """
+
+    use_given: bool = False
+    keep_going: bool = False
+    skip_missing: bool = False
+    empty_gone_netns: bool = False
+    retry: RetryPolicy | None = None
+
+
+class AddOptions(TypedDict, total=False):
+    """The options of ``add_network_list``, for methods that pass them on."""
+
+    rollback: bool
+    on_existing: OnExisting
+    strict: bool
+    negotiate_version: bool
+    retry: RetryPolicy | None
+    allow_own_netns: bool
+    on_cancel: OnCancel
+    timeout: float | None
+
+
+class CheckOptions(TypedDict, total=False):
+    """The options of ``check_network_list``, for methods that pass them on."""
+
+    use_given: bool
+    retry: RetryPolicy | None
+    timeout: float | None
+
+
+class DelOptions(TypedDict, total=False):
+    """The options of ``del_network_list``, for methods that pass them on."""
+
+    policy: DelPolicy | None
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """What DEL did with one plugin of a chain.
+
+    Attributes:
+        plugin: its type.
+        state: ``done``, ``failed`` (see ``error``) or ``skipped`` (its executable is missing).
+        error: why it failed, or None.
+        seconds: how long it ran.
+    """
+
+    plugin: str
+    state: Literal["done", "failed", "skipped"]
+    error: CNIError | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DelReport:
+    """What a DEL did.
+
+    Attributes:
+        plugins: one report for each plugin, in the order of the calls.
+        record: whether a record named the attachment: ``found``, ``missing`` or ``unreadable``.
+        netns: the CNI_NETNS that the plugins received.
+    """
+
+    plugins: tuple[PluginReport, ...]
+    record: RecordSeen = "found"
+    netns: str = ""
+
+    @property
+    def errors(self) -> list[CNIError]:
+        """The errors of the plugins that failed, in the order of the calls."""
+        return [plugin.error for plugin in self.plugins if plugin.error is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """A record that was dropped without running a plugin.
+
+    Attributes:
+        path: the file that was removed.
+        plugins: the types of the plugins whose effects may still exist; () if the record did not say.
+    """
+
+    path: str
+    plugins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GCReport:
+    """What a GC did, or would do.
+
+    Attributes:
+        stale: the attachments that were not valid.
+        detached: those of them that were detached; () on a dry run.
+        corrupt: records that cannot be read; GC leaves them alone.
+        plugins: the types of the plugins that ran GC.
+        disabled: whether the configuration sets ``disableGC``: then nothing was done.
+        errors: the errors, in the order in which they happened.
+    """
+
+    stale: tuple[Attachment, ...] = ()
+    detached: tuple[Attachment, ...] = ()
+    corrupt: tuple[Attachment, ...] = ()
+    plugins: tuple[str, ...] = ()
+    disabled: bool = False
+    errors: tuple[CNIError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginValidation:
+    """The validation of one plugin of a list.
+
+    Attributes:
+        plugin: its type.
+        path: its executable, or "" if it is missing.
+        supported_versions: its answer to VERSION; () if it did not answer.
+        capabilities: the capabilities that its configuration declares.
+        problem: why it cannot serve this configuration, or None.
+    """
+
+    plugin: str
+    path: str = ""
+    supported_versions: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    problem: CNIError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The validation of a network.
+
+    Attributes:
+        network: its name.
+        version: the spec version that it would be used at.
+        plugins: one for each plugin, in list order.
+    """
+
+    network: str
+    version: str
+    plugins: tuple[PluginValidation, ...]
+
+    @property
+    def problems(self) -> tuple[CNIError, ...]:
+        """All problems; () for a network that can be used."""
+        return tuple(plugin.problem for plugin in self.plugins if plugin.problem is not None)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities that any of the plugins declares, each once, sorted."""
+        return tuple(sorted({name for plugin in self.plugins for name in plugin.capabilities}))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStatus:
+    """Whether one plugin can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Attributes:
+        plugin: its type.
+        state: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
+            ``unsupported`` (the network's version has no STATUS, so the plugin was not asked); ``missing`` (no
+            executable).
+        error: why it cannot, or None.
+    """
+
+    plugin: str
+    state: Literal["ready", "not-ready", "unsupported", "missing"]
+    error: CNIError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkStatus:
+    """Whether a network can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Attributes:
+        network: its name.
+        plugins: one for each plugin that was asked, in list order.
+    """
+
+    network: str
+    plugins: tuple[PluginStatus, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether no plugin is missing or not ready."""
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[CNIError, ...]:
+        """Why it is not ready."""
+        return tuple(plugin.error for plugin in self.plugins if plugin.error is not None)

@@ -1,0 +1,59 @@
+"""STATUS: whether a network's plugins can serve ADD."""
+
+from __future__ import annotations
+
+from libcni.config.identifiers import check_network_name
+from libcni.config.network import NetworkConfigList
+from libcni.config.versions import supports
+from libcni.errors import PluginError, PluginNotFoundError
+from libcni.verbs.chain import Chain, run
+from libcni.verbs.node import Node
+from libcni.verbs.reports import NetworkStatus, PluginStatus
+from libcni.verbs.version import negotiate
+
+__all__ = ["status", "status_or_raise"]
+
+
+async def status(
+    node: Node, net: NetworkConfigList, *, negotiate_version: bool = False, stop_at_first: bool = False
+) -> NetworkStatus:
+    """Ask every plugin whether it can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Args:
+        node: runs the plugins.
+        net: the network.
+        negotiate_version: use the highest version that all plugins support.
+        stop_at_first: ask only up to the first plugin that cannot.
+    """
+    check_network_name(net.name)
+    if negotiate_version:
+        net = await negotiate(node, net)
+    found: list[PluginStatus] = []
+    for index in range(len(net.plugins)):
+        found.append(await _plugin_status(node, net, index))
+        if stop_at_first and found[-1].error is not None:
+            break
+    return NetworkStatus(net.name, tuple(found))
+
+
+async def status_or_raise(node: Node, net: NetworkConfigList, *, negotiate_version: bool = False) -> NetworkStatus:
+    """Ask as ``status`` does; raise the error of the first plugin that cannot serve ADD."""
+    found = await status(node, net, negotiate_version=negotiate_version, stop_at_first=True)
+    for error in found.errors:
+        raise error
+    return found
+
+
+async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> PluginStatus:
+    plugin = net.plugins[index].type
+    try:
+        executable = node.find(plugin)
+        if not supports(net.cni_version, "STATUS"):
+            return PluginStatus(plugin, "unsupported")
+        chain = Chain(node, net, None, ("",) * index + (executable,))
+        await run(node, chain.invocation("STATUS", index))
+    except PluginNotFoundError as error:
+        return PluginStatus(plugin, "missing", error)
+    except PluginError as error:
+        return PluginStatus(plugin, "not-ready", error)
+    return PluginStatus(plugin, "ready")

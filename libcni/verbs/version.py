@@ -1,0 +1,107 @@
+"""VERSION: which spec versions plugins support, and which one a network can use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from libcni.config import jsontext
+from libcni.config.identifiers import check_network_name, check_plugin_type
+from libcni.config.network import NetworkConfigList
+from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
+from libcni.errors import CNIError, PluginError, VersionError
+from libcni.protocol.answer import read_version_info
+from libcni.protocol.invocation import Invocation
+from libcni.protocol.request import environment
+from libcni.verbs.chain import run
+from libcni.verbs.node import Node
+from libcni.verbs.reports import PluginInfo, PluginValidation, ValidationReport
+
+__all__ = ["negotiate", "validate", "version"]
+
+_TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
+
+
+async def version(node: Node, plugin: str) -> PluginInfo:
+    """Ask a plugin for the spec versions that it supports (spec 1.1.0, section 2, VERSION)."""
+    return await _ask(node, plugin, node.find(check_plugin_type(plugin)))
+
+
+async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
+    """Call VERSION, unless the same executable file has answered before."""
+    identity = _file_identity(executable)
+    known = node.versions.get(executable)
+    if known is not None and identity and known[0] == identity:
+        return known[1]
+    # Plugins of before 0.2.0 insist on these variables, whatever the verb.
+    env = {**environment("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
+    stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
+    invocation = Invocation("VERSION", plugin, executable, stdin, env)
+    try:
+        info = read_version_info(invocation, await run(node, invocation))
+    except PluginError as error:
+        if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
+            raise
+        info = PluginInfo("0.1.0", ("0.1.0",))
+    node.versions[executable] = identity, info
+    return info
+
+
+def _file_identity(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
+    """Find every plugin of a network and ask it whether it supports the network's version. Attach nothing."""
+    check_network_name(net.name)
+    found = []
+    for plugin in net.plugins:
+        executable = ""
+        versions: tuple[str, ...] = ()
+        problem: CNIError | None = None
+        try:
+            executable = node.find(plugin.type)
+            versions = (await _ask(node, plugin.type, executable)).supported_versions
+            if net.cni_version not in versions:
+                problem = VersionError(
+                    f'plugin "{plugin.type}" does not support version "{net.cni_version}"',
+                    version=net.cni_version,
+                    hint=f"it supports {', '.join(versions)}",
+                )
+        except CNIError as error:
+            problem = error
+        found.append(PluginValidation(plugin.type, executable, versions, plugin.capabilities, problem))
+    return ValidationReport(net.name, net.cni_version, tuple(found))
+
+
+async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
+    """Return the network at the highest version that its document names and all its plugins support.
+
+    Raises:
+        VersionError: there is none; the error names the plugins that do not support any version that is left.
+    """
+    wanted = [version for version in ALL_VERSIONS if version in (net.cni_versions or (net.cni_version,))]
+    common = set(wanted)
+    blockers = []
+    executables = node.find_all([plugin.type for plugin in net.plugins])
+    for plugin, executable in zip(net.plugins, executables, strict=True):
+        supported = (await _ask(node, plugin.type, executable)).supported_versions
+        if common.isdisjoint(supported):
+            blockers.append(f'"{plugin.type}" supports {", ".join(supported)}')
+        else:
+            common.intersection_update(supported)
+    if blockers:
+        raise _no_common_version(net, wanted, blockers)
+    return net.with_version(max(common, key=parse_version))
+
+
+def _no_common_version(net: NetworkConfigList, wanted: Sequence[str], blockers: Sequence[str]) -> VersionError:
+    return VersionError(
+        f'network "{net.name}": no version of {", ".join(wanted)} is supported by all plugins: '
+        f"plugin {'; plugin '.join(blockers)}",
+        version=net.cni_version,
+    )

@@ -1,0 +1,223 @@
+"""How large a document may be: bytes, elements, nesting, digits; and that a bomb costs little time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import libcni
+from libcni.config import jsontext
+from libcni.config.directory import read_config_directory
+from libcni.config.jsontext import MAX_ELEMENTS, JSONTextError, check_elements
+from libcni.config.network import parse_network, parse_plugin
+from libcni.config.schema import MAX_ELEMENTS as MAX_CONFIG_ELEMENTS
+from libcni.protocol.result import read_result
+
+SIZE = 16 << 20
+NET = '{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"a","x":{}}}]}}'
+
+
+def filled(start: str, repeated: str, end: str, size: int = SIZE) -> str:
+    return start + repeated * ((size - len(start) - len(end)) // len(repeated)) + end
+
+
+BOMBS = {
+    "numbers": filled('{"dns":{"nameservers":[', "1,", "1]}}"),
+    "objects": filled('{"interfaces":[', "{},", "{}]}"),
+    "lists": filled('{"x":[', "[],", "[]]}"),
+    "strings": filled('{"x":[', '"a",', '""]}'),
+    "brackets in strings": filled('{"x":[', '"[",', '""]}'),
+    "members": filled("{", '"":0,', '"":0}'),
+    "unclosed lists": filled('{"x":', "[", ""),
+    "strings without commas": filled('{"x":["' + "," * MAX_CONFIG_ELEMENTS + '"', '"["', "]}"),
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize("kind", ["result", "configuration"])
+def test_a_bomb_is_refused_in_little_memory(kind: str, text: str) -> None:
+    data = text.encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ValueError, match=r"it has [\d,]+ elements in its lists and objects, and at most 10|Expecting"
+        ):
+            _read(kind, data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(data)
+
+
+def _read(kind: str, data: bytes) -> object:
+    if kind == "result":
+        return read_result(data, "1.0.0")
+    return libcni.NetworkConfigList.from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("{}", 1),
+        ("[]", 1),
+        ("5", 0),
+        ("[1]", 1),
+        ("[1,2]", 2),
+        ('{"a":[1,2,{"b":{}}]}', 6),
+        ('["[,{,", "\\"", "a,b", "\\\\", ","]', 5),
+        ('{"a,b":"[","{":","}', 2),
+        ('["\\\\\\"[,","\\\\"]', 2),
+        ('["ä,網","\\u005b,"]', 2),
+    ],
+)
+def test_elements_are_counted_outside_of_strings(text: str, count: int) -> None:
+    json.loads(text)
+    assert check_elements(text, count) == text
+    if count:
+        with pytest.raises(JSONTextError, match=f"it has {count} elements"):
+            check_elements(text, count - 1)
+
+
+def test_as_many_elements_as_are_allowed() -> None:
+    fits = '{"cniVersion":"1.0.0","x":[' + "1," * (MAX_ELEMENTS - 3) + "1]}"
+    assert read_result(fits, "1.0.0").text == fits
+    with pytest.raises(ValueError, match="it has 10,001 elements"):
+        read_result(fits.replace("1]", "1,1]"), "1.0.0")
+
+
+def test_a_record_with_more_elements_can_still_be_read() -> None:
+    many = "[" + "1," * MAX_CONFIG_ELEMENTS + "1]"
+    assert parse_network(NET.format(many), lenient=True).plugins[0].type == "a"
+    assert parse_plugin(f'{{"type":"a","x":{many}}}').type == "a"
+    result = read_result(f'{{"cniVersion":"1.0.0","x":{many}}}', "1.0.0", lenient=True)
+    assert result.as_version("1.1.0").cni_version == "1.1.0"
+    with pytest.raises(libcni.ConfigError, match="it has 100,007 elements"):
+        parse_network(NET.format(many))
+
+
+def test_the_first_problem_ends_the_check() -> None:
+    interfaces = [{"name": index} for index in range(3000)]
+    with pytest.raises(libcni.InvalidOutputError) as caught:
+        libcni.Result.from_bytes(json.dumps({"cniVersion": "1.0.0", "interfaces": interfaces}))
+    assert caught.value.problem.startswith("interfaces[0].name: it must be a string, not 0, in ")
+
+
+DIGITS = "9" * 5000
+
+
+@pytest.mark.parametrize("key", ["name", "cniVersion", "disableCheck", "plugins", "cniVersions"])
+def test_5000_digits_where_something_else_is_wanted(key: str) -> None:
+    document = {"name": "n", "plugins": [{"type": "a"}], key: "@"}
+    with pytest.raises(libcni.ConfigError, match=rf"{key}: it must be .*, not <integer of 5000 digits>"):
+        libcni.NetworkConfigList.from_bytes(json.dumps(document).replace('"@"', DIGITS))
+
+
+@pytest.mark.parametrize("part", ['"ips":[{"address":"10.0.0.1/24","interface":@}]', '"interfaces":[{"mtu":@}]'])
+def test_5000_digits_in_a_result_are_no_integer(part: str) -> None:
+    with pytest.raises(libcni.InvalidOutputError, match="it must be an integer, not <integer of 5000 digits>"):
+        libcni.Result.from_bytes('{"cniVersion":"1.0.0",' + part.replace("@", DIGITS) + "}")
+
+
+def test_5000_digits_are_carried_as_they_are() -> None:
+    value = jsontext.parse(f'{{"a":[{DIGITS},-{DIGITS},{{"b":"x"}}]}}')
+    assert jsontext.dumps(value) == f'{{"a":[{DIGITS},-{DIGITS},{{"b":"x"}}]}}'
+    rt = libcni.RuntimeConf("c", "/n", "eth0", capability_args=value, network_args=value)
+    assert jsontext.dumps(dict(rt.capability_args or {})) == jsontext.dumps(value)
+
+
+@pytest.mark.parametrize("name", ["capability_args", "network_args"])
+@pytest.mark.parametrize("value", [{"x": 10**5000}, {"x": {1}}, {"x": float("nan")}, 5])
+def test_arguments_without_a_json_form_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(libcni.ConfigError, match=f"{name}: it has no JSON form"):
+        libcni.RuntimeConf("c", "/n", "eth0", **{name: value})
+
+
+def test_a_file_that_cannot_be_used_never_hides_a_good_network(tmp_path: Path) -> None:
+    (tmp_path / "z.conflist").write_text(NET.format(1))
+    (tmp_path / "a-kmsg.conflist").symlink_to("/proc/kmsg")
+    (tmp_path / "b-zero.conflist").symlink_to("/dev/zero")
+    (tmp_path / "c-directory.conf").symlink_to("/etc")
+    os.mkfifo(tmp_path / "d-fifo.conf")
+    with (tmp_path / "e-sparse.conflist").open("wb") as sparse:
+        sparse.truncate(SIZE + 1)
+    (tmp_path / "f-dangling.json").symlink_to("/does/not/exist")
+    (tmp_path / "g-loop.json").symlink_to("g-loop.json")
+    (tmp_path / "h-digits.conflist").write_text(f'{{"name":{DIGITS}}}')
+    (tmp_path / "i-empty.conf").symlink_to("/proc/sys/kernel/core_pattern")
+    found = read_config_directory(tmp_path)
+    assert [net.name for net in found.networks] == ["n"]
+    names = [os.path.basename(problem.file or "") for problem in found.problems]
+    assert [name[0] for name in sorted(names)] == list("abcdefghi")
+    sparse_problem = next(one for one in found.problems if "e-sparse" in (one.file or ""))
+    assert (
+        sparse_problem.problem == "cannot be read: at most 16,777,216 bytes are accepted, and it has 16,777,217 bytes"
+    )
+
+
+def test_an_8_tib_file_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.conflist").open("wb") as sparse:
+        try:
+            sparse.truncate(8 << 40)
+        except OSError:  # a file system with smaller files
+            sparse.truncate(1 << 40)
+    with pytest.raises(libcni.ConfigError, match="at most 16,777,216 bytes are accepted"):
+        libcni.NetworkConfigList.from_file(tmp_path / "a.conflist")
+
+
+def test_a_file_that_grows_while_it_is_read_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.conflist").write_text(" ")
+    monkeypatch.setattr("libcni.config.network.os.read", lambda _, size: b" " * size)
+    with pytest.raises(libcni.ConfigError, match="at most 16,777,216 bytes are accepted, and it has more"):
+        libcni.NetworkConfigList.from_file(tmp_path / "a.conflist")
+
+
+GO_ACCEPTED = [
+    ('{"type":"a","args":["x"]}', "a"),
+    ('{"Type":"a"}', "a"),
+    ('{"TYPE":"b","type":"a"}', "a"),
+    ('{"type":"a","capabilities":{"mac":null}}', "a"),
+    ('{"type":"a","args":5,"ipam":{"type":"host-local"}}', "a"),
+    ('{"type":"a","ipam":null,"dns":{"domain":null}}', "a"),
+]
+
+
+@pytest.mark.parametrize(("text", "plugin"), GO_ACCEPTED)
+def test_what_go_attached_can_be_detached(text: str, plugin: str) -> None:
+    data = NET.format(0).replace('{"type":"a","x":0}', text)
+    (found,) = parse_network(data, lenient=True).plugins
+    assert (found.type, found.text) == (plugin, text)
+    assert parse_plugin(text) == found
+
+
+def test_go_finds_keys_in_any_case() -> None:
+    found = parse_plugin('{"Type":"a","Capabilities":{"mac":true},"IPAM":{"type":"host-local"},"NAME":"n"}')
+    assert (found.type, found.capabilities, found.ipam_type, found.name) == ("a", ("mac",), "host-local", "n")
+    single = parse_network('{"Type":"a","Name":"n","cniVersion":"1.0.0"}', lenient=True)
+    assert (single.name, single.plugins[0].type) == ("n", "a")
+
+
+def test_go_replaces_bytes_that_are_not_utf_8() -> None:
+    data = NET.format('"@"').encode().replace(b"@", b"\xff")
+    assert parse_network(data, lenient=True).plugins[0].text == '{"type":"a","x":"\ufffd"}'
+    with pytest.raises(libcni.ConfigError, match="not UTF-8"):
+        parse_network(data)
+
+
+@pytest.mark.parametrize("text", ['{"x":1}', '{"type":5}', '{"type":"../x"}', '{"type":null}'])
+def test_without_a_usable_type_nothing_can_be_run(text: str) -> None:
+    with pytest.raises(libcni.ConfigError, match="type"):
+        parse_plugin(text)
+
+
+def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(jsontext, "_scan", refuse)
+    with pytest.raises(libcni.InvalidOutputError, match="elements"):
+        libcni.Result.from_bytes(BOMBS["numbers"])
