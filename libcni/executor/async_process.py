@@ -244,7 +244,7 @@ class _Watcher:
         if self._traced_timer is not None:
             self._traced_timer.cancel()
         # A forked child shares the epoll instance with its parent: what it removes there, its parent would lose.
-        if self._child.is_owned() and not self._loop.is_closed():
+        if self._child.is_owned():
             for descriptor in tuple(self._watched):
                 self._unwatch(descriptor)
 

@@ -46,7 +46,7 @@ _CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process tr
 _START_HINTS = {
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
-    errno.ETXTBSY: "another program writes to it",
+    errno.ETXTBSY: "somebody writes to it",
     errno.EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
     errno.ENFILE: "the system has too many open files",
     errno.EAGAIN: "there are too many processes or threads: raise the limit (ulimit -u, pids.max)",
@@ -80,7 +80,6 @@ class Child:
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
         self._pids: list[int] = []  # one number from the start until it is reaped, and may be somebody else's
-        self._target = (os.P_PID, 0)  # for waitid
         self._is_pidfd = False
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
@@ -165,7 +164,7 @@ class Child:
         if self._status is None and self._pids:
             try:
                 # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
-                self._status = os.waitid(*self._target, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                self._status = self._waitid(os.WNOWAIT)
             except ChildProcessError:
                 self._pids.clear()
         return self._status is not None or not self._pids
@@ -310,7 +309,6 @@ class Child:
             # after that call, and what it raises would lose the number of a process that runs. No handler runs within
             # extend.
             self._pids.extend(map(spawn, [path], [[path]], [environment]))
-            self._target = (os.P_PID, self._pids[0])
         finally:
             _close_all(theirs[1:] if ahead else theirs)
 
@@ -320,7 +318,6 @@ class Child:
         if _HAS_PIDFD:
             try:
                 self.exit_fd = os.pidfd_open(pid)
-                self._target = (os.P_PIDFD, self.exit_fd)
                 self._is_pidfd = True
             except ProcessLookupError:
                 self._pids.clear()
@@ -332,10 +329,14 @@ class Child:
             os.close(write_end)
             raise
 
+    def _waitid(self, flag: int = 0) -> Any:
+        kind, target = (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pids[0])
+        return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
+
     def _reap(self) -> bool:
         """Reap the process if it has ended; return whether it is reaped."""
         try:
-            is_reaped = os.waitid(*self._target, os.WEXITED | os.WNOHANG) is not None
+            is_reaped = self._waitid() is not None
         except ChildProcessError:
             is_reaped = True
         except OSError:

@@ -100,19 +100,32 @@ def traced(directory: Path, *, lets_go: bool) -> str:
     )
 
 
-def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(tmp_path: Path, kind: Kind) -> None:
+def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    has_ended = child.Child.has_ended
+
+    def look(process: child.Child) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_ended(process)
+
+    monkeypatch.setattr(child.Child, "has_ended", look)
     started = time.monotonic()
     with pytest.raises(PluginTimeoutError) as caught:
         execute(kind, traced(tmp_path, lets_go=False), 0.4, grace=0.2)
     assert time.monotonic() - started < 3, "the tracer keeps the status for ever"
     assert caught.value.stdout == "{}\n"
     assert "another process traces it" in caught.value.problem
+    assert looks < 200, "its descriptor is readable all the time: the call must not spin"
     kill(number_in(tmp_path / "pid"))  # then the thread reaps the plugin, as the fixture checks
 
 
 def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind: Kind) -> None:
     outcome = execute(kind, traced(tmp_path, lets_go=True))
     assert (outcome.exit_status, outcome.stdout) == (0, b"{}\n")
+    assert outcome.seconds < 5, "the call waited for its deadline"
 
 
 class Unkilling:
