@@ -65,13 +65,14 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     if negotiate_version:
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
-    node.check_environment(chain.invocation("ADD", 0))
+    node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
     replaced = await _make_room(node, net, rt, draft, on_existing)
     if on_existing != "allow":
         _refuse_foreign_interface(node, net, rt)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
-    node.start_ahead(chain.without_stdin("ADD", 0))
+    if node.starts_ahead:
+        node.start_ahead(chain.without_stdin("ADD", 0))
     record = await node.begin(replace(draft, path=replaced))
     result: Result | None = None
     printed: bytes | None = None

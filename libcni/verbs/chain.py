@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from libcni.config.network import NetworkConfigList
@@ -28,6 +28,7 @@ class Chain:
         rt: the attachment; None for the verbs that have none.
         executables: the plugins' paths, in order; "" for a missing one.
         retry: how often to call a plugin again that answers "try again later"; None: never.
+        environments: the CNI_* variables by verb, filled as they are needed.
     """
 
     node: Node
@@ -35,6 +36,7 @@ class Chain:
     rt: RuntimeConf | None
     executables: tuple[str, ...]
     retry: RetryPolicy | None = None
+    environments: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
     def invocation(self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None) -> Invocation:
         """Return the call of the plugin at ``index``."""
@@ -45,12 +47,15 @@ class Chain:
     def without_stdin(self, verb: str, index: int, stdin: bytes = b"") -> Invocation:
         """Return the call of the plugin at ``index`` before its configuration is known."""
         net, rt = self.net, self.rt
+        env = self.environments.get(verb)
+        if env is None:  # every plugin of a chain receives the same
+            env = self.environments[verb] = environment(verb, self.node.path, rt)
         return Invocation(
             verb=verb,
             plugin=net.plugins[index].type,
             path=self.executables[index],
             stdin=stdin,
-            env=environment(verb, self.node.path, rt),
+            env=env,
             network=net.name,
             container_id=rt.container_id if rt else "",
             ifname=rt.ifname if rt else "",
@@ -72,7 +77,9 @@ class Chain:
             PluginError: the plugin failed.
         """
         if self.retry is None:
-            ahead = None if then is None else partial(self.without_stdin, invocation.verb, then)
+            ahead = None
+            if then is not None and self.node.starts_ahead:
+                ahead = partial(self.without_stdin, invocation.verb, then)
             return await run(self.node, invocation, sharers=sharers, ahead=ahead)
         for _ in range(self.retry.attempts - 1):
             try:

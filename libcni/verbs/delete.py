@@ -121,7 +121,7 @@ async def detach(  # noqa: C901 - from top to bottom
     for chain in _chains(node, record, net, rt.with_netns(netns), policy):
         if record is not None and record.state == READY:
             # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
-            if chain.executables[-1]:
+            if node.starts_ahead and chain.executables[-1]:
                 node.start_ahead(chain.without_stdin("DEL", len(chain.executables) - 1))
             record = await node.mark_detaching(record)
         try:

@@ -170,9 +170,10 @@ class Node:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         raise NotImplementedError
 
-    # Plugins that are started ahead; only nodes with ``can_prepare`` have any.
+    # Plugins that are started ahead; only nodes with ``starts_ahead`` have any.
 
-    can_prepare = False
+    starts_ahead = False
+    """Whether this node's executor can start plugins ahead, and the client wants it."""
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
         """Start a plugin that waits for its configuration; None if it cannot be started now."""
@@ -252,10 +253,9 @@ class Node:
 
         The process waits for its configuration. A plugin can do nothing before it has that.
         """
-        mode = self.settings.start_ahead
-        if self._prepared is not None or not self.can_prepare or mode == "never":
+        if self._prepared is not None or not self.starts_ahead or not can_start_ahead():
             return
-        if not can_start_ahead() or not (mode == "always" or reads_first(invocation.path)):
+        if self.settings.start_ahead != "always" and not reads_first(invocation.path):
             return
         with suppress(CNIError):  # the call itself will raise it
             plugin = self.prepare_plugin(invocation, self._call_options(invocation, 1))
@@ -503,7 +503,7 @@ class BlockingNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
-        self.can_prepare = hasattr(executor, "prepare")
+        self.starts_ahead = settings.start_ahead != "never" and hasattr(executor, "prepare")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._prepared is not None:
