@@ -8,14 +8,14 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor
-from libcni.executor.protocol import AsyncExecutor, CallOptions
+from libcni.executor.protocol import AsyncExecutor, AsyncPreparingExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
@@ -359,7 +359,10 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             # A lock that somebody waited for belongs to its event loop for ever, so each loop has its own queues.
             queues = self._queues.setdefault(asyncio.get_running_loop(), {})
             async with _InOrder(queues, call.container_id, node), _Slot(self._slots, node):
-                return await verb(node, *args, **kwargs)
+                try:
+                    return await verb(node, *args, **kwargs)
+                finally:
+                    await node.discard_prepared()
 
 
 class _AsyncNode(Node):
@@ -376,6 +379,17 @@ class _AsyncNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
+        self.can_prepare = hasattr(executor, "prepare")
+
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
+        return cast("AsyncPreparingExecutor", self._executor).prepare(invocation, options)
+
+    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
+        outcome: Outcome = await plugin.feed(stdin, timeout)
+        return outcome
+
+    async def discard_plugin(self, plugin: Any) -> None:
+        await plugin.discard()
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)

@@ -97,7 +97,9 @@ class CNIError(Exception):
     rollback_errors: tuple[CNIError, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(printable(f"{message} ({hint})" if hint else message))
+        # Messages contain names and texts from documents and plugins, which may be of any length.
+        text = printable(shorten(message, KEPT))
+        super().__init__(f"{text} ({printable(hint)})" if hint else text)
         self.hint = hint
 
     def suggest(self, hint: str) -> None:

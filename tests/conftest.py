@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,15 +76,20 @@ def fake_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the tests marked ``real`` where they cannot run, and say why; in CI that is a failure."""
-    if item.get_closest_marker("real") is None:
-        return
-    reason = why_no_real_plugins()
-    if reason is None:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI=true, and the real plugins cannot be used: {reason}", pytrace=False)
-    pytest.skip(reason)
+    """Skip the tests marked ``real`` if they cannot run here, with the reason."""
+    if item.get_closest_marker("real") and (reason := why_no_real_plugins()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: an expected failure is told from a skip by then
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, make each skipped test a failure, unless it is marked ``may_skip``: nobody would notice it."""
+    report = yield
+    is_skip = report.skipped and not hasattr(report, "wasxfail")
+    if is_skip and os.environ.get("CI") == "true" and item.get_closest_marker("may_skip") is None:
+        report.outcome = "failed"
+        report.longrepr = f"CI=true, and the test was skipped: {report.longrepr}"
+    return report
 
 
 @cache

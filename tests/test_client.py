@@ -416,8 +416,19 @@ def test_the_plugins_own_limit(plugins: ShellPlugins, cache: Path, rt: RuntimeCo
 
 def test_when_the_time_is_used_up_nothing_is_run(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
     with pytest.raises(PluginTimeoutError, match="the time for the whole verb is used up"):
-        cni.del_network_list(network("a"), rt, timeout=0.0)
+        cni.del_network_list(network("a"), rt, timeout=1e-9)
     assert plugins.calls == []
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), True, "5"])
+def test_a_timeout_that_is_none_is_refused_everywhere(
+    cni: CNIConfig, rt: RuntimeConf, cache: Path, timeout: Any
+) -> None:
+    with pytest.raises((ValueError, TypeError), match="timeout must be a number of seconds"):
+        cni.add_network_list(network("a"), rt, timeout=timeout)
+    for name in ("timeout", "plugin_timeout", "cleanup_timeout"):
+        with pytest.raises((ValueError, TypeError), match=f"{name} must be a number of seconds"):
+            CNIConfig([], cache, **{name: timeout})
 
 
 def test_one_verb_at_a_time_per_container(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:

@@ -1,36 +1,45 @@
-"""Tests with the real plugins are skipped with a reason where they cannot run; in CI they fail there."""
+"""Tests that cannot run are skipped with a reason; in CI a skipped test is a failure."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import conftest
 import pytest
 
+TESTS = """
+import pytest
 
-def setup(*, real: bool) -> None:
-    item: Any = SimpleNamespace(get_closest_marker=lambda name: (real and name == "real") or None)
-    conftest.pytest_runtest_setup(item)
+@pytest.mark.real
+def test_real():
+    pass
+
+def test_skipped():
+    pytest.skip("no gcc")
+
+@pytest.mark.may_skip
+def test_may_skip():
+    pytest.skip("no network")
+
+@pytest.mark.xfail(strict=True)
+def test_expected_to_fail():
+    raise AssertionError
+"""
 
 
-@pytest.fixture
-def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "why_no_real_plugins", lambda: "not here")
-
-
-@pytest.mark.parametrize("ci", ["", "false"])
-def test_skipped_with_the_reason(no_plugins: None, monkeypatch: pytest.MonkeyPatch, ci: str) -> None:
+@pytest.mark.parametrize(("ci", "skipped", "failed"), [("true", 1, 1), ("false", 3, 0), ("", 3, 0)])
+def test_a_skipped_test_is_a_failure_in_ci(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, skipped: int, failed: int
+) -> None:
     monkeypatch.setenv("CI", ci)
-    with pytest.raises(pytest.skip.Exception, match="not here"):
-        setup(real=True)
-
-
-def test_a_failure_in_ci(no_plugins: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="not here"):
-        setup(real=True)
-    setup(real=False)
+    hooks = Path(conftest.__file__).read_text().replace('pytest_plugins = ["pytester", ', "pytest_plugins = [")
+    pytester.makeconftest(f"{hooks}\ndef why_no_real_plugins(): return 'no plugins'\n")
+    pytester.makepyfile(TESTS)
+    pytester.makeini("[pytest]\nmarkers = [real, may_skip]")
+    result = pytester.runpytest_inprocess("-rsf", "-p", "no:libcni.testing.pytest_plugin")
+    result.assert_outcomes(skipped=skipped, failed=failed, errors=failed, xfailed=1)
+    result.stdout.fnmatch_lines(["*no plugins*"])
 
 
 def test_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,3 +223,9 @@ def test_a_value_without_a_repr_is_shown_by_its_type() -> None:
     assert short_repr("a" * 100, 5) == "'aaaa… (97 more characters)"
     assert short_repr(10**5000) == "<int too large to show>"
     assert "<int too large to show>" in str(InvalidIdentifierError("container ID", 10**5000, "it must be a string"))
+
+
+def test_a_text_of_any_length_is_bounded() -> None:
+    error = VersionError("x" * 1_000_000, hint="do this")
+    assert len(str(error)) < 66_000
+    assert str(error).endswith("… (934464 more characters) (do this)")

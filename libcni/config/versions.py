@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from libcni.errors import VersionError, short_repr
+from libcni.errors import VersionError, short_repr, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,10 +45,13 @@ def parse_version(text: str) -> tuple[int, int, int]:
         raise VersionError(f"invalid version {short_repr(text, 80)}: it must be a string", version=text)
     parts = (text or DEFAULT_VERSION).split(".")
     if len(parts) > _MAX_PARTS:
-        raise VersionError(f'invalid version "{text}": too many parts', version=text)
+        raise VersionError(f'invalid version "{shorten(text, 80)}": too many parts', version=text)
     for name, part in zip(_NAMES, parts, strict=False):
         if _NUMBER.fullmatch(part) is None:
-            raise VersionError(f'invalid version "{text}": its {name} part "{part}" is not a number', version=text)
+            raise VersionError(
+                f'invalid version "{shorten(text, 80)}": its {name} part "{shorten(part, 80)}" is not a number',
+                version=text,
+            )
     major, minor, micro = (*map(int, parts), 0, 0)[:3]
     return major, minor, micro
 
@@ -66,7 +69,7 @@ def check_known(version: str) -> str:
         parsed = parse_version(version)
         near = [known for known in ALL_VERSIONS if parse_version(known) == parsed]
         hint = f'write "{near[0]}"' if near else f"known versions: {', '.join(ALL_VERSIONS)}"
-        raise VersionError(f'unknown spec version "{version}"', version=version, hint=hint)
+        raise VersionError(f'unknown spec version "{shorten(version, 80)}"', version=version, hint=hint)
     return version
 
 
@@ -86,7 +89,7 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
     known = [text for text in sorted(candidates, key=parse_version) if text in ALL_VERSIONS]
     if not known:
         raise VersionError(
-            f"none of the spec versions {', '.join(candidates) or '(empty list)'} is known",
+            f"none of the spec versions {shorten(', '.join(candidates), 300) or '(empty list)'} is known",
             version=version,
             hint=f"known versions: {', '.join(ALL_VERSIONS)}",
         )

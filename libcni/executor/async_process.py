@@ -104,6 +104,8 @@ class AsyncProcessExecutor:
                 child.kill(0)
                 child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
                 await self._start(child, deadline)
+            if child.options.on_started is not None:
+                child.options.on_started()
             return await self._wait_for(child, timeout, deadline)
         except BaseException as error:  # noqa: BLE001 - a cancellation as well: nobody else knows the process
             child.kill(0)

@@ -252,9 +252,8 @@ class Child:
     def unknown_status(self) -> PluginError:
         """Return the error for an exit status that is unknown. It is never taken for success."""
         hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
-        return plugin_failure(
-            PluginError, self.invocation, "its exit status cannot be known", self._outcome(), hint=hint
-        )
+        text = "its exit status cannot be known"
+        return plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was at its deadline; call ``kill`` first."""

@@ -84,6 +84,8 @@ class ProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             self._start(child, deadline)
+            if options.on_started is not None:
+                options.on_started()
             return self._wait_for(child, options.timeout, deadline)
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
             child.kill()
@@ -155,6 +157,8 @@ class PreparedProcess:
         child = self._child
         try:
             if child.feed(stdin):
+                if child.options.on_started is not None:
+                    child.options.on_started()
                 return self._wait_for(child, timeout, deadline)
             child.kill()
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -28,11 +28,14 @@ class CallOptions:
         timeout: seconds until the plugin is stopped; None: no limit.
         env: the plugin's environment without the CNI_* variables.
         inherit: a descriptor that the plugin inherits, or -1. As long as it is open, the plugin or a child of it runs.
+        on_started: called once the plugin has started and has its configuration, before the wait for its end; None:
+            nothing. An executor may leave it out.
     """
 
     timeout: float | None = None
     env: Mapping[str, str] | None = None
     inherit: int = -1
+    on_started: Callable[[], object] | None = None
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ class Operation:
     """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
 
     Attributes:
-        verb: the verb, or ``FORGET`` or ``TAKE-OVER``, which run no plugin; ``VERSION`` for validation and negotiation too. Plugins may be called with another verb: an ADD
-            that is rolled back calls them with DEL.
+        verb: the verb, or ``FORGET`` or ``TAKE-OVER``, which run no plugin; ``VERSION`` for validation and negotiation
+            too. Plugins may be called with another verb: an ADD that is rolled back calls them with DEL.
         network: the network's name, "" if the verb has none.
         container_id: the container's ID, "" if the verb has none.
         ifname: the interface's name, "" if the verb has none.

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -137,7 +137,14 @@ class FakePlugins:
         """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand."""
         return self._python(name, "body.py", dedent(body))
 
-    def shell(self, name: str, body: str = "", *, result: Mapping[str, Any] | str | None = "{}") -> FakePlugin:
+    def shell(
+        self,
+        name: str,
+        body: str = "",
+        *,
+        result: Mapping[str, Any] | str | None = "{}",
+        versions: Sequence[str] = ALL_VERSIONS,
+    ) -> FakePlugin:
         """Write a plugin that runs a few lines of shell and then answers; it starts ten times as fast as Python.
 
         A plugin that is written again keeps its calls.
@@ -148,16 +155,17 @@ class FakePlugins:
                 stdin, ``$calls`` the file with a line ``<verb> <plugin type> <number>`` for each call in the directory.
             result: what ADD prints: a document, in whose strings ``$CNI_IFNAME`` and other CNI variables stand for
                 their values, or text that is printed as it is. With None the body gives all answers; otherwise
-                VERSION prints all versions, and the other verbs print nothing.
+                VERSION prints ``versions``, and the other verbs print nothing.
+            versions: the supported versions.
         """
         calls = _home(self.path / name) / "calls"
         calls.mkdir(parents=True, exist_ok=True)
         home, log = (shlex.quote(str(path.absolute())) for path in (calls, self.path / _LOG))
         text = _SHELL.format(home=home, name=shlex.quote(name), log=log, body=dedent(body))
         if result is not None:
-            versions = shlex.quote(json.dumps({"cniVersion": ALL_VERSIONS[-1], "supportedVersions": [*ALL_VERSIONS]}))
+            supported = shlex.quote(json.dumps({"cniVersion": versions[-1], "supportedVersions": [*versions]}))
             printed = shlex.quote(result) if isinstance(result, str) else _expanding(json.dumps(result))
-            text += _SHELL_ANSWERS.format(result=printed, versions=versions)
+            text += _SHELL_ANSWERS.format(result=printed, versions=supported)
         return self._write(name, text)
 
     def _python(self, name: str, file: str, text: str) -> FakePlugin:

@@ -22,15 +22,15 @@ _ANY = "*"
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """Hold one call that an executor received.
+    """A call that an executor received.
 
     Attributes:
         invocation: what the plugin would have been given.
-        limits: what the call could have taken.
+        options: the limits of the call, its environment and what it inherits.
     """
 
     invocation: Invocation
-    limits: CallOptions
+    options: CallOptions
 
     @property
     def config(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class _Recorder:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
 
-    def _answer(self, invocation: Invocation, limits: CallOptions) -> Outcome:
+    def _answer(self, invocation: Invocation, options: CallOptions) -> Outcome:
         with self._lock:
-            self.calls.append(RecordedCall(invocation, limits))
+            self.calls.append(RecordedCall(invocation, options))
             answer = self._next(invocation.plugin, invocation.verb)
         if callable(answer):
             answer = answer(invocation)
@@ -101,25 +101,25 @@ class RecordingExecutor(_Recorder):
         answers: as given; may be changed between calls.
     """
 
-    def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:
             BaseException: the answer, where that is an exception.
         """
-        return self._answer(invocation, limits)
+        return self._answer(invocation, options)
 
 
 class AsyncRecordingExecutor(_Recorder):
     """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
 
-    async def execute(self, invocation: Invocation, limits: CallOptions) -> Outcome:
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Write the call down and give its answer.
 
         Raises:
             BaseException: the answer, where that is an exception.
         """
-        return self._answer(invocation, limits)
+        return self._answer(invocation, options)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
@@ -138,15 +138,11 @@ def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -
 
 
 def _outcome(invocation: Invocation, document: Mapping[str, Any] | None) -> Outcome:
+    if document is None and invocation.verb not in {"ADD", "VERSION"}:
+        return Outcome()
     config = json.loads(invocation.stdin)
     version = config.get("cniVersion") or DEFAULT_VERSION
     if document is None:
-        document = _default(invocation.verb, config)
-    text = json.dumps({"cniVersion": version, **document}) if document is not None else ""
-    return Outcome(stdout=text.encode())
-
-
-def _default(verb: str, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if verb == "ADD":
-        return config.get("prevResult") or {}
-    return {"supportedVersions": [*ALL_VERSIONS]} if verb == "VERSION" else None
+        is_add = invocation.verb == "ADD"
+        document = config.get("prevResult") or {} if is_add else {"supportedVersions": [*ALL_VERSIONS]}
+    return Outcome(stdout=json.dumps({"cniVersion": version, **document}).encode())

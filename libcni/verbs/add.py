@@ -70,6 +70,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     replaced = await _make_room(node, net, rt, draft, on_existing)
     if on_existing != "allow":
         _refuse_foreign_interface(node, net, rt)
+    # The process of the first plugin starts while the record is written. It gets its configuration after that.
+    node.start_ahead(chain.without_stdin("ADD", 0))
     record = await node.begin(replace(draft, path=replaced))
     result: Result | None = None
     printed: bytes | None = None
@@ -77,7 +79,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         for index in range(len(net.plugins)):
             prev_result = result.text if result is not None else None
             invocation = chain.invocation("ADD", index, prev_result)
-            outcome = await chain.call(invocation, prev_result)
+            then = index + 1 if index + 1 < len(net.plugins) else None
+            outcome = await chain.call(invocation, prev_result, then=then)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
                 read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
                 result = await node.decode(invocation, outcome.stdout, read)
@@ -89,6 +92,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
         keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        await node.discard_prepared()
         if rollback and not keep:
             await node.shielded(_roll_back(chain, record, result, error))
         raise

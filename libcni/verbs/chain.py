@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -36,12 +38,18 @@ class Chain:
 
     def invocation(self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None) -> Invocation:
         """Return the call of the plugin at ``index``."""
-        net, rt, plugin = self.net, self.rt, self.net.plugins[index]
+        net, plugin = self.net, self.net.plugins[index]
+        stdin = execution_config(plugin, net.name, net.cni_version, rt=self.rt, prev_result=prev_result, valid=valid)
+        return self.without_stdin(verb, index, stdin)
+
+    def without_stdin(self, verb: str, index: int, stdin: bytes = b"") -> Invocation:
+        """Return the call of the plugin at ``index`` before its configuration is known."""
+        net, rt = self.net, self.rt
         return Invocation(
             verb=verb,
-            plugin=plugin.type,
+            plugin=net.plugins[index].type,
             path=self.executables[index],
-            stdin=execution_config(plugin, net.name, net.cni_version, rt=rt, prev_result=prev_result, valid=valid),
+            stdin=stdin,
             env=environment(verb, self.node.path, rt),
             network=net.name,
             container_id=rt.container_id if rt else "",
@@ -49,18 +57,24 @@ class Chain:
             index=index,
         )
 
-    async def call(self, invocation: Invocation, prev_result: str | None = None, *, sharers: int = 1) -> Outcome:
+    async def call(
+        self, invocation: Invocation, prev_result: str | None = None, *, sharers: int = 1, then: int | None = None
+    ) -> Outcome:
         """Run one of the plugins, again as ``retry`` allows.
 
         Args:
             invocation: the call, made by ``invocation``.
             prev_result: the text of its ``prevResult``, or None for none.
             sharers: how many calls share the time that is left, this one included.
+            then: the index of the plugin that is called after this one; its process may be started ahead.
 
         Raises:
             PluginError: the plugin failed.
         """
-        for _ in range(self.retry.attempts - 1 if self.retry else 0):
+        if self.retry is None:
+            ahead = None if then is None else partial(self.without_stdin, invocation.verb, then)
+            return await run(self.node, invocation, sharers=sharers, ahead=ahead)
+        for _ in range(self.retry.attempts - 1):
             try:
                 return await run(self.node, invocation, sharers=sharers)
             except PluginError as error:
@@ -79,9 +93,11 @@ class Chain:
         return await self.node.pause(self.retry.delay if self.retry else 0.0)
 
 
-async def run(node: Node, invocation: Invocation, *, sharers: int = 1) -> Outcome:
-    """Run one plugin; raises PluginError unless its exit status is 0."""
-    outcome = await node.execute(invocation, sharers=sharers)
+async def run(
+    node: Node, invocation: Invocation, *, sharers: int = 1, ahead: Callable[[], Invocation] | None = None
+) -> Outcome:
+    """Run one plugin, as ``Node.execute`` does; raises PluginError unless its exit status is 0."""
+    outcome = await node.execute(invocation, sharers=sharers, ahead=ahead)
     if outcome.exit_status != 0:
         raise plugin_error(invocation, outcome)
     return outcome

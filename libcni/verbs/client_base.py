@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_plugin_type
@@ -21,7 +21,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
-from libcni.verbs.node import Env, Settings, StderrSink, VersionCache
+from libcni.verbs.node import Env, Settings, StartAhead, StderrSink, VersionCache
 
 __all__ = [
     "DEFAULT",
@@ -67,6 +67,7 @@ class ClientBase(Generic[ExecutorT]):
         durable: bool = True,
         stderr: StderrSink | None = None,
         observer: Observer | None = None,
+        start_ahead: StartAhead = "auto",
     ) -> None:
         """Take the settings; nothing is opened, read or locked before the first verb.
 
@@ -85,7 +86,15 @@ class ClientBase(Generic[ExecutorT]):
             stderr: where the stderr of a plugin that succeeded goes: a callable ``(invocation, text)`` or a text file;
                 None: to the logger ``libcni.plugin``.
             observer: is told of every verb and every plugin call; see ``Observer``.
+            start_ahead: which plugins' processes are started before their turn, to wait for their configuration:
+                ``auto``: those known to read it before they act (made with the CNI project's Go library or
+                ``libcni.plugin``); ``always``: all; ``never``: none.
+
+        Raises:
+            ValueError: a time limit is 0, negative or NaN, or ``start_ahead`` is none of its words.
         """
+        if start_ahead not in get_args(StartAhead):
+            raise ValueError(f"start_ahead must be one of {', '.join(get_args(StartAhead))}, not {start_ahead!r}")
         directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
         self._settings = Settings(
             path=tuple(part for part in directories if part),
@@ -99,6 +108,7 @@ class ClientBase(Generic[ExecutorT]):
             durable=durable,
             stderr=stderr,
             observer=observer,
+            start_ahead=start_ahead,
         )
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._versions: VersionCache = {}

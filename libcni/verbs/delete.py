@@ -92,7 +92,7 @@ def _set_aside(node: Node, record: Record) -> None:
         logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
-async def detach(
+async def detach(  # noqa: C901 - from top to bottom
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
@@ -121,6 +121,8 @@ async def detach(
     for chain in _chains(node, record, net, rt.with_netns(netns), policy):
         if record is not None and record.state == READY:
             # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
+            if chain.executables[-1]:
+                node.start_ahead(chain.without_stdin("DEL", len(chain.executables) - 1))
             record = await node.mark_detaching(record)
         try:
             reports = await detach_chain(chain, _prev_result(record, chain.net.cni_version), policy)
@@ -234,7 +236,9 @@ async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy)
         try:
             # With keep_going a plugin that hangs must not use up the time of those after it.
             invocation = chain.invocation("DEL", index, prev_result)
-            outcome = await chain.call(invocation, prev_result, sharers=index + 1 if policy.keep_going else 1)
+            then = index - 1 if index and chain.executables[index - 1] else None
+            sharers = index + 1 if policy.keep_going else 1
+            outcome = await chain.call(invocation, prev_result, sharers=sharers, then=then)
             reports.append(PluginReport(plugin, "done", seconds=outcome.seconds))
         except (PluginError, PluginNotFoundError) as error:
             if not policy.keep_going:

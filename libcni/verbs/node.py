@@ -12,15 +12,17 @@ import math
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TextIO, TypeVar
+from typing import Any, Literal, Self, TextIO, TypeVar, cast
 
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import CallOptions, Executor
+from libcni.executor.protocol import CallOptions, Executor, PreparingExecutor
+from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Observer, Operation
 from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
@@ -31,7 +33,7 @@ from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_i
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
 
-__all__ = ["BlockingNode", "Env", "Node", "Settings", "StderrSink", "VersionCache", "run_to_end"]
+__all__ = ["BlockingNode", "Env", "Node", "Settings", "StartAhead", "StderrSink", "VersionCache", "run_to_end"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
@@ -45,6 +47,9 @@ _ORPHAN_POLL = 0.02
 
 _REOPENINGS = 3
 """How often to lock a new file after somebody removed the one that was locked."""
+
+StartAhead = Literal["auto", "always", "never"]
+"""Which plugins may be started before their configuration is known: those known to read it first, all, or none."""
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""
@@ -71,6 +76,7 @@ class Settings:
     durable: bool = True
     stderr: StderrSink | None = None
     observer: Observer | None = None
+    start_ahead: StartAhead = "auto"
 
     def environment(self) -> dict[str, str]:
         """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
@@ -126,6 +132,8 @@ class Node:
         self._operation = operation
         self._running: Invocation | None = None
         self.is_interrupted = False
+        self._prepared: tuple[Invocation, Any] | None = None
+        self._ahead: Callable[[], Invocation] | None = None
         self._deadline = _deadline(timeout)
         self._locks: list[LockSet] = []
         self._env: Mapping[str, str] | None = None
@@ -162,6 +170,22 @@ class Node:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         raise NotImplementedError
 
+    # Plugins that are started ahead; only nodes with ``can_prepare`` have any.
+
+    can_prepare = False
+
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
+        """Start a plugin that waits for its configuration; None if it cannot be started now."""
+        raise NotImplementedError
+
+    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send its configuration to a plugin that waits for it, and wait for its end."""
+        raise NotImplementedError
+
+    async def discard_plugin(self, plugin: Any) -> None:
+        """Kill a plugin that waits for its configuration."""
+        raise NotImplementedError
+
     # Plugins.
 
     def find(self, plugin: str) -> str:
@@ -180,12 +204,15 @@ class Node:
                 found.append("")
         return tuple(found)
 
-    async def execute(self, invocation: Invocation, *, sharers: int = 1) -> Outcome:
+    async def execute(
+        self, invocation: Invocation, *, sharers: int = 1, ahead: Callable[[], Invocation] | None = None
+    ) -> Outcome:
         """Run one plugin within the verb's time.
 
         Args:
             invocation: the call.
             sharers: how many calls share the time that is left, this one included; each gets an equal part.
+            ahead: returns the call that follows, without its configuration. Its process may be started ahead.
 
         Raises:
             PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
@@ -195,18 +222,55 @@ class Node:
         if self._observer is not None:
             self._running = invocation
             self._observer.before_call(self._operation, invocation)
+        self._ahead = ahead
         try:
-            outcome = await self.run_plugin(invocation, options)
+            outcome = await self._run_or_feed(invocation, options)
         except CNIError as error:
             self._observe_end(invocation, None, error)
             raise
         except BaseException:
             self.is_interrupted = True
             raise
+        finally:
+            self._ahead = None
         if outcome.stderr and outcome.exit_status == 0:
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
         self._observe_end(invocation, outcome, None)
         return outcome
+
+    async def _run_or_feed(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        if self._prepared is None:
+            return await self.run_plugin(invocation, options)
+        (waiting, plugin), self._prepared = self._prepared, None
+        if replace(waiting, stdin=invocation.stdin) == invocation:
+            return await self.feed_plugin(plugin, invocation.stdin, options.timeout)
+        await self.discard_plugin(plugin)
+        return await self.run_plugin(invocation, options)
+
+    def start_ahead(self, invocation: Invocation) -> None:
+        """Start the process of a call that comes next, if its plugin is known to read its configuration first.
+
+        The process waits for its configuration. A plugin can do nothing before it has that.
+        """
+        mode = self.settings.start_ahead
+        if self._prepared is not None or not self.can_prepare or mode == "never":
+            return
+        if not can_start_ahead() or not (mode == "always" or reads_first(invocation.path)):
+            return
+        with suppress(CNIError):  # the call itself will raise it
+            plugin = self.prepare_plugin(invocation, self._call_options(invocation, 1))
+            self._prepared = None if plugin is None else (invocation, plugin)
+
+    def _on_started(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self.start_ahead(ahead())
+
+    async def discard_prepared(self) -> None:
+        """Kill the plugin that was started ahead, if there is one. It has not received a byte."""
+        if self._prepared is not None:
+            (_, plugin), self._prepared = self._prepared, None
+            await self.discard_plugin(plugin)
 
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
         left = (self._deadline - time.monotonic()) / sharers
@@ -226,7 +290,7 @@ class Node:
                 if invocation.verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
                 logger.warning("%s goes on without a lock: %s", invocation.verb, error)
-        return CallOptions(None if left == math.inf else left, env, descriptor)
+        return CallOptions(None if left == math.inf else left, env, descriptor, self._on_started)
 
     def _environment(self) -> Mapping[str, str]:
         if self._env is None:
@@ -439,6 +503,26 @@ class BlockingNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
+        self.can_prepare = hasattr(executor, "prepare")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._prepared is not None:
+            self._prepared[1].discard()
+            self._prepared = None
+        super().__exit__(kind, error, trace)
+
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
+        """Start a plugin that waits for its configuration."""
+        return cast("PreparingExecutor", self._executor).prepare(invocation, options)
+
+    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
+        """Send its configuration to a plugin, and run it to its end."""
+        outcome: Outcome = plugin.feed(stdin, timeout)
+        return outcome
+
+    async def discard_plugin(self, plugin: Any) -> None:
+        """Kill a plugin that waits for its configuration."""
+        plugin.discard()
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run one plugin to its end, blocking."""

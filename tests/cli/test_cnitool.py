@@ -68,6 +68,7 @@ def run_script(node: Node, tool: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.may_skip  # the source is downloaded
 @pytest.mark.skipif(os.geteuid() != 0, reason="cnitool writes below /var/lib/cni")
 def test_a_script_cannot_tell_libcni_from_cnitool(node: Node, cnitool: str) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "cniVersion": "1.0.0"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import tracemalloc
@@ -17,6 +18,7 @@ from libcni.config.jsontext import MAX_ELEMENTS, JSONTextError, check_elements
 from libcni.config.network import parse_network, parse_plugin
 from libcni.config.schema import MAX_ELEMENTS as MAX_CONFIG_ELEMENTS
 from libcni.protocol.result import read_result
+from libcni.testing import RecordingExecutor
 
 SIZE = 16 << 20
 NET = '{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"a","x":{}}}]}}'
@@ -221,3 +223,50 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(jsontext, "_scan", refuse)
     with pytest.raises(libcni.InvalidOutputError, match="elements"):
         libcni.Result.from_bytes(BOMBS["numbers"])
+
+
+RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"mac": "@"}, network_args={"cni": "@"})
+TAKES_MAC = '{"name":"n","cniVersion":"1.0.0","plugins":[{"type":"a","capabilities":{"mac":true}}]}'
+
+
+@pytest.fixture
+def executor() -> RecordingExecutor:
+    answer = libcni.Outcome(stdout=b'{"cniVersion":"1.0.0"}')
+    return RecordingExecutor({("*", verb): answer for verb in ("ADD", "CHECK", "DEL")})
+
+
+@pytest.fixture
+def cni(executor: RecordingExecutor, tmp_path: Path) -> libcni.CNIConfig:
+    return libcni.CNIConfig(["/bin"], tmp_path, executor=executor, durable=False)
+
+
+def test_recorded_arguments_of_5000_digits_reach_the_plugins(
+    cni: libcni.CNIConfig, executor: RecordingExecutor, tmp_path: Path
+) -> None:
+    net = libcni.NetworkConfigList.from_bytes(TAKES_MAC)
+    cni.add_network_list(net, RT)
+    (record,) = (tmp_path / "results").iterdir()
+    record.write_text(record.read_text().replace('"@"', DIGITS))
+    recorded = libcni.RuntimeConf("c1", None, "eth0")
+    cni.check_network_list(net, recorded)
+    cni.gc_network_list(net, [])
+    assert executor.verbs == [("ADD", "a"), ("CHECK", "a"), ("DEL", "a")]
+    for call in executor.calls[1:]:
+        assert f'"args":{{"cni":{DIGITS}}},"runtimeConfig":{{"mac":{DIGITS}}}'.encode() in call.invocation.stdin
+
+
+def test_a_record_by_go_that_is_refused_at_load_is_detached(
+    cni: libcni.CNIConfig, executor: RecordingExecutor, tmp_path: Path
+) -> None:
+    cni.add_network_list(libcni.NetworkConfigList.from_bytes(TAKES_MAC), RT)
+    (record,) = (tmp_path / "results").iterdir()
+    found = json.loads(record.read_text())
+    config = NET.format('"@"').replace('"type":"a"', '"Type":"a","args":["y"]').encode().replace(b"@", b"\xff")
+    found["config"] = base64.b64encode(config).decode()
+    del found["libcni"]
+    record.write_text(json.dumps(found))
+    (attachment,) = cni.get_cached_attachments()
+    assert cni.del_attachment(attachment).record == "found"
+    sent = executor.calls[-1].invocation
+    assert (sent.verb, sent.plugin) == ("DEL", "a")
+    assert sent.stdin.startswith('{"cniVersion":"1.0.0","name":"n","Type":"a","args":["y"],"x":"\ufffd"'.encode())

@@ -120,3 +120,11 @@ def test_the_highest_known_version_is_chosen(version: str | None, versions: list
 def test_no_version_to_choose(version: str | None, versions: list[str] | None, problem: str) -> None:
     with pytest.raises(VersionError, match=problem):
         choose_version(version, versions)
+
+
+@pytest.mark.parametrize("version", ["x" * 10_000, "9." * 5000, "1.2." + "y" * 10_000])
+def test_a_long_version_is_shortened_in_the_error(version: str) -> None:
+    for versions in (None, [version] * 100):
+        with pytest.raises(VersionError) as caught:
+            choose_version(version, versions)
+        assert len(str(caught.value)) < 600

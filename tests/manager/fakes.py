@@ -9,26 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from libcni import AsyncCNIConfig, CNIConfig
+from libcni.config.versions import ALL_VERSIONS
 from libcni.manager import AsyncNetworkManager, Event, NetworkManager
+from libcni.testing import FakeCall, FakePlugins
 
 RESULT = {
     "cniVersion": "1.0.0",
-    "interfaces": [{"name": "IFNAME", "mac": "02:00:00:00:00:01", "sandbox": "NETNS"}],
+    "interfaces": [{"name": "$CNI_IFNAME", "mac": "02:00:00:00:00:01", "sandbox": "$CNI_NETNS"}],
     "ips": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 0}],
 }
-
-_PLUGIN = """#!/bin/sh
-stdin=$(cat)
-echo "$CNI_COMMAND $(basename "$0") $CNI_CONTAINERID $CNI_IFNAME" >> {log}
-printf '%s\\n' "$stdin" > {log}.stdin.$CNI_COMMAND.$(basename "$0").$CNI_IFNAME
-printf '%s\\n' "$CNI_ARGS" > {log}.args.$CNI_COMMAND.$(basename "$0").$CNI_IFNAME
-printf '%s\\n' "$CNI_NETNS" > {log}.netns.$CNI_COMMAND.$(basename "$0").$CNI_IFNAME
-{script}
-case "$CNI_COMMAND" in
-VERSION) echo '{{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}}' ;;
-ADD) printf '%s' {result} | sed "s/IFNAME/$CNI_IFNAME/; s|NETNS|$CNI_NETNS|" ;;
-esac
-"""
 
 
 @dataclass
@@ -40,23 +29,19 @@ class Place:
     bin: Path = field(init=False)
     cache: Path = field(init=False)
     log: Path = field(init=False)
+    fakes: FakePlugins = field(init=False)
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.conf, self.bin, self.cache = self.root / "net.d", self.root / "bin", self.root / "cache"
-        self.log = self.root / "calls"
+        self.log = self.bin / ".calls"
+        self.fakes = FakePlugins(self.bin)
         self.conf.mkdir(parents=True)
         self.bin.mkdir()
 
     def plugin(self, name: str, script: str = "", result: dict[str, Any] | None = None) -> Path:
-        """Write a plugin that logs its calls, runs ``script``, and answers ADD with ``result``."""
-        path = self.bin / name
-        printed = "'" + json.dumps(result or RESULT) + "'"
-        new = path.with_suffix(".new")
-        new.write_text(_PLUGIN.format(log=self.log, script=script, result=printed))
-        new.chmod(0o755)
-        new.rename(path)
-        return path
+        """Write a plugin that runs ``script`` and answers ADD with ``result``."""
+        return self.fakes.shell(name, script, result=result or RESULT, versions=ALL_VERSIONS[3:]).path
 
     def network(self, name: str, *plugins: str, file: str | None = None, version: str = "1.0.0", **more: Any) -> Path:
         """Write a network's file, and its plugins where they are not there; one is named after the network."""
@@ -83,16 +68,23 @@ class Place:
 
     def calls(self, *verbs: str) -> list[str]:
         """Return the calls so far, ``VERB plugin container ifname``; of these verbs, without VERSION by default."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [line.strip() for line in lines if (line.split()[0] in verbs if verbs else line[:7] != "VERSION")]
+        wanted = verbs or ("ADD", "DEL", "CHECK", "GC", "STATUS")
+        found = [call for call in self.fakes.calls if call.verb in wanted]
+        return [
+            f"{one.verb} {one.plugin} {one.env['CNI_CONTAINERID']} {one.env['CNI_IFNAME']}".strip() for one in found
+        ]
 
     def stdin(self, verb: str, plugin: str, ifname: str = "") -> Any:
         """Return what the last such call got on stdin."""
-        return json.loads(Path(f"{self.log}.stdin.{verb}.{plugin}.{ifname}").read_text())
+        return self._last(verb, plugin, ifname).config
 
     def variable(self, name: str, verb: str, plugin: str, ifname: str = "") -> str:
         """Return CNI_ARGS ("args") or CNI_NETNS ("netns") of the last such call."""
-        return Path(f"{self.log}.{name}.{verb}.{plugin}.{ifname}").read_text().strip()
+        return self._last(verb, plugin, ifname).env[f"CNI_{name.upper()}"]
+
+    def _last(self, *wanted: str) -> FakeCall:
+        calls = self.fakes.calls
+        return [call for call in calls if (call.verb, call.plugin, call.env["CNI_IFNAME"]) == wanted][-1]
 
     def kinds(self, *, without: str = "") -> list[str]:
         """Return the kinds of the events so far."""

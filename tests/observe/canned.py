@@ -1,25 +1,15 @@
-"""An executor with canned answers, and an observer that writes down what it is told."""
+"""A client for the tests of observers, and an observer that keeps every call."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from libcni import (
-    CallOptions,
-    CNIConfig,
-    CNIError,
-    Invocation,
-    NetworkConfigList,
-    Observer,
-    Operation,
-    Outcome,
-    RuntimeConf,
-)
+from libcni import CNIConfig, CNIError, Invocation, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
+from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
 
-RESULT = b'{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/16"}]}'
 NET = NetworkConfigList.from_dict({
     "cniVersion": "1.1.0",
     "name": "dbnet",
@@ -31,30 +21,14 @@ NET = NetworkConfigList.from_dict({
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0", capability_args={"mac": "c2:11:22:33:44:55"})
 
 
-class Canned:
-    """Answer each (plugin, verb) as told, else with success."""
-
-    def __init__(self, answers: Mapping[tuple[str, str], Outcome | BaseException] | None = None) -> None:
-        self.answers = answers or {}
-        self.calls: list[tuple[Invocation, CallOptions]] = []
-
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        return f"{path[0]}/{plugin}"
-
-    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        self.calls.append((invocation, options))
-        answer = self.answers.get((invocation.plugin, invocation.verb), Outcome(0, RESULT))
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+class Canned(RecordingExecutor):
+    """A recording executor that also shows the environments of its calls."""
 
     def environments(self) -> list[dict[str, str]]:
-        return [dict(options.env or {}) for _, options in self.calls]
+        return [dict(call.options.env or {}) for call in self.calls]
 
 
-class AsyncCanned(Canned):
-    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:  # type: ignore[override]
-        return super().execute(invocation, options)
+AsyncCanned = AsyncRecordingExecutor
 
 
 class Notes(Observer):

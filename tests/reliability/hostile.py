@@ -5,19 +5,26 @@ Each target takes any bytes, and raises nothing but AssertionError, whatever the
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import random
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from helpers import World
+import pytest
 
 from libcni import (
     ALL_VERSIONS,
+    CallOptions,
+    CNIConfig,
     CNIError,
     ConfigError,
     InvalidOutputError,
@@ -30,15 +37,9 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
-from libcni.protocol.answer import plugin_error, read_version_info
-from libcni.store.attachments import attachment_of
-from libcni.store.record import CORRUPT, LEGACY, decode, encode
-from libcni.verbs.add import add
-from libcni.verbs.delete import delete
-from libcni.verbs.reports import DelPolicy
+from libcni.testing import RecordingExecutor
 
-CALL = Invocation("ADD", "a", "/a", b"", {})
-NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
+NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})
 RT = RuntimeConf("c1", None, "eth0")
 
 
@@ -60,16 +61,30 @@ def is_short(error: CNIError, length: int) -> None:
     assert len(str(error)) < length
 
 
-def run(world: World, verb: Callable[..., Any], *args: Any) -> list[Invocation]:
-    """Run a verb to its end, with plugins that always succeed; return the calls."""
-    world.run(verb, *args)
-    for call in world.calls:
-        strict(call.stdin)
-        assert all("\0" not in text for text in call.env.values())
-        assert all(text.encode(errors="surrogateescape") is not None for text in call.env.values())
-    for record in world.recorded.values():
-        assert decode(encode(record), "x").identity == record.identity
-    return world.calls
+class Strict(RecordingExecutor):
+    """A recording executor that refuses what no plugin could be given."""
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        strict(invocation.stdin)
+        assert all("\0" not in text for text in invocation.env.values())
+        assert all(text.encode(errors="surrogateescape") is not None for text in invocation.env.values())
+        return super().execute(invocation, options)
+
+
+@cache
+def directory() -> Path:
+    """Return a directory for records, in memory where possible."""
+    path = tempfile.mkdtemp(prefix="libcni-hostile-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
+
+
+def client(**answers: bytes) -> tuple[CNIConfig, Strict]:
+    """Return a client without records, and its executor: each verb is answered with exit status 0 and these bytes."""
+    for left in (directory() / "results", directory() / "corrupt"):
+        shutil.rmtree(left, ignore_errors=True)
+    executor = Strict({("*", verb): Outcome(stdout=stdout) for verb, stdout in {"ADD": b"{}", **answers}.items()})
+    return CNIConfig(["/"], directory(), executor=executor, durable=False), executor
 
 
 def configuration(data: bytes) -> bool:
@@ -78,8 +93,11 @@ def configuration(data: bytes) -> bool:
     except ConfigError:
         return False
     if net.plugins:
-        calls = run(World(), add, net, RT)
-        assert len(calls) == len(net.plugins)
+        cni, executor = client()
+        cni.add_network_list(net, RT)
+        assert len(executor.calls) == len(net.plugins)
+        assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
+        assert cni.del_network_list(net, RT).record == "found"
     return True
 
 
@@ -103,28 +121,28 @@ def result(data: bytes) -> bool:
 
 
 def record(data: bytes) -> bool:
-    found = decode(data, "/cache/results/x")
-    one = attachment_of(found)
+    cni, executor = client()
+    path = directory() / "results" / "net-c1-eth0"
+    path.parent.mkdir()
+    path.write_bytes(data)
+    (one,) = cni.get_cached_attachments()
     with suppress(RecordError):
         assert one.result is None or one.result.text
-    if found.state == CORRUPT:
-        assert found.problem
-        assert len(found.problem) < 1000
-        return False
-    rt = RT if found.state == LEGACY else RuntimeConf(found.container_id, None, found.ifname)
-    name = found.network or "net"
-    recorded = replace(found, network=name, container_id=rt.container_id, ifname=rt.ifname)
-    assert run(World(records=[recorded]), delete, name, NET, rt, DelPolicy()), "a record never stops a DEL"
-    try:
-        run(World(records=[recorded]), delete, name, None, rt, DelPolicy())
-    except RecordError:  # the record holds no usable configuration
-        return True
-    return True
+    cni.del_network_list(NET, RT)
+    assert executor.calls, "a record never stops a DEL"
+    path.write_bytes(data)
+    with suppress(CNIError):  # it may be corrupt, or hold no usable configuration
+        cni.del_attachment(one)
+    if one.state == "corrupt":
+        assert one.problem
+        assert len(one.problem) < 1000
+    return one.state != "corrupt"
 
 
 def version(data: bytes) -> bool:
+    cni, _ = client(VERSION=data)
     try:
-        info = read_version_info(CALL, Outcome(stdout=data))
+        info = cni.get_version_info("a")
     except InvalidOutputError as error:
         is_short(error, 10_000)
         return False
@@ -133,9 +151,11 @@ def version(data: bytes) -> bool:
 
 
 def error_document(data: bytes) -> bool:
-    error = plugin_error(CALL, Outcome(exit_status=1, stdout=data, stderr=data[:100]))
-    assert isinstance(error, PluginError)
-    assert isinstance(error, CNIError)
+    cni, executor = client()
+    executor.answers["*", "STATUS"] = Outcome(exit_status=1, stdout=data, stderr=data[:100])
+    with pytest.raises(PluginError) as caught:
+        cni.status_network_list(NET)
+    error = caught.value
     assert isinstance(error.retryable, bool)
     assert isinstance(error.cleanup_needed, bool)
     assert isinstance(error.msg + error.details, str)

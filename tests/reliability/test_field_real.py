@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from libcni import AttachmentExistsError, CNIConfig, NetworkConfigList, PluginError, RuntimeConf
-from libcni.testing import NetworkNamespace, network_namespace, why_no_namespaces
+from libcni.testing import NetworkNamespace, network_namespace
 from reliability.shell import Shell
 
 PLUGINS = "/usr/lib/cni"
@@ -19,8 +18,6 @@ BRIDGES = {name: f"lc{name[0]}{os.getpid()}" for name in ("first", "second")}  #
 pytestmark = [
     pytest.mark.real,
     pytest.mark.xdist_group("real"),
-    pytest.mark.skipif(why_no_namespaces() is not None, reason="no network namespaces here"),
-    pytest.mark.skipif(not Path(PLUGINS, "bridge").exists(), reason="no real plugins here"),
 ]
 
 

@@ -28,16 +28,19 @@ def pool_config(directory: Path) -> dict[str, Any]:
 
 
 def test_the_ipam_example_conforms(tmp_path: Path) -> None:
-    path = write_example(tmp_path, "pool-ipam", "pool_ipam")
-    report = assert_plugin_conforms(path, pool_config(tmp_path / "data"), ipam=True)
+    report = assert_plugin_conforms(example("pool_ipam"), pool_config(tmp_path / "data"), ipam=True)
     assert report.versions == ALL_VERSIONS
     assert report.failures == []
+    path = write_example(tmp_path, "pool-ipam", "pool_ipam")
+    assert_plugin_conforms(path, pool_config(tmp_path / "data"), ipam=True, versions=["1.1.0"])
 
 
 def test_the_chained_example_conforms(tmp_path: Path) -> None:
-    path = write_example(tmp_path, "hosts", "hosts")
-    report = assert_plugin_conforms(path, {"type": "hosts", "file": str(tmp_path / "h")}, prev_result=PREVIOUS)
+    config = {"type": "hosts", "file": str(tmp_path / "h")}
+    report = assert_plugin_conforms(example("hosts"), config, prev_result=PREVIOUS)
     assert report.versions == ("0.4.0", "1.0.0", "1.1.0")
+    path = write_example(tmp_path, "hosts", "hosts")
+    assert_plugin_conforms(path, config, prev_result=PREVIOUS, versions=["1.1.0"])
 
 
 def test_a_plugin_can_be_checked_in_this_process() -> None:

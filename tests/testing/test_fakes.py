@@ -94,9 +94,10 @@ def test_python_gets_an_empty_configuration_for_garbage(cni_fakes: FakePlugins) 
 
 
 def test_a_few_lines_of_shell_are_a_plugin(cni_fakes: FakePlugins) -> None:
-    fake = cni_fakes.shell("fake", "[ $CNI_COMMAND != DEL ] || exit 4", result={"x": '$CNI_IFNAME `$HOME` \\ "'})
+    answers = "[ $CNI_COMMAND != DEL ] || exit 4"
+    fake = cni_fakes.shell("fake", answers, versions=["0.4.0"], result={"x": '$CNI_IFNAME `$HOME` \\ "'})
     assert call(cni_fakes).document == {"x": 'eth0 `$HOME` \\ "'}
-    assert call(cni_fakes, "VERSION").document["supportedVersions"][-1] == "1.1.0"
+    assert call(cni_fakes, "VERSION").document["supportedVersions"] == ["0.4.0"]
     assert call(cni_fakes, "DEL", key="it's") == Answer(4, "", "")
     assert call(cni_fakes, "CHECK") == Answer(0, "", "")
     assert fake.verbs == ("ADD", "VERSION", "DEL", "CHECK")

@@ -44,7 +44,7 @@ def test_calls_are_written_down_and_answered(net: NetworkConfigList, tmp_path: P
     assert first.config == {"type": "bridge", "keyA": 1, "cniVersion": "1.1.0", "name": "db"}
     assert second.config["prevResult"] == {"cniVersion": "1.1.0", **IPS}
     assert (first.invocation.path, first.invocation.env["CNI_ARGS"]) == ("/opt/cni/bin/bridge", "A=1")
-    assert first.limits.timeout is not None
+    assert first.options.timeout is not None
 
 
 def test_an_error_is_a_plugins_error(net: NetworkConfigList, tmp_path: Path) -> None:
