@@ -260,7 +260,7 @@ def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
     path = script(tmp_path, "echo done")
     with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
         run(path, timeout=0.1)
-    assert caught.value.hint == "somebody writes to it"
+    assert caught.value.hint == "another program writes to it"
 
 
 def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
