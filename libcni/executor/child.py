@@ -46,7 +46,7 @@ _CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process tr
 _START_HINTS = {
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
-    errno.ETXTBSY: "somebody writes to it",
+    errno.ETXTBSY: "another program writes to it",
     errno.EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
     errno.ENFILE: "the system has too many open files",
     errno.EAGAIN: "there are too many processes or threads: raise the limit (ulimit -u, pids.max)",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from libcni.executor import CallOptions, ProcessExecutor
@@ -22,6 +23,7 @@ __all__ = [
     "ENV",
     "KINDS",
     "Kind",
+    "Replaced",
     "alive",
     "c_program",
     "execute",
@@ -135,6 +137,17 @@ def nothing_is_left_open() -> Iterator[None]:
     yield
     wait_until(lambda: not _has_child())
     wait_until(lambda: len(os.listdir("/proc/self/fd")) == len(before))
+
+
+class Replaced:
+    """A module with some functions replaced, for the module under test alone: asyncio calls these functions as well."""
+
+    def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
+        self._module = module
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 def kill(pid: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from reliability.forked import fork, wait
 
-from executor.plugins import BASE, Kind, execute, invocation, script
+from executor.plugins import BASE, Kind, Replaced, execute, invocation, script
 from libcni.errors import PluginError
 from libcni.executor import CallOptions, ProcessExecutor, child
 
@@ -61,24 +61,12 @@ def test_a_start_that_fails(
         """Fails when the plugin is started, not before."""
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            child, module.__name__, _Module(module, name, failing(number, getattr(module, name), after=after))
-        )
+        function = failing(number, getattr(module, name), after=after)
+        patch.setattr(child, module.__name__, Replaced(module, **{name: function}))
         with pytest.raises(PluginError, match=f"cannot be started: {os.strerror(number)}") as caught:
             execute(kind, path)
     assert caught.value.path == path
     assert ("open files" in (caught.value.hint or "")) == (number == errno.EMFILE)
-
-
-class _Module:
-    """A module with one function replaced, for the module under test alone: asyncio calls these functions as well."""
-
-    def __init__(self, module: Any, name: str, function: Callable[..., Any]) -> None:
-        self._module = module
-        setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
 
 
 @pytest.mark.parametrize(("name", "times"), [("read", 1), ("read", 99), ("waitid", 1), ("waitid", 2), ("waitid", 999)])
@@ -86,7 +74,7 @@ def test_a_plugin_that_cannot_be_watched(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, name: str, times: int
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(child, "os", _Module(os, name, failing(errno.EIO, getattr(os, name), times=times)))
+        patch.setattr(child, "os", Replaced(os, **{name: failing(errno.EIO, getattr(os, name), times=times)}))
         with pytest.raises(PluginError, match="cannot be watched: Input/output error") as caught:
             execute(kind, script(tmp_path, LONG))
     assert caught.value.plugin == "p"

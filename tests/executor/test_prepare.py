@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
@@ -15,9 +16,9 @@ from typing import Any
 import pytest
 from reliability.forked import fork, wait
 
-from executor.plugins import BASE, Kind, alive, invocation, number_in, python, script, wait_until
+from executor.plugins import BASE, Kind, Replaced, alive, invocation, number_in, python, script, wait_until
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
-from libcni.executor import AsyncPreparingExecutor, CallOptions, PreparingExecutor, ProcessExecutor
+from libcni.executor import AsyncPreparingExecutor, CallOptions, PreparingExecutor, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.child import running_plugins
 from libcni.protocol.invocation import Outcome
@@ -98,20 +99,30 @@ def test_the_whole_configuration_arrives(tmp_path: Path, kind: Kind, size: int) 
     assert len(log(tmp_path)) == 1
 
 
-def test_no_part_of_a_large_configuration_reaches_the_waiting_plugin(tmp_path: Path, kind: Kind) -> None:
+def test_no_part_of_a_large_configuration_reaches_the_waiting_plugin(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plugin that acts on the first line would act twice."""
+    written: list[bytes] = []
     path = script(tmp_path, f"read -r x; echo $x >> {tmp_path}/log; echo '{{}}'")
-    assert Prepared(kind, path).feed(b"first\n" + b"x" * 100_000).exit_status == 0
-    assert log(tmp_path) == ["first"]
+    prepared = Prepared(kind, path)
+    monkeypatch.setattr(child, "os", Replaced(os, write=lambda _, data: written.append(data)))
+    assert prepared.feed(b"first\n" + b"x" * 100_000).exit_status == 0
+    assert (written, log(tmp_path)) == ([], ["first"])
 
 
-def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind) -> None:
+def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write must not block: this process holds the read end too, so it would block for ever."""
     body = "import fcntl, stat\nis_pipe = stat.S_ISFIFO(os.fstat(0).st_mode)\nif is_pipe: fcntl.fcntl(0, 1031, 4096)\n"
     body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\n"
     body += "if is_pipe: time.sleep(60)\nprint('{}', len(sys.stdin.read()), file=sys.stderr)"
     prepared = Prepared(kind, python(tmp_path, body))
     number_in(tmp_path / "pid")
+
+    def large(*args: Any) -> int:  # the plugin makes it smaller after this was asked
+        return 65_536 if args[1:] == (fcntl.F_GETPIPE_SZ,) else fcntl.fcntl(*args)
+
+    monkeypatch.setattr(child, "fcntl", Replaced(fcntl, fcntl=large))
     assert prepared.feed(b"x" * 10_000).stderr == b"{} 10000\n"
 
 

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from executor.plugins import (
     BASE,
     Kind,
+    Replaced,
     alive,
     c_program,
     execute,
@@ -91,6 +91,7 @@ def traced(directory: Path, *, lets_go: bool) -> str:
             fprintf(file, "%d\\n", getpid()); fclose(file);
             if (ptrace(PTRACE_SEIZE, getppid(), 0, 0)) return 1;
             write(ready[1], "x", 1);
+            close(1); close(2);  // only a look at the plugin shows that the tracer has let go
             {keep}
         }}
         read(ready[0], &byte, 1);
@@ -128,19 +129,10 @@ def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind
     assert outcome.seconds < 5, "the call waited for its deadline"
 
 
-class Unkilling:
-    """The module ``os`` whose signals are not delivered."""
-
-    kill = killpg = staticmethod(lambda *_: None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make signals do nothing, as to a process that hangs in the kernel."""
-    monkeypatch.setattr(child, "os", Unkilling())
+    monkeypatch.setattr(child, "os", Replaced(os, kill=lambda *_: None, killpg=lambda *_: None))
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     return monkeypatch
 

@@ -17,6 +17,7 @@ from libcni import (
     CNIConfig,
     CNIError,
     CNIErrorGroup,
+    ConfigError,
     DelPolicy,
     InvalidOutputError,
     Invocation,
@@ -110,7 +111,7 @@ def test_field_02_very_long_deadlines(shell: Shell, timeout: float | None) -> No
 
 def test_field_02_a_deadline_that_is_over_runs_nothing(shell: Shell) -> None:
     shell.plugin("a")
-    assert seconds_of(shell.client().del_network_list, shell.network("a"), RT, timeout=0) < 0.1
+    assert seconds_of(shell.client().del_network_list, shell.network("a"), RT, timeout=1e-9) < 0.5
     assert shell.calls() == []
 
 
@@ -305,7 +306,7 @@ def test_field_17_the_environment_is_what_the_caller_says(
 @pytest.mark.parametrize("env", [{"A=B": "x"}, {"A": "b\0"}, {"": "x"}])
 def test_an_environment_that_cannot_be_is_an_error_of_the_library(shell: Shell, env: dict[str, str]) -> None:
     shell.plugin("a")
-    with pytest.raises(PluginError, match="cannot be started"):
+    with pytest.raises(ConfigError, match="a variable must have a name"):
         shell.client(env=env).add_network_list(shell.network("a"), RT)
     assert shell.calls() == []
 
