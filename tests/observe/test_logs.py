@@ -44,7 +44,7 @@ def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytes
     assert "busy" in fields(verb)["error"]
 
 
-def test_a_timeout_is_told_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     timeout = PluginTimeoutError("too slow", seconds=2.5)
     failure_of(client(tmp_path, Canned({("bridge", "ADD"): timeout}), LoggingObserver()))
     assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
