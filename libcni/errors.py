@@ -108,6 +108,7 @@ class CNIError(Exception):
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # By default exceptions are made again from args, and a subclass's keyword arguments would be lost.
         return _restore, (type(self), self.args, self.__dict__)
 
 

@@ -38,6 +38,7 @@ def decode_is_expensive(data: bytes) -> bool:
 
 def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     """Return the error for a plugin that did not exit with 0, from its error document if it printed one."""
+    # A plugin that a signal ended may have been writing: half of its output can look like a document.
     document = _error_document(outcome.stdout) if outcome.signal is None else None
     if document is not None:
         code, msg, details = document

@@ -1,4 +1,4 @@
-"""The result of an ADD: a typed view, beside the text that the plugin printed."""
+"""The result of an ADD: the text that the plugin printed, and a typed view of it."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ def _read(kind: str, data: bytes) -> object:
         ('["[,{,", "\\"", "a,b", "\\\\", ","]', 5),
         ('{"a,b":"[","{":","}', 2),
         ('["\\\\\\"[,","\\\\"]', 2),
+        ('["\\\\",",[,"]', 2),
         ('["ä,網","\\u005b,"]', 2),
     ],
 )
@@ -155,6 +156,9 @@ def test_a_file_that_cannot_be_used_never_hides_a_good_network(tmp_path: Path) -
     assert [net.name for net in found.networks] == ["n"]
     names = [os.path.basename(problem.file or "") for problem in found.problems]
     assert [name[0] for name in sorted(names)] == list("abcdefghi")
+    for problem in found.problems:
+        if os.path.basename(problem.file or "")[0] in "bcd":
+            assert problem.problem == "cannot be read: not a regular file"
     sparse_problem = next(one for one in found.problems if "e-sparse" in (one.file or ""))
     assert (
         sparse_problem.problem == "cannot be read: at most 16,777,216 bytes are accepted, and it has 16,777,217 bytes"
@@ -173,9 +177,16 @@ def test_an_8_tib_file_is_not_read(tmp_path: Path) -> None:
 
 def test_a_file_that_grows_while_it_is_read_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "a.conflist").write_text(" ")
-    monkeypatch.setattr("libcni.config.network.os.read", lambda _, size: b" " * size)
+    parts: list[int] = []
+
+    def endless(_descriptor: int, size: int) -> bytes:
+        parts.append(size)
+        return b" " * size
+
+    monkeypatch.setattr("libcni.config.network.os.read", endless)
     with pytest.raises(libcni.ConfigError, match="at most 16,777,216 bytes are accepted, and it has more"):
         libcni.NetworkConfigList.from_file(tmp_path / "a.conflist")
+    assert sum(parts) < 2 * SIZE
 
 
 GO_ACCEPTED = [

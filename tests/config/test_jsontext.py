@@ -1,4 +1,4 @@
-"""JSON as text: spans found as they stand, numbers kept as written, bad text refused with its place."""
+"""JSON as text: spans found as they stand, numbers kept as written, bad text refused with its location."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("text", "problem", "place"), BAD, ids=[repr(text[:12]) for text, _, _ in BAD])
-def test_bad_text_is_refused_with_its_place(text: str, problem: str, place: str | None) -> None:
+@pytest.mark.parametrize(("text", "problem", "location"), BAD, ids=[repr(text[:12]) for text, _, _ in BAD])
+def test_bad_text_is_refused_with_its_location(text: str, problem: str, location: str | None) -> None:
     with pytest.raises(JSONTextError) as caught:
         (jsontext.parse if text.strip()[:1] in {"", "["} else jsontext.members)(text)
     assert problem in caught.value.problem
-    assert (caught.value.location or "").startswith(place or "")
-    assert bool(caught.value.location) == bool(place)
-    assert str(caught.value) == (f"{caught.value.location}: " if place else "") + caught.value.problem
+    assert (caught.value.location or "").startswith(location or "")
+    assert bool(caught.value.location) == bool(location)
+    assert str(caught.value) == (f"{caught.value.location}: " if location else "") + caught.value.problem
     if text.strip():
         with pytest.raises(JSONTextError):
             jsontext.parse(text)
@@ -184,7 +184,7 @@ def test_merge(text: str, update: dict[str, Any], merged: str) -> None:
 
 
 @given(objects, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers() | st.text(max_size=3), max_size=3))
-def test_merge_changes_only_what_it_is_told(text: str, update: dict[str, Any]) -> None:
+def test_merge_changes_only_the_given_members(text: str, update: dict[str, Any]) -> None:
     assert jsontext.parse(jsontext.merge(text, update)) == {**jsontext.parse(text), **update}
 
 

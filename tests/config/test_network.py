@@ -1,4 +1,4 @@
-"""One configuration document: read, refused with file and place, or warned about; and its text kept."""
+"""One configuration document: read, refused with file and location, or warned about; and its text kept."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _without(key: str) -> dict[str, Any]:
     return {name: value for name, value in _list().items() if name != key}
 
 
-# document, place, what the text says beside it
+# document, location, what the text says beside it
 BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
     (b"", None, "it is empty"),
     (b" \n", None, "it is empty"),
@@ -143,16 +143,18 @@ BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "problem"), BAD_DOCUMENTS, ids=[f"{place}: {problem}" for _, place, problem in BAD_DOCUMENTS]
+    ("data", "location", "problem"),
+    BAD_DOCUMENTS,
+    ids=[f"{location}: {problem}" for _, location, problem in BAD_DOCUMENTS],
 )
-def test_a_bad_document_is_refused_with_file_and_place(data: Any, place: str | None, problem: str) -> None:
+def test_a_bad_document_is_refused_with_file_and_location(data: Any, location: str | None, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(data)
     error = caught.value
     assert error.file == "/etc/cni/net.d/x.conflist"
-    assert error.location == place
+    assert error.location == location
     assert problem in str(error)
-    assert str(error).startswith(f"/etc/cni/net.d/x.conflist: {place + ': ' if place else ''}{error.problem}")
+    assert str(error).startswith(f"/etc/cni/net.d/x.conflist: {location + ': ' if location else ''}{error.problem}")
     assert len(str(error)) < 500
 
 
@@ -300,7 +302,7 @@ def test_a_dangling_drop_in_is_named(tmp_path: Path) -> None:
         NetworkConfigList.from_file(path)
 
 
-def test_only_inlined_plugins_where_the_list_says_so(tmp_path: Path) -> None:
+def test_drop_ins_are_ignored_if_the_list_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "x.conflist", document("a", loadOnlyInlinedPlugins=True))
     write(tmp_path / "net" / "b.conf", b"bad")
     assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]

@@ -56,7 +56,7 @@ def test_what_json_cannot_say_is_refused(name: str, value: dict[str, Any]) -> No
     assert caught.value.location == name
 
 
-def test_a_value_that_knows_what_is_wrong_with_it_says_so() -> None:
+def test_a_model_raises_its_own_error() -> None:
     class Broken:
         def to_json(self) -> dict[str, Any]:
             raise InvalidIdentifierError("port", 0, "it must not be 0")

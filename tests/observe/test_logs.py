@@ -1,4 +1,4 @@
-"""The logging adapter: one record per verb and call, with fields, and without secrets where that is asked."""
+"""The logging observer: one log record per verb and call, with fields, and without secrets if that is wanted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from libcni import LoggingObserver, PluginTimeoutError
+from libcni import Invocation, LoggingObserver, Operation, Outcome, PluginTimeoutError
 from observe.canned import NET, RT, Canned, client, failure_of, refusal
 
 
@@ -44,7 +44,7 @@ def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytes
     assert "busy" in fields(verb)["error"]
 
 
-def test_a_timeout_is_told_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     timeout = PluginTimeoutError("too slow", seconds=2.5)
     failure_of(client(tmp_path, Canned({("bridge", "ADD"): timeout}), LoggingObserver()))
     assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
@@ -67,3 +67,19 @@ def test_what_is_no_json_is_redacted_whole() -> None:
     from libcni.observe.redact import redacted
 
     assert redacted(b"secret") == '"[redacted]"'
+
+
+def test_the_message_of_a_log_record_is_printable(caplog: pytest.LogCaptureFixture) -> None:
+    observer, operation = LoggingObserver(), Operation("ADD", network="n\x1b[2J")
+    invocation = Invocation("ADD", "a\x1b[31m", "/a", '{"x":"\u202e"}'.encode(), {})
+    with caplog.at_level(logging.DEBUG, "libcni.calls"):
+        observer.begin(operation)
+        observer.before_call(operation, invocation)
+        observer.after_call(operation, invocation, Outcome(), None)
+        observer.end(operation, None)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "a\\x1b[31m ADD",
+        "a\\x1b[31m ADD",
+        "ADD n\\x1b[2J",
+    ]
+    assert "\\u202e" in caplog.records[0].getMessage()

@@ -21,13 +21,13 @@ ADD = [
 ]
 
 
-def test_a_verb_and_its_calls_are_told_in_pairs(tmp_path: Path) -> None:
+def test_each_start_has_its_end(tmp_path: Path) -> None:
     notes = Notes()
     client(tmp_path, Canned(), notes).add_network_list(NET, RT)
     assert notes.seen == ADD
 
 
-def test_asyncio_tells_the_same(tmp_path: Path) -> None:
+def test_asyncio_calls_the_same_methods(tmp_path: Path) -> None:
     notes = Notes()
     cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncCanned(), observer=notes)
     asyncio.run(cni.add_network_list(NET, RT))
@@ -71,7 +71,7 @@ def test_a_verb_that_is_refused_before_any_call_has_its_end(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("verb", ["CHECK", "DEL", "GC", "STATUS", "VERSION"])
-def test_every_verb_is_told(tmp_path: Path, verb: str) -> None:
+def test_every_verb_is_observed(tmp_path: Path, verb: str) -> None:
     executor = Canned()
     client(tmp_path, executor, None).add_network_list(NET, RT)
     notes = Notes()

@@ -54,7 +54,7 @@ def test_the_typed_view() -> None:
     assert result.cni_version == "1.1.0"
 
 
-def test_parts_say_what_was_said() -> None:
+def test_parts_become_json_again() -> None:
     result = read(FULL)
     for name in ("interfaces", "ips", "routes"):
         assert [part.to_json() for part in getattr(result, name)] == FULL[name]
@@ -139,7 +139,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("document", "problem"), BAD, ids=[problem for _, problem in BAD])
-def test_what_is_no_result_is_refused_with_its_place(document: Any, problem: str) -> None:
+def test_what_is_not_a_result_is_refused_with_its_location(document: Any, problem: str) -> None:
     with pytest.raises(InvalidOutputError) as caught:
         read(document, "1.0.0")
     assert problem in caught.value.problem
