@@ -136,7 +136,7 @@ class LockSet:
             self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
-        """Use one lock for all. A caller that holds it cannot be told from another verb that does."""
+        """Use one lock for all. A caller that holds it looks like any other verb that does."""
         from filelock import FileLock
 
         lock = FileLock(f"{self.path}.whole", mode=0o600, thread_local=False)

@@ -112,7 +112,7 @@ def boot_id() -> str:
     """Return the identity of this boot of the machine, or "" if the system has none.
 
     Raises:
-        RecordError: it cannot be read now. A record's boot cannot be told then, so nobody may take it for ready.
+        RecordError: it cannot be read now. No record may be taken for ready then: it may be stale.
     """
     path = "/proc/sys/kernel/random/boot_id"
     try:

@@ -93,7 +93,7 @@ class RecordStore:
         A record that appears or disappears meanwhile may be given or not. A file that the system does not let us read
         comes in state corrupt, so that it does not hide the others.
         """
-        boot_id()  # once, before the first: a record whose boot cannot be told is not corrupt
+        boot_id()  # once, before the first record: a boot ID that cannot be read makes no record corrupt
         part = f"-{container_id}-" if container_id else ""
         for name, directory in self._scan(part):
             try:
@@ -383,7 +383,7 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
 def _names(identity: Identity) -> list[str]:
     """Return the file names that a record may have, the first choice first."""
     name = "-".join(identity)
-    # ~ starts no network's name and stands in none, so a hashed name is never another identity's plain one
+    # no network's name contains ~, and no interface's name is as long as a hash: no plain name looks like a hashed one
     mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
     if len(os.fsencode(name)) > _NAME_BYTES:
         return [f"~{mark}"]
