@@ -15,6 +15,7 @@ from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
+from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record, namespace_identity
 
 __all__ = [
@@ -80,7 +81,7 @@ class Attachment:
 
         A guess, for people who have to decide about a corrupt record: each of the three may contain a ``-``.
         """
-        name = self.path.rpartition("/")[2].partition("~")[0]
+        name = without_hash(self.path.rpartition("/")[2])
         network, _, rest = name.partition("-")
         container_id, _, ifname = rest.rpartition("-")
         return (network, container_id, ifname) if network and _is_pair(container_id, ifname) else None
@@ -121,7 +122,7 @@ def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str
     valid must not omit a container that lives, so all are returned; () of them if the name is another network's, or
     only a hash.
     """
-    name, _, _ = filename.partition("~")
+    name = without_hash(filename)
     if not name.startswith(f"{network}-"):
         return []
     rest = name[len(network) + 1 :]

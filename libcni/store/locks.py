@@ -45,6 +45,7 @@ _ABOVE_STDIO = 3
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _DELAY_PER_WAITER, _LAST_IN_LINE = 0.001, 0.2
 _SILENT = 0.5
+_FEW_VERBS = 32
 _BUSY = {errno.EAGAIN, errno.EACCES}
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
@@ -135,7 +136,7 @@ class LockSet:
             self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
-        """Use one lock for all. A caller that holds it cannot be told from another verb that does."""
+        """Use one lock for all. A caller that holds it looks like any other verb that does."""
         from filelock import FileLock
 
         lock = FileLock(f"{self.path}.whole", mode=0o600, thread_local=False)
@@ -219,13 +220,21 @@ class LockSet:
     def close_plugin_descriptor(self, verb: str = "") -> None:
         """Close this process's copy of the descriptor for ``verb``, or of both; plugins that inherited it keep theirs.
 
-        Once the plugin has started, nobody needs the copy, and a thousand verbs that keep one each slow down the start
-        of every plugin.
+        Nobody needs the copy once the plugin has started.
         """
         for region in (_ADDING, _OTHER) if not verb else (_region_of(verb),):
             file = self._descriptors.pop(region, None)
             if file is not None:
                 file.close()
+
+    def plugins_started(self) -> None:
+        """Note that the plugins have inherited their descriptors.
+
+        With many verbs in the process, close the copy: the start of each plugin costs time for each copy. With few, the
+        verb's next plugin gets the same one, which saves opening the file again.
+        """
+        if len(_lock_sets) > _FEW_VERBS:
+            self.close_plugin_descriptor()
 
     def has_running_plugin(self, verb: str = "", container_id: str = "") -> bool:
         """Return whether a plugin of ``verb`` still runs for a container: one of a killed runtime, or of this verb.

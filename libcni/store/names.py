@@ -2,7 +2,7 @@
 
 Only the last part of a record's name is known: other networks may have a record of the same interface, and Go libcni
 may have written it. So the names are remembered, and the kernel reports each change of the directory (inotify) before
-the call that makes the change returns. What is remembered is then what a listing would find, whoever writes.
+the call that makes the change returns. The remembered names are then those of a listing, whoever writes.
 
 A directory of hints beside the records would miss Go's records. The directory's modification time does not show every
 change: the clock that it is taken from ticks every few milliseconds. The price of inotify is a descriptor for each
@@ -13,11 +13,12 @@ command that runs one verb lists once. If the kernel gives no watch, the directo
 from __future__ import annotations
 
 import os
+import re
 import struct
 import threading
 from contextlib import suppress
 
-__all__ = ["names_of_interface"]
+__all__ = ["names_of_interface", "without_hash"]
 
 _MANY, _TOO_MANY = 300, 200_000
 _WATCHES = 8
@@ -27,8 +28,14 @@ _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
 _ONLYDIR = 0x01000000
 _APPEARED, _DISAPPEARED = _CREATE | _MOVED_TO, _DELETE | _MOVED_FROM
 _EVENT_BYTES = 1 << 16
+_HASH = re.compile(r"~[0-9a-f]{32}\Z")
 
 _Identity = tuple[int, int]
+
+
+def without_hash(name: str) -> str:
+    """Return a record's file name without its hash; "" if it is only a hash. An interface's name may contain a ~."""
+    return _HASH.sub("", name)
 
 
 def names_of_interface(directory: int, container_id: str, ifname: str) -> list[str]:
@@ -107,8 +114,7 @@ _watched: dict[_Identity, _WatchedDirectory] = {}
 
 
 def _key(name: str) -> str:
-    """Return the end of a name without its hash; "" for a name that is only a hash."""
-    return name.partition("~")[0][-_KEY_LENGTH:]
+    return without_hash(name)[-_KEY_LENGTH:]
 
 
 def _identity(directory: int) -> _Identity:

@@ -34,6 +34,7 @@ RecordState = Literal["pending", "ready", "detaching", "stale-boot", "corrupt", 
 _ON_DISK: Final = (PENDING, READY, DETACHING)
 _KIND = "cniCacheV1"
 _DEEPER = 8  # a record holds a result, and more, some levels down
+_MORE = 10  # and several documents, each of which may have that many elements
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}  # 0.1.0 has no cniVersion in its results
 
 Identity = tuple[str, str, str]
@@ -111,7 +112,7 @@ def boot_id() -> str:
     """Return the identity of this boot of the machine, or "" if the system has none.
 
     Raises:
-        RecordError: it cannot be read now. A record's boot cannot be told then, so nobody may take it for ready.
+        RecordError: it cannot be read now. No record may be taken for ready then: it may be stale.
     """
     path = "/proc/sys/kernel/random/boot_id"
     try:
@@ -187,6 +188,7 @@ def decode(data: bytes, path: str) -> Record:
 def _decode(data: bytes, path: str) -> Record:
     # whether a record can be read must not depend on how deep the program's stack is at that moment
     text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
+    jsontext.check_elements(text, _MORE * jsontext.MAX_ELEMENTS)  # before decoding, which could take all of the memory
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")
@@ -198,7 +200,7 @@ def _decode(data: bytes, path: str) -> Record:
     own = value.get("libcni", {})
     if not isinstance(own, dict):
         raise TypeError("libcni is not an object")
-    _check_arguments(value, "capabilityArgs")
+    _check_object(value, "capabilityArgs")
     return _RecordInFile.with_text(
         text,
         capabilities=value.get("capabilityArgs") or {},
@@ -222,7 +224,7 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its state is {state!r}")
     if not isinstance(own["plugins"], list):
         raise TypeError("its plugins are not an array")
-    _check_arguments(own, "networkArgs")
+    _check_object(own, "networkArgs")
     return {
         "state": STALE_BOOT if boot and boot_id() and boot != boot_id() else state,
         "netns_id": _netns_id(own["netnsId"]),
@@ -283,18 +285,9 @@ def _object_text(member: jsontext.Member | None) -> str:
     return member.text if member is not None and member.value else ""
 
 
-def _check_arguments(value: dict[str, Any], key: str) -> None:
-    arguments = value.get(key)
-    if not arguments:
-        return
-    if not isinstance(arguments, dict):
+def _check_object(value: dict[str, Any], key: str) -> None:
+    if value.get(key) and not isinstance(value[key], dict):
         raise TypeError(f"{key} is not an object")
-    try:
-        dumps(arguments)
-    except TypeError:  # an integer of thousands of digits: nothing can hand it to a plugin
-        raise ValueError(f"{key} holds an integer with too many digits") from None
-    except ValueError:  # such as 1e400: DEL goes on without the recorded arguments
-        pass
 
 
 def _netns_id(value: Any) -> tuple[int, int] | None:

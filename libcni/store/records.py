@@ -93,7 +93,7 @@ class RecordStore:
         A record that appears or disappears meanwhile may be given or not. A file that the system does not let us read
         comes in state corrupt, so that it does not hide the others.
         """
-        boot_id()  # once, before the first: a record whose boot cannot be told is not corrupt
+        boot_id()  # once, before the first record: a boot ID that cannot be read makes no record corrupt
         part = f"-{container_id}-" if container_id else ""
         for name, directory in self._scan(part):
             try:
@@ -142,7 +142,8 @@ class RecordStore:
         run then.
         """
         if record.path:
-            self.complete(record)
+            # synced as well: Go does not sync the names of its records, and one may be what is replaced
+            self._replace(record.path, encode(record), sync=self.durable)
             return record
         with self._draft(encode(record)) as (draft, source):
             path = self._claim(source, draft, record.identity)
@@ -197,14 +198,16 @@ class RecordStore:
         """
         self._replace(record.path, encode(record))
 
-    def _replace(self, path: str, data: bytes) -> None:
-        """Replace a record's file as a whole."""
+    def _replace(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Replace a record's file as a whole. ``sync``: put its name on the disk, too."""
         try:
             with (
                 self._draft(data) as (draft, source),
                 Directory(self.results, create=True, durable=self.durable) as directory,
             ):
                 os.rename(draft, path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
+                if sync:
+                    sync_directory(directory)
         except OSError as error:
             raise self._error("cannot be written", path, error) from error
 
@@ -289,7 +292,7 @@ class RecordStore:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
         name = record.path.rpartition("/")[2]
         aside = f"{self.cache_dir}/corrupt"
-        target = f"{name[:200]}.{time.time_ns()}"
+        target = f"{os.fsdecode(os.fsencode(name)[:200])}.{time.time_ns()}"
         try:
             with (
                 Directory(self.results) as source,
@@ -380,7 +383,7 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
 def _names(identity: Identity) -> list[str]:
     """Return the file names that a record may have, the first choice first."""
     name = "-".join(identity)
-    # ~ starts no network's name and stands in none, so a hashed name is never another identity's plain one
+    # no network's name contains ~, and no interface's name is as long as a hash: no plain name looks like a hashed one
     mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
     if len(os.fsencode(name)) > _NAME_BYTES:
         return [f"~{mark}"]

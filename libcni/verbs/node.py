@@ -265,6 +265,8 @@ class Node:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             self.start_ahead(ahead())
+        if self._locks:
+            self._locks[-1].plugins_started()
 
     async def discard_prepared(self) -> None:
         """Kill the plugin that was started ahead, if there is one. It has not received a byte."""

@@ -18,6 +18,9 @@ from libcni.store.record import Record, encode
 from libcni.store.records import RecordStore
 
 
+HASH = "~" + "0" * 32
+
+
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Watch each directory with more than five names, and stop at the end."""
@@ -77,11 +80,16 @@ def test_short_names_are_found(store: RecordStore) -> None:
     assert found(store, "c", "e") == ["n"]
 
 
+def test_an_interface_whose_name_has_a_tilde_is_found(store: RecordStore) -> None:
+    store.begin(Record("n", "container", "e~0"))
+    assert found(store, "container", "e~0") == ["n"]
+
+
 def test_the_names_are_those_of_a_listing_whatever_happens(store: RecordStore) -> None:
     dice = random.Random(5)
     for _ in range(300):
         name = (
-            f"{dice.choice(['net', 'a-b', 'n'])}-c{dice.randrange(5)}-eth{dice.randrange(2)}{dice.choice(['', '~0'])}"
+            f"{dice.choice(['net', 'a-b', 'n'])}-c{dice.randrange(5)}-eth{dice.randrange(2)}{dice.choice(['', HASH])}"
         )
         path = Path(store.results, name)
         match dice.randrange(4):

@@ -22,7 +22,7 @@ from config.test_jsontext import objects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libcni import repair_records
+from libcni import CNIConfig, NetworkConfigList, RuntimeConf, repair_records
 from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import record as record_module
@@ -395,6 +395,7 @@ def _socket(path: Path) -> None:
 
 UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "sparse": (_sparse, "a record has at most"),
+    "many elements": (lambda path: path.write_bytes(b'{"a":[' + b"{}," * 1_000_000 + b"{}]}"), "elements"),
     "fifo": (os.mkfifo, "not a regular file"),
     "link": (lambda path: path.symlink_to("/proc/kmsg"), "not a regular file"),
     "directory": (Path.mkdir, "not a regular file"),
@@ -431,6 +432,25 @@ def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore
     assert [one.path for one in report.corrupt] == [str(path)]
     assert len(os.listdir(f"{store.cache_dir}/corrupt")) == 1
     assert files(store) == ["net-c2-eth0"]
+
+
+def test_an_integer_of_thousands_of_digits_reaches_the_plugins(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(f"#!/bin/sh\ncat > {tmp_path}/stdin\n")
+    (tmp_path / "a").chmod(0o755)
+    store = RecordStore(str(tmp_path / "cache"))
+    document = CONFIG.replace(b'{"type":"a"}', b'{"type":"a","capabilities":{"portMappings":true}}')
+    network_args = '{"cni":{"n":' + "2" * 5000 + "}}"
+    capability_args = '{"portMappings":[{"hostPort":' + "1" * 5000 + "}]}"
+    record = bare(version="1.0.0", result=RESULT, capability_args=capability_args, network_args=network_args)
+    store.begin(replace(record, config=document))
+    cni = CNIConfig([tmp_path], store.cache_dir)
+    (seen,) = cni.get_cached_attachments()
+    assert seen.state == READY
+    net = NetworkConfigList.from_bytes(document)
+    cni.check_network_list(net, RuntimeConf("c1", None, "eth0"))
+    assert ("1" * 5000) in (tmp_path / "stdin").read_text()
+    assert ("2" * 5000) in (tmp_path / "stdin").read_text()
+    assert len(cni.gc_network_list(net, []).detached) == 1
 
 
 def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
@@ -625,8 +645,9 @@ def test_a_corrupt_file_does_not_hide_the_record_under_the_hashed_name(store: Re
     assert store.find(second.identity) == second
 
 
-def test_set_aside(store: RecordStore) -> None:
-    path = put(store, "n" * 250, b"x")
+@pytest.mark.parametrize("name", ["n" * 250, "\u00e9" * 127])
+def test_set_aside(store: RecordStore, name: str) -> None:
+    path = put(store, name, b"x")
     record = Record(state=CORRUPT, path=str(path))
     aside = store.set_aside(record)
     assert Path(aside).read_bytes() == b"x"
@@ -705,9 +726,10 @@ def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypa
     store = RecordStore(f"{tmp_path}/a/b")
     store.begin(bare())
     assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b", store.results} <= set(synced)
-    synced.clear()
-    store.begin(bare(container_id="c2"))
-    assert [path for path in synced if os.path.isdir(path)] == [store.results]
+    for again in (bare(container_id="c2"), bare(path=f"{store.results}/net-c2-eth0")):
+        synced.clear()
+        store.begin(again)
+        assert [path for path in synced if os.path.isdir(path)] == [store.results]
 
 
 def test_a_name_that_cannot_be_synced_is_taken_back(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
