@@ -54,20 +54,26 @@ def _gc(cni: CNIConfig, place: Place) -> None:
     cni.gc_network_list(_network(place), [])
 
 
+def _disturb(_cni: CNIConfig, place: Place) -> None:
+    (place.state / "calm").unlink()
+
+
 def _fail(cni: CNIConfig, place: Place) -> None:
     """Run an ADD whose plugins fail in the roll-back, too: the record stays pending."""
-    (place.state / "calm").unlink()
-    try:
-        with suppress(PluginError):
-            cni.add_network_list(_network(place, fail=100), CONTAINER)
-    finally:
-        place.calm()
+    with suppress(PluginError):
+        cni.add_network_list(_network(place, fail=100), CONTAINER)
+
+
+def _leave(cni: CNIConfig, place: Place) -> None:
+    _disturb(cni, place)
+    _fail(cni, place)
+    place.calm()
 
 
 VERBS: dict[str, tuple[Callable[[CNIConfig, Place], None] | None, Callable[[CNIConfig, Place], None]]] = {
     "ADD": (None, _add),
-    "ADD-fails": (None, _fail),
-    "ADD-again": (_fail, _add),  # it detaches first what the failed one left
+    "ADD-fails": (_disturb, _fail),
+    "ADD-again": (_leave, _add),  # it detaches first what the failed one left
     "CHECK": (_add, _check),
     "DEL": (_add, _delete),
     "GC": (_add, _gc),
@@ -172,6 +178,7 @@ class Cases:
         return calls, f"{self._name.value.decode()}: {problem}" if problem else ""
 
     def _afterwards(self, place: Place) -> Iterator[str]:
+        place.calm()
         cni = place.client(timeout=5)
         step = "listing"
         try:
