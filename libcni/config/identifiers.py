@@ -13,6 +13,7 @@ __all__ = ["check_container_id", "check_ifname", "check_network_name", "check_pl
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE = "it must start with a letter or digit, then only letters, digits, '_', '.' and '-' (ASCII)"
 _NOT_IN_IFNAME = re.compile(r"[/:\0\s]")
+_NOT_IN_A_TYPE = frozenset("/\\\0")
 _IFNAME_BYTES = 15
 
 
@@ -74,7 +75,7 @@ def check_plugin_type(plugin_type: object) -> str:
         )
     if not plugin_type:
         raise InvalidIdentifierError("plugin type", plugin_type, "it must not be empty")
-    if plugin_type in {".", ".."} or any(char in "/\\\0" for char in plugin_type):
+    if plugin_type in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(plugin_type):
         raise InvalidIdentifierError(
             "plugin type", plugin_type, "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
         )

@@ -61,7 +61,9 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
 
 
 def _runtime_config(plugin: PluginConfig, rt: RuntimeConf) -> dict[str, Any]:
-    given = rt.capability_args or {}
+    given = rt.capability_args
+    if not given:
+        return {}
     return {name: given[name] for name in plugin.capabilities if name in given}
 
 
@@ -111,7 +113,8 @@ def check_environment_size(env: Mapping[str, str]) -> None:
     """
     total = _SPARE
     for name, value in env.items():
-        size = _variable_size(name, value)
+        is_plain = name.isascii() and value.isascii() and name and "=" not in name and "\0" not in name + value
+        size = len(name) + 1 + len(value) if is_plain else _variable_size(name, value)
         if size > _MAX_VARIABLE:
             problem = (
                 f"it has {size:,} bytes, and Linux starts no program with a variable of more than {_MAX_VARIABLE:,}"

@@ -167,7 +167,7 @@ def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
         netns=rt.netns or "",
         config=net.raw or _document(net),
         version=net.cni_version,
-        plugins=tuple(plugin.text for plugin in net.plugins),
+        plugins=tuple([plugin.text for plugin in net.plugins]),
         args=rt.args or (),
         capability_args=jsontext.dumps(dict(rt.capability_args)) if rt.capability_args else "",
         network_args=jsontext.dumps(dict(rt.network_args)) if rt.network_args else "",

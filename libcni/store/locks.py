@@ -120,11 +120,11 @@ class LockSet:
         self._held_by_caller = held = self._locks_of(token)
         self._is_outermost = container >= 0 and container not in held
         self._todo = [
-            *(step for network in sorted(networks - held) for step in _network_steps(network, request)),
+            *[step for network in sorted(networks - held) for step in _network_steps(network, request)],
             *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
             *([(fcntl.F_WRLCK, _ALL_CONTAINERS)] if request.all_containers else []),
         ]
-        offsets = ",".join(str(offset) for offset in sorted(networks | {container} | held) if offset >= 0)
+        offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
         nonce = _NONCE + secrets.randbits(_NONCE_BITS)
         # a byte that only this verb has locked, so that the token means nothing once the verb has ended
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"

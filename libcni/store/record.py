@@ -140,18 +140,31 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
 
 def encode(record: Record) -> bytes:
     """Return the file of a record: Go's keys in Go's order, then ours."""
-    config = base64.b64encode(record.config).decode()
+    go: dict[str, Any] = {
+        "kind": _KIND,
+        "containerId": record.container_id,
+        "config": base64.b64encode(record.config).decode(),
+        "ifName": record.ifname,
+        "networkName": record.network,
+    }
+    if record.netns:
+        go["netns"] = record.netns
+    if record.args:
+        go["cniArgs"] = record.args
+    own = {
+        "state": record.state,
+        "created": record.created,
+        "bootId": record.boot,
+        "netnsId": record.netns_id,
+        "cniVersion": record.version,
+        "owner": record.owner,
+    }
     parts = [
-        f'{{"kind":"{_KIND}","containerId":{dumps(record.container_id)},"config":"{config}"',
-        f'"ifName":{dumps(record.ifname)},"networkName":{dumps(record.network)}',
-        *([f'"netns":{dumps(record.netns)}'] if record.netns else ()),
-        *([f'"cniArgs":{dumps(record.args)}'] if record.args else ()),
+        dumps(go)[:-1],
         *([f'"capabilityArgs":{record.capability_args}'] if record.capability_args else ()),
         *([f'"result":{record.result}'] if record.result else ()),
-        f'"libcni":{{"state":"{record.state}","created":{dumps(record.created)},"bootId":{dumps(record.boot)}',
-        f'"netnsId":{dumps(record.netns_id)},"cniVersion":{dumps(record.version)}',
-        f'"plugins":{jsontext.join_array(list(record.plugins))},"networkArgs":{record.network_args or "null"}',
-        f'"owner":{dumps(record.owner)}}}}}',
+        f'"libcni":{dumps(own)[:-1]}',
+        f'"plugins":{jsontext.join_array(list(record.plugins))},"networkArgs":{record.network_args or "null"}}}}}',
     ]
     return ",".join(parts).encode()
 

@@ -236,7 +236,8 @@ class Node:
             self._ahead = None
         if outcome.stderr and outcome.exit_status == 0:
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
-        self._observe_end(invocation, outcome, None)
+        if self._observer is not None:
+            self._observe_end(invocation, outcome, None)
         return outcome
 
     async def _run_or_feed(self, invocation: Invocation, options: CallOptions) -> Outcome:
