@@ -17,7 +17,6 @@ from libcni.store.files import Directory
 from libcni.store.record import Record, encode
 from libcni.store.records import RecordStore
 
-
 HASH = "~" + "0" * 32
 
 
