@@ -99,6 +99,7 @@ def sync_directory(directory: int) -> None:
 def keep_mode(descriptor: int) -> None:
     """Let this user read and write the file; an unusual umask takes these rights from a file that is made."""
     mode = os.fstat(descriptor).st_mode
+    # not chmod by name: another program could have put another file there
     if mode & FILE_MODE != FILE_MODE:
         os.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
 
@@ -166,6 +167,8 @@ def read_file(name: str, directory: int) -> bytes:
             raise UnusableFileError("it is not a regular file") from None
         raise
     try:
+        # after the opening, which O_NONBLOCK keeps from waiting for a FIFO's writer: between a look at the name and
+        # the opening, another program could replace the file
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFileError("it is not a regular file")

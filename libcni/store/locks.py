@@ -119,6 +119,7 @@ class LockSet:
         container = _offset(_CONTAINER, request.container_id) if request.container_id else -1
         self._held_by_caller = held = self._locks_of(token)
         self._is_outermost = container >= 0 and container not in held
+        # network before container, networks in one order: two verbs that wait for each other would wait for ever
         self._todo = [
             *[step for network in sorted(networks - held) for step in _network_steps(network, request)],
             *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
@@ -270,6 +271,7 @@ class LockSet:
         """Release all locks. Never raises: the verb's own outcome counts more."""
         if self._whole is not None:
             _release(self._whole)
+        # the locks before the plugin descriptors: the next verb has to wait for a plugin, if one still runs
         self._file.release_all(self._serial)
         self.close_plugin_descriptor()
         _lock_sets.discard(self)
@@ -336,6 +338,7 @@ class _SharedFile:
             if kind == fcntl.F_UNLCK:
                 self._unlock(offset, holder)
                 return True
+            # the kernel would grant it: the locks of one open file never exclude each other
             if self._is_held_by_others(kind, offset, holder):
                 return False
             # into the table before the kernel: a finaliser that runs in between and releases a shared byte for
@@ -381,6 +384,7 @@ class _SharedFile:
         return offset not in self._writers and offset not in self._readers
 
     def _unlock(self, offset: int, holder: int) -> None:
+        # a shared byte is one lock in the kernel, however many lock sets of this process use it
         if self._forget(offset, holder):
             self._fcntl(fcntl.F_UNLCK, offset)
 

@@ -143,6 +143,7 @@ def _watch(directory: int) -> None:
     """Begin to watch a directory, if the kernel gives a watch."""
     import ctypes  # 10 ms at the start of a program, which most directories are too small to need
 
+    # the watch belongs to the open directory, not to its path, which may lead elsewhere by now
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:

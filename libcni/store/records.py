@@ -176,6 +176,7 @@ class RecordStore:
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return whether it could be done, or the name is another identity's."""
         for _ in range(_CLAIMS):
+            # link, not rename: it fails if the name is taken, and two verbs cannot both believe that they claimed it
             if _link(draft, name, source, directory):
                 return True
             there = self._read(name, directory)
@@ -185,6 +186,7 @@ class RecordStore:
                 self.set_aside(there)
                 continue
             if there.identity == identity or there.state == LEGACY:
+                # the container's lock is held, so no other verb writes this identity
                 os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
             return False
@@ -220,6 +222,7 @@ class RecordStore:
         if record.state not in {PENDING, READY, STALE_BOOT} or not record.path:
             return record
         try:
+            # synced like every record: after a power cut the old state would do, and a torn file would not
             self._replace(record.path, encode_with(record, state=DETACHING))
         except RecordError as error:
             logger.warning("DEL goes on, and the record does not say that it has begun: %s", error)
