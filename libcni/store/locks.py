@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import io
 import itertools
 import os
-import secrets
 import struct
 import threading
 import time
@@ -28,6 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import FILE_MODE, keep_mode, make_directory
+
+try:  # hashlib's own source of it; hashlib itself loads OpenSSL, which takes longer than all else here
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -126,7 +129,7 @@ class LockSet:
             *([(fcntl.F_WRLCK, _ALL_CONTAINERS)] if request.all_containers else []),
         ]
         offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
-        nonce = _NONCE + secrets.randbits(_NONCE_BITS)
+        nonce = _NONCE + int.from_bytes(os.urandom(_NONCE_BITS // 8), "big")
         # a byte that only this verb has locked, so that the token means nothing once the verb has ended
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
@@ -520,7 +523,7 @@ def _region_of(verb: str) -> int:
 
 
 def _offset(region: int, name: str) -> int:
-    return region + int.from_bytes(hashlib.blake2b(name.encode(), digest_size=6).digest(), "big")
+    return region + int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 
 def _flock(kind: int, offset: int, length: int = 1) -> bytes:

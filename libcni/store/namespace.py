@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import functools
 import os
+import socket
 from typing import Any
 
 from libcni.errors import CNIError
@@ -46,8 +47,6 @@ def has_interface(netns: str, ifname: str) -> bool | None:
 
 
 def _look(descriptor: int, ifname: str, found: list[bool], ended: _thread.LockType) -> None:
-    import socket
-
     try:
         _setns(descriptor)
         found.append(False)

@@ -7,7 +7,6 @@ identity inside decides. A name that is too long, or taken by another identity, 
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import time
@@ -383,12 +382,15 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
     return True
 
 
-def _names(identity: Identity) -> list[str]:
-    """Return the file names that a record may have, the first choice first."""
+def _names(identity: Identity) -> Iterator[str]:
+    """Yield the file names that a record may have, the first choice first."""
     name = "-".join(identity)
+    is_short = len(os.fsencode(name)) <= _NAME_BYTES
+    if is_short:
+        yield name
+    import hashlib  # loads OpenSSL, and few records need it
+
     # no network's name contains ~, and no interface's name is as long as a hash: no plain name looks like a hashed one
     mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
-    if len(os.fsencode(name)) > _NAME_BYTES:
-        return [f"~{mark}"]
     hashed = f"{name}~{mark}"
-    return [name, hashed if len(os.fsencode(hashed)) <= _NAME_BYTES else f"~{mark}"]
+    yield hashed if is_short and len(os.fsencode(hashed)) <= _NAME_BYTES else f"~{mark}"

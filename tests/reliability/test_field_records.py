@@ -41,6 +41,7 @@ def failing(shell: Shell, verb: str = "ADD") -> str:
 
 def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.plugin("a")
+    shell.client().add_network_list(shell.network("a"), RuntimeConf("c0", None, "eth0"))  # makes the directories
     done: list[str] = []
     for name in ("fsync", "link", "rename"):
         real = getattr(os, name)
@@ -51,7 +52,7 @@ def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monk
 
         monkeypatch.setattr(os, name, wrapped)
     shell.client(durable=True).add_network_list(shell.network("a"), RT)
-    assert done == ["fsync", "link", "fsync", "rename"]
+    assert done == ["fsync", "link", "fsync", "fsync", "rename"], "the second one is the directory's"
     done.clear()
     shell.client(durable=False).add_network_list(shell.network("a"), C2)
     assert done == ["link", "rename"]

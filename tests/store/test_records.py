@@ -117,9 +117,9 @@ def test_the_bytes_are_gos_and_one_key_more() -> None:
         "bootId",
         "netnsId",
         "cniVersion",
+        "owner",
         "plugins",
         "networkArgs",
-        "owner",
     ]
 
 
