@@ -108,8 +108,7 @@ class Batch(Generic[AnswerT]):
         Raises:
             CNIErrorGroup: the errors, in the order of the requests.
         """
-        if self.errors:
-            raise CNIErrorGroup(f"{len(self.errors)} of {len(self.items)} failed", self.errors)
+        CNIErrorGroup.raise_any(f"{{}} of {len(self.items)} failed", self.errors, self)
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):

@@ -439,7 +439,8 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     ``exceptions`` holds them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report (Any): the operation's report of what succeeded, such as GCReport; None if the operation has no report.
+        report (Any): what was done all the same: a GCReport for GC, a DelReport for DEL, the Batch for batches, the
+            manager's own reports for its operations; None if there is none.
     """
 
     report: Any = None
@@ -451,6 +452,14 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     def __init__(self, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> None:
         CNIError.__init__(self, message)
         self.args: tuple[Any, ...] = (message, list(errors))
+
+    @classmethod
+    def raise_any(cls, message: str, errors: list[CNIError] | tuple[CNIError, ...], report: object = None) -> None:
+        """Raise the group of ``errors`` with its ``report`` if there are any; ``{}`` in ``message`` is their number."""
+        if errors:
+            group = cls(message.format(len(errors)), errors)
+            group.report = report
+            raise group
 
     def derive(self, excs: Any) -> CNIErrorGroup:  # type: ignore[override]  # members are never BaseExceptions
         """Return a group of the same kind with other members (used by ``split`` and ``except*``)."""

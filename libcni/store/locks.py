@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import io
 import itertools
 import os
@@ -43,7 +44,8 @@ TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 _REGION = 1 << 50
 _CONTAINER, _NETWORK, _ENTRANCE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
 _NONCE_BITS = 48
-_FLOCK = "hhqqi0q"
+_REGIONS = {"ADD": _ADDING}  # every other verb: _OTHER
+_FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _DELAY_PER_WAITER, _LAST_IN_LINE = 0.001, 0.2
@@ -118,8 +120,8 @@ class LockSet:
 
     def _prepare(self, token: str) -> None:
         request = self.request
-        networks = {_offset(_NETWORK, name) for name in request.networks}
-        container = _offset(_CONTAINER, request.container_id) if request.container_id else -1
+        networks = {_NETWORK + _hash(name) for name in request.networks}
+        container = _CONTAINER + _hash(request.container_id) if request.container_id else -1
         self._held_by_caller = held = self._locks_of(token)
         self._is_outermost = container >= 0 and container not in held
         # network before container, networks in one order: two verbs that wait for each other would wait for ever
@@ -209,12 +211,13 @@ class LockSet:
         """
         if not self._is_outermost:
             return -1
-        region = _region_of(verb)
+        region = _REGIONS.get(verb, _OTHER)
         if region not in self._descriptors:
             # a descriptor of its own: a plugin's daemon may keep it, and must not keep the container's lock
             file = _open(self.path, self._cache_dir, os.O_RDONLY)
+            offset = region + _hash(self.request.container_id)
             try:
-                fcntl.fcntl(file, _SETLK, _flock(fcntl.F_RDLCK, _offset(region, self.request.container_id)))
+                fcntl.fcntl(file, _SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0))
             except OSError as error:
                 file.close()
                 raise self._refused(error) from error
@@ -226,7 +229,7 @@ class LockSet:
 
         Nobody needs the copy once the plugin has started.
         """
-        for region in (_ADDING, _OTHER) if not verb else (_region_of(verb),):
+        for region in (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),):
             file = self._descriptors.pop(region, None)
             if file is not None:
                 file.close()
@@ -252,13 +255,13 @@ class LockSet:
         if self._whole is not None or not (self._is_outermost or container_id):
             return False
         container_id = container_id or self.request.container_id
-        if _offset(_CONTAINER, container_id) in self._held_by_caller:
+        if _CONTAINER + _hash(container_id) in self._held_by_caller:
             return False
-        regions = (_ADDING, _OTHER) if not verb else (_region_of(verb),)
+        regions = (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),)
         if container_id == self.request.container_id:
             self.close_plugin_descriptor(verb)  # this verb's own copy would count as a plugin
         try:
-            return any(self._file.is_locked(_offset(region, container_id)) for region in regions)
+            return any(self._file.is_locked(region + _hash(container_id)) for region in regions)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -373,7 +376,7 @@ class _SharedFile:
 
     def _fcntl(self, kind: int, offset: int) -> None:
         start, length = (_CONTAINER, _REGION) if offset == _ALL_CONTAINERS else (offset, 1)
-        fcntl.fcntl(self._file, _SETLK, _flock(kind, start, length))
+        fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
     def _forget(self, offset: int, holder: int) -> bool:
         """Remove a holder from the table; return whether nobody of this process holds the byte now."""
@@ -396,8 +399,8 @@ class _SharedFile:
         with _table_lock:
             if offset in self._writers or offset in self._readers:
                 return True  # the kernel does not report the locks of the open file that asks
-            answer: Any = fcntl.fcntl(self._file, _GETLK, _flock(fcntl.F_WRLCK, offset))
-            return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+            answer: Any = fcntl.fcntl(self._file, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+            return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def wait_in_line(self, todo: list[tuple[int, int]], holder: int) -> int:
         """Take or keep a place in a container's line; return how many are ahead, -1 if the wait is for another lock."""
@@ -441,7 +444,7 @@ class _SharedFile:
             self.leave_line(holder)
             if len(self._offsets) == 1:  # nobody else of this process: one call unlocks all
                 with suppress(OSError):
-                    fcntl.fcntl(self._file, _SETLK, _flock(fcntl.F_UNLCK, 0, 0))
+                    fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
                 self.close()
                 return
             for offset in list(self._offsets[holder]):
@@ -518,16 +521,10 @@ def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
     return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
 
 
-def _region_of(verb: str) -> int:
-    return _ADDING if verb == "ADD" else _OTHER
-
-
-def _offset(region: int, name: str) -> int:
-    return region + int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
-
-
-def _flock(kind: int, offset: int, length: int = 1) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, offset, length, 0)
+@functools.lru_cache(maxsize=4096)
+def _hash(name: str) -> int:
+    """Return a name's byte within a region."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 
 def _try_lock(lock: FileLock) -> bool:

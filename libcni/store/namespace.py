@@ -9,7 +9,6 @@ import socket
 from typing import Any
 
 from libcni.errors import CNIError
-from libcni.store.record import namespace_identity
 
 __all__ = ["has_interface", "is_own_namespace"]
 
@@ -18,9 +17,12 @@ _CLONE_NEWNET = 0x40000000
 
 def is_own_namespace(netns: str) -> bool:
     """Return whether a path leads to the network namespace of this process or of the calling thread."""
-    identity = namespace_identity(netns)
-    own = (namespace_identity("/proc/self/ns/net"), namespace_identity("/proc/thread-self/ns/net"))
-    return identity is not None and identity in own
+    try:
+        given = os.stat(netns)
+        own = os.stat("/proc/thread-self/ns/net"), os.stat("/proc/self/ns/net")
+    except (OSError, ValueError):
+        return False
+    return (given.st_dev, given.st_ino) in [(one.st_dev, one.st_ino) for one in own]
 
 
 def has_interface(netns: str, ifname: str) -> bool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,7 +79,10 @@ class Chain:
             ahead = None
             if then is not None and self.node.starts_ahead:
                 ahead = partial(self.without_stdin, invocation.verb, then)
-            return await run(self.node, invocation, sharers=sharers, ahead=ahead)
+            outcome = await self.node.execute(invocation, sharers=sharers, ahead=ahead)
+            if outcome.exit_status != 0:
+                raise plugin_error(invocation, outcome)
+            return outcome
         for _ in range(self.retry.attempts - 1):
             try:
                 return await run(self.node, invocation, sharers=sharers)
@@ -100,11 +102,9 @@ class Chain:
         return await self.node.pause(self.retry.delay if self.retry else 0.0)
 
 
-async def run(
-    node: Node, invocation: Invocation, *, sharers: int = 1, ahead: Callable[[], Invocation] | None = None
-) -> Outcome:
+async def run(node: Node, invocation: Invocation, *, sharers: int = 1) -> Outcome:
     """Run one plugin, as ``Node.execute`` does; raises PluginError unless its exit status is 0."""
-    outcome = await node.execute(invocation, sharers=sharers, ahead=ahead)
+    outcome = await node.execute(invocation, sharers=sharers)
     if outcome.exit_status != 0:
         raise plugin_error(invocation, outcome)
     return outcome

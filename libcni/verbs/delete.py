@@ -92,7 +92,7 @@ def _set_aside(node: Node, record: Record) -> None:
         logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
-async def detach(  # noqa: C901 - from top to bottom
+async def detach(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
@@ -126,9 +126,8 @@ async def detach(  # noqa: C901 - from top to bottom
             record = await node.mark_detaching(record)
         try:
             reports = await detach_chain(chain, _prev_result(record, chain.net.cni_version), policy)
-            errors = [report.error for report in reports if report.error is not None]
-            if errors:
-                raise CNIErrorGroup(f"DEL of network {chain.net.name}: {len(errors)} plugins failed", errors)
+            report = DelReport(tuple(reports), netns=netns)
+            CNIErrorGroup.raise_any(f"DEL of network {chain.net.name}: {{}} plugins failed", report.errors, report)
         except (PluginError, CNIErrorGroup) as error:
             if failed is None:
                 failed = error
@@ -137,7 +136,7 @@ async def detach(  # noqa: C901 - from top to bottom
             continue
         if record is not None:
             _forget(node, record)
-        return DelReport(tuple(reports), netns=netns)
+        return report
     if failed is None:
         raise AssertionError("there is always a chain")
     if record is not None:

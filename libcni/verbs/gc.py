@@ -82,10 +82,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     except CNIError as error:
         errors.append(error)
     report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
-    if errors:
-        group = CNIErrorGroup(f"GC: {len(errors)} errors", errors)
-        group.report = report
-        raise group
+    CNIErrorGroup.raise_any("GC: {} errors", errors, report)
     return report
 
 

@@ -225,7 +225,10 @@ class Node:
             self._observer.before_call(self._operation, invocation)
         self._ahead = ahead
         try:
-            outcome = await self._run_or_feed(invocation, options)
+            if self._prepared is None:
+                outcome = await self.run_plugin(invocation, options)
+            else:
+                outcome = await self._feed_or_run(invocation, options)
         except CNIError as error:
             self._observe_end(invocation, None, error)
             raise
@@ -240,9 +243,9 @@ class Node:
             self._observe_end(invocation, outcome, None)
         return outcome
 
-    async def _run_or_feed(self, invocation: Invocation, options: CallOptions) -> Outcome:
+    async def _feed_or_run(self, invocation: Invocation, options: CallOptions) -> Outcome:
         if self._prepared is None:
-            return await self.run_plugin(invocation, options)
+            raise AssertionError("only called for a plugin that waits")
         (waiting, plugin), self._prepared = self._prepared, None
         if replace(waiting, stdin=invocation.stdin) == invocation:
             return await self.feed_plugin(plugin, invocation.stdin, options.timeout)
@@ -283,7 +286,7 @@ class Node:
             )
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
-        env, descriptor = self._environment(), -1
+        env, descriptor = self._env or self._environment(), -1
         if self._locks:
             locks = self._locks[-1]
             env = {**env, TOKEN_VARIABLE: locks.token}

@@ -492,11 +492,11 @@ def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> No
     """Whoever sets the environment could else name any byte that somebody holds."""
     first = hold("n", container="c1")
     assert first.try_acquire()
-    container = locks._offset(locks._CONTAINER, "c1")
+    container = locks._CONTAINER + locks._hash("c1")
     descriptor = first.plugin_descriptor("ADD")
     assert descriptor >= 0
     name = "n" if region in {locks._NETWORK, locks._ENTRANCE} else "c1"
-    forged = f"{first.token.rsplit(':', 2)[0]}:{locks._offset(region, name)}:{container}"
+    forged = f"{first.token.rsplit(':', 2)[0]}:{region + locks._hash(name)}:{container}"
     assert not hold(container="c1", token=forged).try_acquire()
 
 
@@ -506,7 +506,11 @@ def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
     descriptor = first.plugin_descriptor("ADD")
     assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     with pytest.raises(OSError, match="Bad file descriptor"):
-        fcntl.fcntl(descriptor, locks._SETLK, locks._flock(fcntl.F_WRLCK, locks._offset(locks._CONTAINER, "c2")))
+        fcntl.fcntl(
+            descriptor,
+            locks._SETLK,
+            locks._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, locks._CONTAINER + locks._hash("c2"), 1, 0),
+        )
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(descriptor, b"x")
 

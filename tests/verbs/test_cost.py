@@ -57,9 +57,9 @@ def test_the_stack_is_short_and_nothing_is_suspended(tmp_path: Path) -> None:
     assert executor.suspended == []
 
 
-@pytest.mark.parametrize(("mode", "limit"), [("never", 360), ("always", 420)])
+@pytest.mark.parametrize(("mode", "limit"), [("never", 395), ("always", 430)])
 def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode: Any, limit: int) -> None:
-    """Not a time, a number: 450 before the verbs were coroutines."""
+    """A number, not a time: 468 before the verbs were coroutines, 363 and 390 since. Slow plugins add some polls."""
     fakes = FakePlugins(tmp_path)
     for name in "abc":
         fakes.shell(name, result={"cniVersion": "1.0.0"})
