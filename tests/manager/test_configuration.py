@@ -34,7 +34,7 @@ def test_the_default_may_be_named_several_or_a_number(place: Place) -> None:
     assert [net.name for net in place.manager(default="b").default_networks()] == ["b"]
     assert [net.name for net in place.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
     assert [net.name for net in place.manager(default=2).default_networks()] == ["a", "b"]
-    assert [net.name for net in place.manager(default=9).default_networks()] == ["a", "b", "c"]
+    assert [net.name for net in place.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
 
 
 def test_the_default_can_be_changed_at_run_time(place: Place) -> None:

@@ -7,21 +7,22 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
 
 from libcni import CNIErrorGroup, InvalidIdentifierError, PluginError
-from libcni.manager import Container, NamespaceError, Namespaces
+from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
 from manager.fakes import Place, fails
 
 
 class Fake:
-    """A tool that only notes what it is asked for; ``broken``: what fails."""
+    """A tool that keeps namespaces in memory; ``broken``: what fails."""
 
     def __init__(self, *broken: str) -> None:
         self.done: list[str] = []
+        self.there: dict[str, NamespaceIdentity] = {}
         self.broken = broken
 
     def _do(self, what: str, name: str) -> None:
@@ -29,32 +30,30 @@ class Fake:
             raise NamespaceError(f"{what} {name}: broken", name=name)
         self.done.append(f"{what} {name}")
 
-    def create(self, name: str) -> None:
+    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+        identity = (0, len(self.done), 0)
+        announce(identity)
         self._do("create", name)
+        self.there[name] = identity
 
     def pin(self, name: str, pid: int) -> None:
         self._do(f"pin {pid}", name)
 
     def remove(self, name: str) -> None:
         self._do("remove", name)
+        self.there.pop(name)
 
     def lo_up(self, name: str) -> None:
         self._do("lo_up", name)
 
-
-class FakeNamespaces(Namespaces):
-    def __init__(self, tool: Fake) -> None:
-        super().__init__(tool)
-        self.tool = tool
-
-    def exists(self, name: str) -> bool:
-        return f"create {name}" in self.tool.done and f"remove {name}" not in self.tool.done
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        return self.there.get(name)
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: Place) -> None:
     place.network("a")
     tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    manager = place.manager(namespaces=Namespaces(tool))
     result = manager.set_up(Container("c1"))
     assert result.netns == "/run/netns/c1"
     assert place.variable("netns", "ADD", "a", "eth0") == "/run/netns/c1"
@@ -66,12 +65,12 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: P
 
 def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
     class Slow(Fake):
-        def create(self, name: str) -> None:
+        def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
             time.sleep(0.4)
-            super().create(name)
+            super().create(name, announce)
 
     place.network("a")
-    manager = place.async_manager(namespaces=FakeNamespaces(Slow()))
+    manager = place.async_manager(namespaces=Namespaces(Slow()))
 
     async def go() -> float:
         task = asyncio.create_task(manager.set_up(Container("c1")))
@@ -90,14 +89,14 @@ def test_a_failed_set_up_removes_the_namespace_that_it_made(place: Place) -> Non
     place.plugin("a", fails("ADD"))
     tool = Fake()
     with pytest.raises(PluginError):
-        place.manager(namespaces=FakeNamespaces(tool)).set_up(Container("c1"))
+        place.manager(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done[-1] == "remove c1"
 
 
 def test_a_namespace_that_cannot_be_made_stops_the_set_up(place: Place) -> None:
     place.network("a")
     with pytest.raises(NamespaceError, match="create c1"):
-        place.manager(namespaces=FakeNamespaces(Fake("create"))).set_up(Container("c1"))
+        place.manager(namespaces=Namespaces(Fake("create"))).set_up(Container("c1"))
     assert place.calls("ADD") == []
 
 
@@ -110,7 +109,7 @@ def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
 
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> None:
     place.network("a")
-    namespaces = FakeNamespaces(Fake("remove"))
+    namespaces = Namespaces(Fake("remove"))
     manager = place.manager(namespaces=namespaces)
     manager.set_up(Container("c1"))
     with pytest.raises(CNIErrorGroup) as caught:
@@ -125,7 +124,7 @@ def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> No
 def test_a_namespace_stays_while_something_is_attached(place: Place) -> None:
     place.network("a")
     tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
     place.plugin("a", fails("DEL"))
     with pytest.raises(CNIErrorGroup):
@@ -139,7 +138,7 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
     place.plugin("a", fails("DEL"))
     place.plugin("b", fails("ADD"))
     tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    manager = place.manager(namespaces=Namespaces(tool))
     with pytest.raises(PluginError):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert "remove c1" not in tool.done
@@ -150,7 +149,7 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
 def test_a_namespace_that_was_given_is_left_alone(place: Place) -> None:
     place.network("a")
     tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1", "/ns"))
     manager.tear_down("c1")
     assert tool.done == []
@@ -163,7 +162,7 @@ def test_names_follow_the_rule_for_container_ids() -> None:
 
 def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/none")
-    with pytest.raises(NamespaceError, match="is iproute2 there"):
+    with pytest.raises(NamespaceError, match="install iproute2"):
         Namespaces().create("c1")
 
 

@@ -31,7 +31,7 @@ def test_networks_are_attached_in_order_and_interface_names_are_assigned(place: 
         place.network(name)
     result = place.manager().set_up(Container("c1", "/ns", ["c", "a", "b"]))
     assert place.calls("ADD") == ["ADD c c1 eth0", "ADD a c1 eth1", "ADD b c1 eth2"]
-    assert [(one.network, one.ifname) for one in result.attached] == [("c", "eth0"), ("a", "eth1"), ("b", "eth2")]
+    assert [(one.network, one.ifname) for one in result.attachments] == [("c", "eth0"), ("a", "eth1"), ("b", "eth2")]
 
 
 def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(place: Place) -> None:
@@ -347,3 +347,8 @@ def test_after_a_runtime_was_killed_in_a_set_up_another_tears_all_of_it_down(pla
     report = place.manager().tear_down("c1")
     assert [one.network for one in report.detached] == ["b", "a"]
     assert place.client().get_cached_attachments() == []
+
+
+def test_requests_and_results_are_small_values(place: Place) -> None:
+    assert NetworkRequest.parse("a@b") == NetworkRequest("a", "b")
+    assert NetworkRequest.parse("a") == NetworkRequest("a")

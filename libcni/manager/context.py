@@ -1,0 +1,235 @@
+"""One operation of a manager on its way: what it may call, what it may wait for, and the locks that it holds."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+
+from libcni.aio import AsyncCNIConfig
+from libcni.client import CNIConfig
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import LockTimeoutError
+from libcni.manager.events import Event
+from libcni.manager.options import SetUpOptions, check_seconds
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, attachment_of
+from libcni.store.locks import Hold, LockRequest
+from libcni.store.record import PENDING
+from libcni.store.records import RecordStore
+from libcni.verbs import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
+from libcni.verbs.client_base import Timeout
+
+__all__ = ["OperationContext", "SetUpLimit", "run_to_end"]
+
+ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
+_T = TypeVar("_T")
+
+# no network's name contains a slash, so these never collide with the lock of a verb
+_CONTAINER_LOCK = "//manager/container/"
+_NETWORK_LOCK = "//manager/network/"
+_SHORTEST = 0.001
+_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never suspends, and return its value.
+
+    Raises:
+        RuntimeError: the coroutine suspended.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: _T = end.value
+        return value
+    coroutine.close()
+    raise RuntimeError("a blocking operation suspended")
+
+
+class SetUpLimit:
+    """A limit on the set-ups that run at once; it works in threads and on successive event loops alike."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number = number
+        self._free = None if number is None else threading.Semaphore(number)
+
+    def try_acquire(self) -> bool:
+        """Take one place if one is free; return whether it was."""
+        return self._free is None or self._free.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Give one place back."""
+        if self._free is not None:
+            self._free.release()
+
+
+class OperationContext(ABC, Generic[ClientT]):
+    """One operation of a manager on its way. A context manager: its end releases all locks.
+
+    The subclass for NetworkManager blocks in every method, so its coroutines never suspend. The subclass for
+    AsyncNetworkManager awaits.
+    """
+
+    def __init__(self, cni: ClientT, emit: Callable[[Event], None], timeout: Timeout) -> None:
+        self.cni = cni
+        self.emit = emit
+        self.timeout: Timeout = check_seconds(timeout)
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds that the operation may wait: as given, or as the client was made with; None: no limit."""
+        if isinstance(self.timeout, float | int | None):
+            return self.timeout
+        return self.cni._settings.timeout  # noqa: SLF001
+
+    @abstractmethod
+    async def add(
+        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
+    ) -> Result:
+        """Run ADD; as ``CNIConfig.add_network_list``."""
+
+    @abstractmethod
+    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
+        """Run CHECK; as ``CNIConfig.check_network_list``."""
+
+    @abstractmethod
+    async def delete(
+        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
+    ) -> DelReport:
+        """Run DEL; as ``CNIConfig.del_network_list``."""
+
+    @abstractmethod
+    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
+        """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
+
+    @abstractmethod
+    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
+        """Run GC; as ``CNIConfig.gc_network_list``."""
+
+    @abstractmethod
+    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
+        """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
+
+    @abstractmethod
+    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
+        """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+
+    @abstractmethod
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Call a function that may block on the disk or on a program."""
+
+    @abstractmethod
+    async def ask(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the user; on asyncio it may be a coroutine function."""
+
+    @abstractmethod
+    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutine functions side by side, and return their answers in order."""
+
+    @abstractmethod
+    async def uninterrupted(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end although the caller was cancelled."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Sleep."""
+
+    async def attachments(self, container_id: str | None = None) -> list[Attachment]:
+        """Return what is recorded; as ``CNIConfig.get_cached_attachments``."""
+        store = RecordStore(self.cni.cache_dir)
+        return await self.in_thread(lambda: [attachment_of(record) for record in store.records(container_id)])
+
+    async def lock_container(self, container_id: str) -> None:
+        """Acquire a container's lock until the context ends.
+
+        Raises:
+            LockTimeoutError: another operation held the lock for the whole timeout.
+        """
+        request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
+        await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+
+    async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
+        """Acquire the locks of the networks that a set-up uses, shared with other set-ups; GC waits for them.
+
+        Raises:
+            LockTimeoutError: GC held one of the networks for the whole timeout.
+        """
+        request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
+        await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
+
+    async def lock_network_for_gc(self, name: str) -> None:
+        """Acquire a network's lock for GC alone, so that no set-up uses the network meanwhile.
+
+        Raises:
+            LockTimeoutError: set-ups used the network for the whole timeout; the error names their containers.
+        """
+        request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
+        try:
+            await self._lock(request, f"network {name}", "set-ups of containers held the network")
+        except LockTimeoutError as error:
+            # the kernel does not say who holds a lock; a set-up in its ADD has a pending record
+            pending = [
+                one.container_id for one in await self.attachments() if one.state == PENDING and one.network == name
+            ]
+            if not pending:
+                raise
+            what = ", ".join(f"container {one}" for one in sorted(set(pending)))
+            message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+
+    async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
+        """Wait until fewer set-ups run than the limit allows.
+
+        Raises:
+            LockTimeoutError: as many ran for the whole timeout.
+        """
+        started, delay = time.monotonic(), _FIRST_DELAY
+        deadline = self._deadline()
+        while not limit.try_acquire():
+            if time.monotonic() >= deadline:
+                seconds = time.monotonic() - started
+                what = f"container {container_id}"
+                message = f"{what}: {limit.number} other set-ups of this manager ran for {seconds:.1f} s"
+                raise LockTimeoutError(message, what=what, seconds=seconds)
+            await self.sleep(delay)
+            delay = min(2 * delay, _LAST_DELAY)
+        self._cleanup.callback(limit.release)
+
+    def release_locks(self) -> None:
+        """Release all locks before the context ends."""
+        self._cleanup.close()
+
+    def _deadline(self) -> float:
+        seconds = self.seconds
+        return math.inf if seconds is None else time.monotonic() + seconds
+
+    async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
+        locks = Hold(self.cni.cache_dir, request)
+        self._cleanup.callback(locks.close)
+        try:
+            for delay in locks.waits(self._deadline()):
+                await self.sleep(delay)
+        except LockTimeoutError as error:
+            message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline, but never 0: the client refuses that."""
+    return max(_SHORTEST, deadline - time.monotonic())

@@ -1,0 +1,157 @@
+"""The namespaces that set-ups made, on record in ``<cache_dir>/namespaces``, so that only those are ever removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from libcni.config import jsontext
+from libcni.config.identifiers import check_container_id
+from libcni.errors import InvalidIdentifierError, RecordError
+from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
+from libcni.store.files import Directory, read_file, remove, write_draft
+from libcni.store.record import boot_id
+from libcni.store.records import RecordStore
+
+__all__ = ["ContainerNamespaces"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+class ContainerNamespaces:
+    """Makes, adopts and removes the namespaces of containers; blocking.
+
+    The caller holds the container's lock during every method that changes something.
+
+    Args:
+        namespaces: does the work.
+        cache_dir: the directory of the records.
+        owner: only namespaces that a manager of this owner made are adopted or removed.
+    """
+
+    def __init__(self, namespaces: Namespaces, cache_dir: str, owner: str = "") -> None:
+        self._namespaces = namespaces
+        self._owner = owner
+        self._directory = f"{cache_dir}/namespaces"
+        self._drafts = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
+        self._attachments = RecordStore(cache_dir)
+
+    def path(self, container_id: str) -> str:
+        """Return the path of a container's namespace, whether it exists or not."""
+        return self._namespaces.path(container_id)
+
+    def ensure(self, container_id: str) -> str:
+        """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
+
+        Raises:
+            NamespaceError: somebody else made a namespace of that name, or none can be made.
+            RecordError: the record cannot be written; no namespace was made.
+        """
+        path = self.path(container_id)
+        recorded = self._read(container_id)
+        there = self._namespaces.identity(container_id)
+        if there is not None and there == recorded:
+            self._namespaces.lo_up(container_id)  # an earlier set-up may have been killed before that
+            return path
+        if there is not None:
+            raise NamespaceError(
+                f"{path}: there is a network namespace of that name that this manager did not make",
+                name=container_id,
+                hint="give the container its path as netns, or remove it",
+            )
+        if recorded is not None:
+            self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
+        try:
+            return self._namespaces.create(container_id, lambda identity: self._write(container_id, identity))
+        except NamespaceError:
+            if not self._namespaces.exists(container_id):
+                self._forget(container_id)
+            raise
+
+    def remove_if_unused(self, container_id: str) -> str:
+        """Remove the namespace that a set-up made if nothing is recorded as attached; return its path or "".
+
+        Raises:
+            NamespaceError: it cannot be removed.
+            RecordError: the records cannot be read.
+        """
+        recorded = self._read(container_id)
+        if recorded is None or self._attachments.records(container_id):
+            return ""
+        path = self.path(container_id)
+        there = self._namespaces.identity(container_id)
+        # another namespace may have got the name meanwhile; it is not ours to remove
+        removed = there in {recorded, None} and self._namespaces.remove(container_id)
+        # the record goes last: after a kill in between the next one finds a record without a namespace
+        self._forget(container_id)
+        return path if removed and there is not None else ""
+
+    def recorded(self) -> list[str]:
+        """Return the container IDs of all namespaces on record that this manager may remove.
+
+        Raises:
+            RecordError: the records cannot be listed.
+        """
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RecordError(f"{self._directory}: cannot be listed: {error.strerror}", path=self._directory) from error
+        return [name for name in names if self._read(name) is not None]
+
+    def _read(self, container_id: str) -> NamespaceIdentity | None:
+        """Return the identity on record, if the record is this owner's and of this directory; () for another boot."""
+        path = f"{self._directory}/{container_id}"
+        try:
+            check_container_id(container_id)
+            with Directory(self._directory) as directory:
+                data = read_file(container_id, directory)
+            document = jsontext.parse((data or b"").decode())
+            identity = tuple(int(number) for number in document["identity"])
+            maker = document["owner"], document["path"]
+            boot = document["bootId"]
+        except FileNotFoundError:
+            return None
+        except InvalidIdentifierError:
+            return None
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
+            return None
+        if maker != (self._owner, self.path(container_id)):
+            return None
+        return identity if boot == boot_id() else ()  # no namespace outlives its boot, but its numbers come again
+
+    def _write(self, container_id: str, identity: NamespaceIdentity) -> None:
+        document = {
+            "containerId": container_id,
+            "path": self.path(container_id),
+            "identity": list(identity),
+            "owner": self._owner,
+            "bootId": boot_id(),
+        }
+        data = jsontext.dumps(document).encode()
+        try:
+            with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
+                # the bytes are on the disk before the name, and the name before the namespace has its own
+                draft = write_draft(drafts, data, durable=True)
+                try:
+                    os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)
+                finally:
+                    remove(draft, drafts)
+                os.fsync(directory)
+        except OSError as error:
+            path = f"{self._directory}/{container_id}"
+            raise RecordError(f"{path}: cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+
+    def _forget(self, container_id: str) -> None:
+        path = f"{self._directory}/{container_id}"
+        try:
+            with Directory(self._directory) as directory:
+                remove(container_id, directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be removed: {error.strerror}", path=path, errno=error.errno) from error

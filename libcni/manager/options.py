@@ -1,0 +1,82 @@
+"""The options of ``set_up``, and the checks that run before anything is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from libcni.verbs import DelPolicy, OnExisting, RetryPolicy
+from libcni.verbs.client_base import DEFAULT, Timeout
+
+__all__ = ["SetUpOptions", "check_options", "check_seconds", "merge_policies"]
+
+_ON_EXISTING = ("refuse", "replace", "allow")
+_FLAGS = ("rollback", "strict", "negotiate_version")
+
+
+class SetUpOptions(TypedDict, total=False):
+    """The options of ``add_network_list`` that a set-up passes on to each network.
+
+    Attributes:
+        rollback: run DEL of a network's whole chain when its ADD fails.
+        on_existing: what to do if the container already has the interface: ``refuse``, ``replace`` or ``allow``.
+        strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
+        negotiate_version: use the highest version that all plugins of a network support.
+        retry: how often to try a plugin again that answers "try again later"; None: not at all.
+    """
+
+    rollback: bool
+    on_existing: OnExisting
+    strict: bool
+    negotiate_version: bool
+    retry: RetryPolicy | None
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what ``add_network_list`` would refuse in the middle of a set-up.
+
+    Raises:
+        TypeError: an option is unknown or of the wrong type.
+        ValueError: ``on_existing`` has another value.
+    """
+    unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(sorted(SetUpOptions.__annotations__))
+        raise TypeError(f"unknown option {unknown[0]!r}; the options of set_up are timeout, {known}")
+    for name in _FLAGS:
+        if not isinstance(options.get(name, True), bool):
+            raise TypeError(f"{name} must be True or False, not {options[name]!r}")
+    if options.get("on_existing", "refuse") not in _ON_EXISTING:
+        raise ValueError(f"on_existing must be one of {', '.join(_ON_EXISTING)}, not {options['on_existing']!r}")
+    if not isinstance(options.get("retry"), RetryPolicy | None):
+        raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
+
+
+def check_seconds(timeout: Timeout) -> Timeout:
+    """Return a timeout if it is a positive number of seconds, None, or not given.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is 0, negative or NaN.
+    """
+    if timeout is DEFAULT or timeout is None:
+        return timeout
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
+    if math.isnan(timeout) or timeout <= 0:
+        raise ValueError(f"timeout must be greater than 0 seconds, not {timeout!r}; None means no limit")
+    return timeout
+
+
+def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
+    """Return ``base`` with everything that ``given`` turns on."""
+    if given is None:
+        return base
+    return DelPolicy(
+        use_given=base.use_given or given.use_given,
+        keep_going=base.keep_going or given.keep_going,
+        skip_missing=base.skip_missing or given.skip_missing,
+        empty_gone_netns=base.empty_gone_netns or given.empty_gone_netns,
+        retry=given.retry or base.retry,
+    )
