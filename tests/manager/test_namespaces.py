@@ -3,56 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from libcni import CNIErrorGroup, InvalidIdentifierError, PluginError
+from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
-from manager.fakes import Place, fails
-
-
-class Fake:
-    """A tool that keeps namespaces in memory; ``broken``: what fails."""
-
-    def __init__(self, *broken: str) -> None:
-        self.done: list[str] = []
-        self.there: dict[str, NamespaceIdentity] = {}
-        self.broken = broken
-
-    def _do(self, what: str, name: str) -> None:
-        if what in self.broken:
-            raise NamespaceError(f"{what} {name}: broken", name=name)
-        self.done.append(f"{what} {name}")
-
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
-        identity = (0, len(self.done), 0)
-        announce(identity)
-        self._do("create", name)
-        self.there[name] = identity
-
-    def pin(self, name: str, pid: int) -> None:
-        self._do(f"pin {pid}", name)
-
-    def remove(self, name: str) -> None:
-        self._do("remove", name)
-        self.there.pop(name)
-
-    def lo_up(self, name: str) -> None:
-        self._do("lo_up", name)
-
-    def identity(self, name: str) -> NamespaceIdentity | None:
-        return self.there.get(name)
+from libcni.store.record import boot_id
+from manager.fakes import FakeTool, Place, fails
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: Place) -> None:
     place.network("a")
-    tool = Fake()
+    tool = FakeTool()
     manager = place.manager(namespaces=Namespaces(tool))
     result = manager.set_up(Container("c1"))
     assert result.netns == "/run/netns/c1"
@@ -64,7 +34,7 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: P
 
 
 def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
-    class Slow(Fake):
+    class Slow(FakeTool):
         def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
             time.sleep(0.4)
             super().create(name, announce)
@@ -87,7 +57,7 @@ def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
 def test_a_failed_set_up_removes_the_namespace_that_it_made(place: Place) -> None:
     place.network("a")
     place.plugin("a", fails("ADD"))
-    tool = Fake()
+    tool = FakeTool()
     with pytest.raises(PluginError):
         place.manager(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done[-1] == "remove c1"
@@ -96,12 +66,12 @@ def test_a_failed_set_up_removes_the_namespace_that_it_made(place: Place) -> Non
 def test_a_namespace_that_cannot_be_made_stops_the_set_up(place: Place) -> None:
     place.network("a")
     with pytest.raises(NamespaceError, match="create c1"):
-        place.manager(namespaces=Namespaces(Fake("create"))).set_up(Container("c1"))
+        place.manager(namespaces=Namespaces(FakeTool("create"))).set_up(Container("c1"))
     assert place.calls("ADD") == []
 
 
 def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
-    tool = Fake("lo_up")
+    tool = FakeTool("lo_up")
     with pytest.raises(NamespaceError):
         Namespaces(tool).create("c1")
     assert tool.done == ["create c1", "remove c1"]
@@ -109,7 +79,7 @@ def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
 
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> None:
     place.network("a")
-    namespaces = Namespaces(Fake("remove"))
+    namespaces = Namespaces(FakeTool("remove"))
     manager = place.manager(namespaces=namespaces)
     manager.set_up(Container("c1"))
     with pytest.raises(CNIErrorGroup) as caught:
@@ -123,7 +93,7 @@ def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> No
 
 def test_a_namespace_stays_while_something_is_attached(place: Place) -> None:
     place.network("a")
-    tool = Fake()
+    tool = FakeTool()
     manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
     place.plugin("a", fails("DEL"))
@@ -137,7 +107,7 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
     place.network("b")
     place.plugin("a", fails("DEL"))
     place.plugin("b", fails("ADD"))
-    tool = Fake()
+    tool = FakeTool()
     manager = place.manager(namespaces=Namespaces(tool))
     with pytest.raises(PluginError):
         manager.set_up(Container("c1", networks=["a", "b"]))
@@ -148,16 +118,169 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
 
 def test_a_namespace_that_was_given_is_left_alone(place: Place) -> None:
     place.network("a")
-    tool = Fake()
+    tool = FakeTool()
     manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1", "/ns"))
     manager.tear_down("c1")
     assert tool.done == []
 
 
+class Killed(BaseException):
+    """Ends a set-up as a kill does: nothing is undone."""
+
+
+def kill_at(manager: Any, kind: str) -> None:
+    def observer(event: Any) -> None:
+        if event.kind == kind:
+            raise Killed
+
+    manager.observe(observer)
+
+
+Make = Callable[..., Any]
+
+
+def test_a_namespace_that_the_caller_made_is_never_removed(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["c1"] = (7, 7, 7)
+    manager = make(namespaces=Namespaces(tool))
+    assert manager.tear_down("c1").netns_removed == ""
+    assert manager.gc([]).netns_removed == ()
+    manager.set_up(Container("c1", manager_path(tool)))
+    manager.tear_down("c1")
+    assert tool.done == []
+
+
+def manager_path(tool: FakeTool) -> str:
+    return Namespaces(tool).path("c1")
+
+
+def test_a_set_up_refuses_a_name_that_somebody_else_made(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["c1"] = (7, 7, 7)
+    with pytest.raises(NamespaceError, match="did not make"):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert tool.done == []
+    assert place.calls() == []
+
+
+def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    kill_at(manager, "attachment-added")
+    with pytest.raises(Killed):
+        manager.set_up(Container("c1"))
+    assert "c1" in tool.there
+    result = make(namespaces=Namespaces(tool)).set_up(Container("c1"), on_existing="replace")
+    assert result.netns == "/run/netns/c1"
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1"]
+    assert make(namespaces=Namespaces(tool)).tear_down("c1").netns_removed == "/run/netns/c1"
+
+
+def test_gc_finds_the_namespace_that_a_killed_set_up_left(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["neighbour"] = (7, 7, 7)
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("live"))
+    kill_at(manager, "attachment-added")
+    with pytest.raises(Killed):
+        manager.set_up(Container("c1"))
+    manager = make(namespaces=Namespaces(tool))
+    assert manager.gc(["live"], dry_run=True).netns_removed == ("/run/netns/c1",)
+    assert manager.gc(["live"]).netns_removed == ("/run/netns/c1",)
+    assert set(tool.there) == {"neighbour", "live"}
+    assert manager.gc([("live", "eth0")]).netns_removed == ()
+    assert manager.gc([]).netns_removed == ("/run/netns/live",)
+
+
+def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    tool.there["c1"] = (0, 0, 99)
+    assert manager.tear_down("c1").netns_removed == ""
+    assert tool.there == {"c1": (0, 0, 99)}
+    assert list(place.cache.glob("namespaces/*")) == []
+
+
+def test_a_namespace_of_another_boot_is_made_anew(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    (record,) = place.cache.glob("namespaces/*")
+    record.write_text(record.read_text().replace(boot_id(), "another-boot"))
+    tool.there.clear()
+    next(place.cache.glob("results/*")).unlink()
+    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert tool.done.count("create c1") == 2
+
+
+def test_a_torn_record_of_a_namespace_removes_nothing(
+    place: Place, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    (record,) = place.cache.glob("namespaces/*")
+    record.write_bytes(b"")
+    manager.tear_down("c1")
+    assert "c1" in tool.there
+    assert str(record) in caplog.text
+
+
+def test_the_identity_is_on_record_before_the_namespace_has_its_name(place: Place, make: Make) -> None:
+    class Looking(FakeTool):
+        def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+            def announce_and_look(identity: NamespaceIdentity) -> None:
+                announce(identity)
+                assert json.loads((place.cache / "namespaces" / name).read_text())["identity"] == list(identity)
+                raise Killed
+
+            super().create(name, announce_and_look)
+
+    place.network("a")
+    tool = Looking()
+    with pytest.raises(Killed):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert make(namespaces=Namespaces(tool)).gc([]).netns_removed == ()
+    assert list(place.cache.glob("namespaces/*")) == []
+
+
+def test_after_a_cancelled_set_up_the_next_one_works(place: Place) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    tool = FakeTool()
+    manager = place.async_manager(namespaces=Namespaces(tool))
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1")))
+        while not place.calls("ADD"):  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        place.plugin("a")
+        assert (await manager.set_up(Container("c1"))).netns == "/run/netns/c1"
+
+    asyncio.run(go())
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1"]
+
+
+def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(place: Place, make: Make) -> None:
+    place.network("a")
+    with pytest.raises(ConfigError, match="no network namespace"):
+        make().set_up(Container("c1"))
+    assert place.calls() == []
+
+
 def test_names_follow_the_rule_for_container_ids() -> None:
     with pytest.raises(InvalidIdentifierError):
-        Namespaces(Fake()).create("../x")
+        Namespaces(FakeTool()).create("../x")
 
 
 def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +304,37 @@ def real(request: pytest.FixtureRequest) -> Namespaces:
         pytest.importorskip("pyroute2")
     tool: Tool = request.param
     return Namespaces(tool)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", ["iproute2", "pyroute2"])
+def test_the_directory_is_a_setting(tool: Tool, tmp_path: Path) -> None:
+    if tool == "pyroute2":
+        pytest.importorskip("pyroute2")
+    namespaces = Namespaces(tool, tmp_path / "netns")
+    try:
+        path = namespaces.create("mgr-own")
+        assert path == str(tmp_path / "netns" / "mgr-own")
+        shown = subprocess.run(["nsenter", f"--net={path}", "ip", "link"], check=True, capture_output=True, text=True)
+        assert "LOWER_UP" in shown.stdout
+        assert not os.path.exists("/run/netns/mgr-own")
+        with pytest.raises(NamespaceError):
+            namespaces.create("mgr-own")
+    finally:
+        assert namespaces.remove("mgr-own")
+        subprocess.run(["umount", tmp_path / "netns"], check=False, capture_output=True)  # pyroute2 mounts it on itself
+    assert not namespaces.exists("mgr-own")
+
+
+@pytest.mark.real
+def test_the_recorded_identity_is_that_of_the_named_namespace(real: Namespaces, name: str) -> None:
+    seen: list[NamespaceIdentity] = []
+    real.create(name, seen.append)
+    assert seen == [real.identity(name)]
+    real.remove(name)
+    real.create(name, seen.append)
+    assert seen[0] != seen[1]
+    real.remove(name)
 
 
 @pytest.fixture

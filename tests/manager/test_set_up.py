@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from libcni import (
     CapabilityArgs,
     CNIError,
     ConfigError,
+    DelPolicy,
     InvalidIdentifierError,
     NetworkConfigList,
     PluginError,
@@ -22,8 +24,9 @@ from libcni import (
     RetryPolicy,
 )
 from libcni.errors import AttachmentExistsError, LockTimeoutError, NetworkNotFoundError, PluginTimeoutError
-from libcni.manager import Container, NetworkRequest
-from manager.fakes import Place, fails, network_json
+from libcni.manager import Container, Namespaces, NetworkRequest
+from libcni.observe.protocol import Observer, Operation
+from manager.fakes import FakeTool, Place, fails, network_json
 
 
 def test_networks_are_attached_in_order_and_interface_names_are_assigned(place: Place) -> None:
@@ -323,6 +326,126 @@ def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(plac
     with pytest.raises(Interrupted):
         manager.set_up(Container("c1", "/ns", ["a", "b"]))
     assert [one.network for one in place.manager().tear_down("c1").detached] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"on_existing": "sometimes"}, ValueError),
+        ({"colour": "red"}, TypeError),
+        ({"strict": "yes"}, TypeError),
+        ({"retry": 3}, TypeError),
+        ({"timeout": 0}, ValueError),
+        ({"timeout": -1}, ValueError),
+        ({"timeout": float("nan")}, ValueError),
+        ({"timeout": "3"}, TypeError),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_made(
+    place: Place, make: Callable[..., Any], options: dict[str, Any], error: type[Exception]
+) -> None:
+    place.network("a")
+    tool = FakeTool()
+    with pytest.raises(error, match=next(iter(options))):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"), **options)
+    assert (place.calls(), tool.done) == ([], [])
+
+
+class Raising(Observer):
+    """An observer of the client that fails after a plugin's ADD on some network."""
+
+    def __init__(self, network: str) -> None:
+        self.network = network
+
+    def after_call(self, operation: Operation, *_: object) -> None:
+        if operation.network == self.network and operation.verb == "ADD":
+            raise RuntimeError("observer")
+
+
+def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    place.network("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool), client={"observer": Raising("b")})
+    with pytest.raises(RuntimeError, match="observer"):
+        manager.set_up(Container("c1", networks=["a", "b"]))
+    assert place.client().get_cached_attachments() == []
+    assert tool.there == {}
+    assert place.calls("DEL")[-1] == "DEL a c1 eth0"
+
+
+def test_an_interrupted_set_up_is_rolled_back_on_request(place: Place, make: Callable[..., Any]) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(event: Any) -> None:
+        if event.kind == "attachment-added" and event.network == "b":
+            raise Interrupted
+
+    place.network("a")
+    place.network("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool), on_cancel="rollback")
+    manager.observe(interrupt)
+    with pytest.raises(Interrupted):
+        manager.set_up(Container("c1", networks=["a", "b"]))
+    assert place.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
+    assert (place.client().get_cached_attachments(), tool.there) == ([], {})
+
+
+def test_a_container_has_an_address_and_a_device_for_one_network_only(place: Place) -> None:
+    for name in ("a", "b"):
+        place.network(name, capabilities={"ips": True, "mac": True, "portMappings": True})
+    given = {"ips": ["10.1.0.9/24"], "portMappings": [{"hostPort": 80, "containerPort": 80}]}
+    place.manager().set_up(Container("c1", "/ns", ["a", "b"], capability_args=given))
+    assert place.stdin("ADD", "a", "eth0")["runtimeConfig"] == given
+    assert "ips" not in place.stdin("ADD", "b", "eth1")["runtimeConfig"]
+
+
+def test_only_so_many_set_ups_run_at_once(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.3 && echo end >> " + str(place.log))
+    manager = make(max_set_ups=1)
+    threads = [threading.Thread(target=manager.set_up, args=(Container(f"c{n}", "/ns"),)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    words = [line.split()[0] for line in place.log.read_text().splitlines()]
+    assert words == ["ADD", "end"] * 3
+    assert manager.max_set_ups == 1
+
+
+def test_a_wait_for_other_set_ups_has_an_end(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 2")
+    manager = make(max_set_ups=1)
+    thread = threading.Thread(target=manager.set_up, args=(Container("c1", "/ns"),))
+    thread.start()
+    while not place.calls("ADD"):
+        time.sleep(0.01)
+    with pytest.raises(LockTimeoutError, match="container c2: 1 other set-ups"):
+        manager.set_up(Container("c2", "/ns"), timeout=0.2)
+    thread.join()
+
+
+def test_settings_can_be_read_back_and_bad_ones_are_refused(place: Place, make: Callable[..., Any]) -> None:
+    retry = RetryPolicy(2, 0.1)
+    manager = make(
+        default=["a"], minimum=2, prefix="net", retry=retry, on_cancel="rollback", policy=DelPolicy(keep_going=True)
+    )
+    assert (manager.default, manager.minimum, manager.prefix) == (["a"], 2, "net")
+    assert (manager.retry, manager.on_cancel, manager.loopback, manager.max_set_ups) == (retry, "rollback", None, None)
+    assert manager.policy == DelPolicy(keep_going=True, empty_gone_netns=True)
+    bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]
+    bad += [{"max_set_ups": 0}, {"on_cancel": "never"}, {"prefix": "a/b"}]
+    for options in bad:
+        with pytest.raises(ValueError, match=next(iter(options)) if "prefix" not in options else "interface name"):
+            make(**options)
+    with pytest.raises(ValueError, match="default"):
+        manager.set_default(0)
 
 
 PROGRAM = """

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
-from libcni import PluginError, PluginTimeoutError
+import pytest
+
+from libcni import NetworkNotFoundError, PluginError, PluginTimeoutError
+from libcni.manager import Container
 from manager.fakes import Place, fails
 
 
@@ -90,3 +95,36 @@ def test_loopback_is_in_the_status_where_every_container_gets_it(place: Place) -
     place.network("a")
     status = place.manager(loopback=True).status()
     assert [(one.name, one.ready) for one in status.networks] == [("cni-loopback", False), ("a", True)]
+
+
+def test_networks_are_asked_side_by_side_within_one_timeout(place: Place, make: Callable[..., Any]) -> None:
+    for name in "abcd":
+        place.network(name, version="1.1.0")
+        place.plugin(name, "[ $CNI_COMMAND = STATUS ] && sleep 30")
+    started = time.monotonic()
+    status = make().status(timeout=1.5)
+    assert time.monotonic() - started < 4
+    assert [state.ready for state in status.networks] == [False] * 4
+
+
+def test_only_the_networks_that_are_named_are_asked(place: Place, make: Callable[..., Any]) -> None:
+    for name in "abc":
+        place.network(name, version="1.1.0")
+    place.plugin("b", fails("STATUS", 50, "no address left"))
+    status = make().status(["c", "b"])
+    assert [state.name for state in status.networks] == ["c", "b"]
+    assert (status.ready, "no address left" in status.reason) == (False, True)
+    assert make().status(["c"]).ready
+    assert "STATUS a" not in place.calls("STATUS")
+    with pytest.raises(NetworkNotFoundError):
+        make().status(["none"])
+
+
+def test_fewer_networks_than_there_must_be_is_not_ready(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a")
+    assert make(default=2).status().reason.startswith("1 of at least 2 networks are there: a")
+    assert make(default=2, minimum=1).status().ready
+    assert not make(default="a", minimum=2).status().ready
+    with pytest.raises(NetworkNotFoundError, match="at least 2"):
+        make(default=2).set_up(Container("c1", "/ns"))
+    assert place.calls("ADD") == []
