@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup
-from libcni.manager import Container
-from manager.fakes import Place, fails
+from libcni import CNIErrorGroup, RuntimeConf
+from libcni.manager import Container, Namespaces
+from manager.fakes import FakeTool, Place, fails
 
 
 @pytest.fixture
@@ -100,3 +104,93 @@ def test_gc_tells_events(attached: Place) -> None:
     attached.manager().gc(["c2"])
     told = [(event.network, event.container_id, event.detail) for event in attached.events if event.container_id]
     assert told == [("a", "c1", "garbage"), ("b", "c1", "garbage")]
+
+
+def test_gc_takes_containers(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a", version="1.1.0")
+    place.network("b", version="1.1.0")
+    manager = make()
+    live = Container("c1", "/ns", ["a@net1", "b"])
+    manager.set_up(live)
+    manager.set_up(Container("c2", "/ns", ["a"]))
+    next(place.cache.glob("results/a-c1-*")).unlink()  # a record that got lost: the plugin has it still
+    assert [one.container_id for one in manager.gc([live]).detached] == ["c2"]
+    assert told(place, "a") == told(place, "b") == {("c1", "net1"), ("c1", "eth0")}
+
+
+@pytest.mark.parametrize("live", ["c1", Container("c1", "/ns", ["a", "b"])])
+def test_a_torn_or_lost_record_of_a_live_container_is_still_valid_for_the_plugins(
+    place: Place, make: Callable[..., Any], live: Any
+) -> None:
+    place.network("a", version="1.1.0")
+    place.network("b", version="1.1.0")
+    make(default=["a", "b"]).set_up(Container("c1", "/ns", ["a", "b"]))
+    (place.cache / "results" / "a-c1-eth0").write_bytes(b"")
+    (place.cache / "results" / "b-c1-eth1").unlink()
+    make(default=["a", "b"]).gc([live])
+    assert {("c1", "eth0")} <= told(place, "a")
+    assert {("c1", "eth1")} <= told(place, "b")
+    assert place.calls("DEL") == []
+
+
+def test_gc_asks_again_before_it_removes_a_namespace(place: Place, make: Callable[..., Any]) -> None:
+    """A container may come to life between the first question and the lock."""
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    next(place.cache.glob("results/*")).unlink()
+    answers = iter([[], [], ["c1"]])  # for the network, for the namespaces, and under the lock of the container
+    assert manager.gc(lambda: next(answers)).netns_removed == ()
+    assert "c1" in tool.there
+    assert manager.gc(list).netns_removed == ("/run/netns/c1",)
+
+
+@pytest.mark.slow
+def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(place: Place) -> None:
+    """The processor time of the loop's own thread counts, so that a busy machine does not matter."""
+    place.network("a", version="1.1.0")
+    cni = place.client()
+    for number in range(20):
+        cni.add_network_list(cni.network("a"), RuntimeConf(f"c{number}", "/ns", "eth0"))
+    template = (place.cache / "results" / "a-c0-eth0").read_text()
+    for number in range(20, 2000):
+        (place.cache / "results" / f"a-c{number}-eth0").write_text(template.replace('"c0"', f'"c{number}"'))
+    manager = place.async_manager()
+    longest = 0.0
+
+    async def go() -> None:
+        nonlocal longest
+        task = asyncio.create_task(manager.gc([f"c{number}" for number in range(1, 2000)]))
+        last = time.thread_time()
+        while not task.done():
+            await asyncio.sleep(0)
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+        assert [one.container_id for one in (await task).detached] == ["c0"]
+        last = time.thread_time()
+        assert await manager.container("c5") is not None
+        longest = max(longest, time.thread_time() - last)
+
+    asyncio.run(go())
+    assert longest < 0.02, f"{longest * 1000:.1f} ms"
+
+
+FAKES = Path(__file__).parents[2] / "plugins-fake"
+
+
+def test_a_torn_record_frees_no_address_of_a_live_container(place: Place, make: Callable[..., Any]) -> None:
+    """With plugins that really give back every address that is not valid."""
+    state = place.root / "state"
+    for plugin in ("fake-bridge", "fake-ipam"):
+        (place.bin / plugin).symlink_to(FAKES / plugin)
+    ipam = {"type": "fake-ipam", "subnet": "10.9.0.0/24"}
+    net = {"type": "fake-bridge", "ipam": ipam, "fake": {"stateDir": str(state)}}
+    document = {"cniVersion": "1.1.0", "name": "front", "plugins": [net]}
+    (place.conf / "front.conflist").write_text(json.dumps(document))
+    manager = make()
+    for container in ("live", "stale"):
+        manager.set_up(Container(container, "/ns"))
+    assert {path.name for path in state.glob("addresses/front/*")} == {"10.9.0.2", "10.9.0.3"}
+    (place.cache / "results" / "front-live-eth0").write_bytes(b"{")
+    manager.gc(["live"])
+    assert {path.name for path in state.glob("addresses/front/*")} == {"10.9.0.2"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, PluginError, RuntimeConf
+from libcni import CNIErrorGroup, DelPolicy, NetworkNotFoundError, PluginError, RuntimeConf
 from libcni.manager import Container
 from manager.fakes import Place, fails
 
@@ -210,3 +212,40 @@ def test_events_tell_of_each(attached: Place) -> None:
         ("problem", "c", "x1"),
         ("attachment-removed", "b", "x9"),
     ]
+
+
+def test_networks_without_any_record_get_del_with_the_given_configuration(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    place.network("b")
+    netns = place.root / "ns"
+    netns.touch()
+    report = make().tear_down(Container("c1", str(netns), ["a", "b@net7"]))
+    assert place.calls() == ["DEL b c1 net7", "DEL a c1 eth0"]
+    assert place.variable("netns", "DEL", "b", "net7") == str(netns)
+    assert [(one.network, one.report.record) for one in report.detached] == [("b", "missing"), ("a", "missing")]
+
+
+def test_a_network_that_nobody_knows_is_an_error_and_the_others_are_detached(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    with pytest.raises(CNIErrorGroup) as caught:
+        make().tear_down(Container("c1", "/ns", ["none", "a"]))
+    assert [type(error) for error in caught.value.exceptions] == [NetworkNotFoundError]
+    assert place.calls() == ["DEL a c1 eth1"]  # the name that a set-up would have given it
+
+
+@pytest.mark.parametrize("given_to", ["manager", "call"])
+def test_a_policy_keeps_what_it_does_not_mention(place: Place, make: Callable[..., Any], given_to: str) -> None:
+    place.network("a", "a", "b")
+    netns = place.root / "ns"
+    netns.touch()
+    policy = DelPolicy(skip_missing=True)
+    manager = make(policy=policy) if given_to == "manager" else make()
+    manager.set_up(Container("c1", str(netns)))
+    netns.unlink()
+    (place.bin / "b").unlink()
+    manager.tear_down("c1", policy=policy if given_to == "call" else None)
+    assert place.variable("netns", "DEL", "a", "eth0") == ""
