@@ -20,8 +20,8 @@ from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.verbs import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["AsyncNetworkManager"]
 

@@ -20,13 +20,13 @@ from libcni.manager.events import Event
 from libcni.manager.options import SetUpOptions, check_seconds
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of
-from libcni.store.locks import Hold, LockRequest
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import PENDING
 from libcni.store.records import RecordStore
-from libcni.verbs import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 from libcni.verbs.client_base import Timeout
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
-__all__ = ["OperationContext", "SetUpLimit", "run_to_end"]
+__all__ = ["OperationContext", "SetUpLimit"]
 
 ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
 _T = TypeVar("_T")
@@ -36,21 +36,6 @@ _CONTAINER_LOCK = "//manager/container/"
 _NETWORK_LOCK = "//manager/network/"
 _SHORTEST = 0.001
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
-
-
-def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never suspends, and return its value.
-
-    Raises:
-        RuntimeError: the coroutine suspended.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        value: _T = end.value
-        return value
-    coroutine.close()
-    raise RuntimeError("a blocking operation suspended")
 
 
 class SetUpLimit:
@@ -94,9 +79,7 @@ class OperationContext(ABC, Generic[ClientT]):
     @property
     def seconds(self) -> float | None:
         """The seconds that the operation may wait: as given, or as the client was made with; None: no limit."""
-        if isinstance(self.timeout, float | int | None):
-            return self.timeout
-        return self.cni._settings.timeout  # noqa: SLF001
+        return self.timeout if isinstance(self.timeout, float | int | None) else self.cni.timeout
 
     @abstractmethod
     async def add(
@@ -220,10 +203,10 @@ class OperationContext(ABC, Generic[ClientT]):
         return math.inf if seconds is None else time.monotonic() + seconds
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
-        locks = Hold(self.cni.cache_dir, request)
+        locks = LockSet(self.cni.cache_dir, request)
         self._cleanup.callback(locks.close)
         try:
-            for delay in locks.waits(self._deadline()):
+            for delay in locks.retry_delays(self._deadline()):
                 await self.sleep(delay)
         except LockTimeoutError as error:
             message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"

@@ -17,8 +17,8 @@ from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import possible_pairs
 from libcni.manager.reports import GCSummary, raise_errors
 from libcni.store.attachments import Attachment, recorded_network
-from libcni.verbs import GCReport, ValidAttachment
 from libcni.verbs.gc import valid_pairs
+from libcni.verbs.reports import GCReport, ValidAttachment
 
 __all__ = ["GC", "Live", "read_live"]
 

@@ -12,15 +12,16 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.context import OperationContext, run_to_end
+from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.verbs import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.node import run_to_end
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["NetworkManager"]
 

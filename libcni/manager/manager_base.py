@@ -28,7 +28,7 @@ from libcni.manager.set_up import OnCancel, SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
-from libcni.verbs import DelPolicy, RetryPolicy
+from libcni.verbs.reports import DelPolicy, RetryPolicy
 
 __all__ = ["ManagerBase"]
 
@@ -101,8 +101,7 @@ class ManagerBase(Generic[ClientT]):
         self._prefix = prefix
         self._policy = merge_policies(DelPolicy(empty_gone_netns=True), policy)
         self._retry = retry
-        owner: str = getattr(cni, "owner", None) or ""
-        self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, owner)
+        self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
         self._limit = SetUpLimit(max_set_ups)
         self._on_cancel: OnCancel = on_cancel
 

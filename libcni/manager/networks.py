@@ -174,7 +174,7 @@ def _read_directory(directory: str) -> tuple[dict[str, NetworkConfigList], list[
             continue
         first = networks.setdefault(net.name, net)
         if first is not net:
-            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, place="name"))
+            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
     return networks, problems
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from libcni.verbs import DelPolicy, OnExisting, RetryPolicy
 from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy, OnExisting, RetryPolicy
 
 __all__ = ["SetUpOptions", "check_options", "check_seconds", "merge_policies"]
 

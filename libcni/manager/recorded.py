@@ -31,7 +31,7 @@ def _age(attachment: Attachment) -> float:
 
 def container_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
     """Return what the records say of a container, as its set-up returned it; None if nothing is attached."""
-    ready = in_order([one for one in attachments if one.state == READY and one.record.result is not None])
+    ready = in_order([one for one in attachments if one.state in {READY, "gone"} and one.record.result is not None])
     if not ready:
         return None
     results = tuple(

@@ -17,8 +17,8 @@ from libcni.manager.default_route import set_default_route
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.options import SetUpOptions
-from libcni.verbs import DelPolicy
 from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["OnCancel", "SetUp"]
 

@@ -19,7 +19,7 @@ from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
 from libcni.manager.reports import DetachedAttachment, TearDownReport, raise_errors
 from libcni.store.attachments import Attachment
-from libcni.verbs import DelPolicy, DelReport
+from libcni.verbs.reports import DelPolicy, DelReport
 
 __all__ = ["TearDown"]
 
