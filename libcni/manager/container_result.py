@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -205,8 +206,12 @@ class ContainerResult:
         wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip for address in first]
         return tuple(wanted[:1])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return each network's result document, for a state file or a command's output."""
+    def to_json(self, indent: int | None = 4) -> str:
+        """Return ``to_dict`` as JSON text; ``indent``: as in ``json.dumps``."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result document of each network, for a state file or a command's output."""
         rows = [
             {"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attachments
         ]

@@ -175,6 +175,21 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(place: Plac
     assert longest < 0.02, f"{longest * 1000:.1f} ms"
 
 
+def test_in_a_shared_directory_nothing_of_another_owner_changes(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a", version="1.1.0")
+    tool = FakeTool()
+    place.manager(client={"owner": "theirs"}, namespaces=Namespaces(tool)).set_up(Container("c1"))
+    place.manager().set_up(Container("go", "/ns"))  # without an owner, as Go libcni's
+    manager = make(client={"owner": "ours"}, namespaces=Namespaces(tool))
+    manager.set_up(Container("c2"))
+    summary = manager.gc([])
+    assert [one.container_id for one in summary.detached] == ["c2"]
+    assert summary.netns_removed == ("/run/netns/c2",)
+    assert told(place, "a") == {("c1", "eth0"), ("go", "eth0")}
+    assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "go"}
+    assert set(tool.there) == {"c1"}
+
+
 FAKES = Path(__file__).parents[2] / "plugins-fake"
 
 

@@ -94,7 +94,9 @@ def test_kills_leave_nothing_and_a_neighbour_untouched(host: Namespace, by_hand:
     neighbour = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="neighbour")
     net = NetworkConfigList.from_bytes(document)
     NetworkManager(neighbour, conf_dirs=[], networks=[net], namespaces=Namespaces()).set_up(
-        Container(NEIGHBOUR, capability_args={"portMappings": [{"hostPort": 21009, "containerPort": 80}]})
+        Container(
+            NEIGHBOUR, capability_args={"portMappings": [{"hostPort": 21009, "containerPort": 80, "protocol": "tcp"}]}
+        )
     )
     inner = Namespace(NEIGHBOUR)
     before = state(host, leases, inner, cache)

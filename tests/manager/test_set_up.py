@@ -306,7 +306,9 @@ def test_container_returns_what_set_up_returned(place: Place) -> None:
     result = manager.set_up(Container("c1", "/ns", ["b", "a"]))
     assert place.manager().container("c1") == result
     assert manager.container("other") is None
-    assert json.loads(json.dumps(result.to_json()))["networks"][0]["network"] == "b"
+    assert json.loads(result.to_json()) == result.to_dict()
+    assert result.to_dict()["networks"][0]["result"] == result.attachments[0].result.to_dict()
+    assert json.loads(result.attachments[0].result.to_json()) == result.attachments[0].result.to_dict()
 
 
 def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(place: Place) -> None:
