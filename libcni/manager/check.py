@@ -25,7 +25,7 @@ async def check(context: OperationContext[Any], container_id: str, networks: Net
     """
     await context.lock_container(container_id)
     recorded = [
-        one for one in await context.attachments(container_id) if one.network or may_belong_to(one, container_id)
+        one for one in await context.attachments(container_id) if one.network or may_belong_to(one.path, container_id)
     ]
     if not recorded:
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)

@@ -15,15 +15,16 @@ from libcni.aio import AsyncCNIConfig
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.config.timeouts import check_timeout
 from libcni.errors import LockTimeoutError
 from libcni.manager.events import Event
-from libcni.manager.options import SetUpOptions, check_seconds
+from libcni.manager.options import SetUpOptions
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import PENDING
 from libcni.store.records import RecordStore
-from libcni.verbs.client_base import Timeout
+from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["OperationContext", "SetUpLimit"]
@@ -65,7 +66,7 @@ class OperationContext(ABC, Generic[ClientT]):
     def __init__(self, cni: ClientT, emit: Callable[[Event], None], timeout: Timeout) -> None:
         self.cni = cni
         self.emit = emit
-        self.timeout: Timeout = check_seconds(timeout)
+        self.timeout: Timeout = timeout if timeout is DEFAULT else check_timeout(timeout)
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:

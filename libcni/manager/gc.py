@@ -14,7 +14,6 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
-from libcni.manager.recorded import possible_pairs
 from libcni.manager.reports import GCSummary, raise_errors
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
@@ -44,16 +43,11 @@ class LiveSet:
         """Return every pair that a live attachment may have.
 
         A pair too many protects what does not exist. A pair too few lets a plugin free the address of a live
-        container. So the pairs of a live container on all networks are valid on each, and so are those of its torn
+        container. So the pairs of a live container on all networks are valid on each. The client adds those of torn
         records as far as their file names tell.
         """
-        found = list(self.pairs)
-        for one in attachments:
-            if one.container_id in self.containers:
-                found.append((one.container_id, one.ifname))
-            elif not one.container_id:
-                found += possible_pairs(one, self.containers)
-        return list(dict.fromkeys(found))
+        recorded = [(one.container_id, one.ifname) for one in attachments if one.container_id in self.containers]
+        return list(dict.fromkeys([*self.pairs, *recorded]))
 
 
 Plan = Callable[[Container], Iterable[tuple[str, str]]]

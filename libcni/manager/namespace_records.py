@@ -9,7 +9,8 @@ from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import InvalidIdentifierError, RecordError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
-from libcni.store.files import Directory, read_file, remove, write_draft
+from libcni.manager.recorded import may_belong_to
+from libcni.store.files import Directory, UnusableFileError, read_file, remove, sync_directory, write_draft
 from libcni.store.record import boot_id
 from libcni.store.records import RecordStore
 
@@ -76,7 +77,7 @@ class ContainerNamespaces:
             RecordError: the records cannot be read.
         """
         recorded = self._read(container_id)
-        if recorded is None or self._attachments.records(container_id):
+        if recorded is None or self._is_attached(container_id):
             return ""
         path = self.path(container_id)
         there = self._namespaces.identity(container_id)
@@ -100,6 +101,11 @@ class ContainerNamespaces:
             raise RecordError(f"{self._directory}: cannot be listed: {error.strerror}", path=self._directory) from error
         return [name for name in names if self._read(name) is not None]
 
+    def _is_attached(self, container_id: str) -> bool:
+        """Return whether any attachment of the container is recorded, by whomever; a torn record may be one."""
+        records = self._attachments.records(container_id)
+        return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
+
     def _read(self, container_id: str) -> NamespaceIdentity | None:
         """Return the identity on record, if the record is this owner's and of this directory; () for another boot."""
         path = f"{self._directory}/{container_id}"
@@ -107,7 +113,7 @@ class ContainerNamespaces:
             check_container_id(container_id)
             with Directory(self._directory) as directory:
                 data = read_file(container_id, directory)
-            document = jsontext.parse((data or b"").decode())
+            document = jsontext.parse(data.decode())
             identity = tuple(int(number) for number in document["identity"])
             maker = document["owner"], document["path"]
             boot = document["bootId"]
@@ -117,7 +123,7 @@ class ContainerNamespaces:
             return None
         except OSError as error:
             raise RecordError(f"{path}: cannot be read: {error.strerror}", path=path, errno=error.errno) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
         if maker != (self._owner, self.path(container_id)):
@@ -141,7 +147,7 @@ class ContainerNamespaces:
                     os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)
                 finally:
                     remove(draft, drafts)
-                os.fsync(directory)
+                sync_directory(directory)
         except OSError as error:
             path = f"{self._directory}/{container_id}"
             raise RecordError(f"{path}: cannot be written: {error.strerror}", path=path, errno=error.errno) from error

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy, OnExisting, RetryPolicy
 
-__all__ = ["SetUpOptions", "check_options", "check_seconds", "merge_policies"]
+__all__ = ["SetUpOptions", "check_options", "merge_policies"]
 
 _ON_EXISTING = ("refuse", "replace", "allow")
 _FLAGS = ("rollback", "strict", "negotiate_version")
@@ -51,22 +49,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise ValueError(f"on_existing must be one of {', '.join(_ON_EXISTING)}, not {options['on_existing']!r}")
     if not isinstance(options.get("retry"), RetryPolicy | None):
         raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
-
-
-def check_seconds(timeout: Timeout) -> Timeout:
-    """Return a timeout if it is a positive number of seconds, None, or not given.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is 0, negative or NaN.
-    """
-    if timeout is DEFAULT or timeout is None:
-        return timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
-    if math.isnan(timeout) or timeout <= 0:
-        raise ValueError(f"timeout must be greater than 0 seconds, not {timeout!r}; None means no limit")
-    return timeout
 
 
 def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:

@@ -10,7 +10,7 @@ from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
-__all__ = ["container_result", "in_order", "may_belong_to", "possible_pairs", "unreadable_error"]
+__all__ = ["container_result", "in_order", "may_belong_to", "unreadable_error"]
 
 
 def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
@@ -40,20 +40,9 @@ def container_result(container_id: str, attachments: Sequence[Attachment]) -> Co
     return ContainerResult(container_id, ready[0].netns, results)
 
 
-def may_belong_to(attachment: Attachment, container_id: str) -> bool:
+def may_belong_to(path: str, container_id: str) -> bool:
     """Return whether the file name of a torn record may mean this container."""
-    return f"-{container_id}-" in os.path.basename(attachment.path)
-
-
-def possible_pairs(attachment: Attachment, containers: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the (container ID, interface name) pairs of these containers that a torn record's file name may mean."""
-    name = os.path.basename(attachment.path).partition("~")[0]
-    pairs = []
-    for container_id in containers:
-        _, found, ifname = name.partition(f"-{container_id}-")
-        if found and ifname:
-            pairs.append((container_id, ifname))
-    return pairs
+    return f"-{container_id}-" in os.path.basename(path)
 
 
 def unreadable_error(attachment: Attachment) -> RecordError:

@@ -71,7 +71,9 @@ class TearDown:
         attachments = await self.context.attachments(self.container_id)
         targets, unreadable = self._targets(attachments)
         report = TearDownReport(self.container_id, unreadable=tuple(unreadable))
-        errors: list[CNIError] = [unreadable_error(one) for one in unreadable if may_belong_to(one, self.container_id)]
+        errors: list[CNIError] = [
+            unreadable_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
+        ]
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
         report = replace(report, errors=tuple(errors))
