@@ -79,7 +79,7 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         """Run coroutine functions as tasks, and return their answers in order."""
         return list(await asyncio.gather(*(function() for function in functions)))
 
-    async def uninterrupted(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end; a further cancellation waits for it."""
         with suppress(asyncio.CancelledError):  # the caller raises the first one
             await _to_its_end(asyncio.ensure_future(coroutine))

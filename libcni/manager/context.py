@@ -68,6 +68,7 @@ class OperationContext(ABC, Generic[ClientT]):
         self.emit = emit
         self.timeout: Timeout = timeout if timeout is DEFAULT else check_timeout(timeout)
         self._cleanup = ExitStack()
+        self._shared_deadline: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +128,7 @@ class OperationContext(ABC, Generic[ClientT]):
         """Run coroutine functions side by side, and return their answers in order."""
 
     @abstractmethod
-    async def uninterrupted(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end although the caller was cancelled."""
 
     @abstractmethod
@@ -184,7 +185,7 @@ class OperationContext(ABC, Generic[ClientT]):
             LockTimeoutError: as many ran for the whole timeout.
         """
         started, delay = time.monotonic(), _FIRST_DELAY
-        deadline = self._deadline()
+        deadline = self.deadline
         while not limit.try_acquire():
             if time.monotonic() >= deadline:
                 seconds = time.monotonic() - started
@@ -199,15 +200,22 @@ class OperationContext(ABC, Generic[ClientT]):
         """Release all locks before the context ends."""
         self._cleanup.close()
 
-    def _deadline(self) -> float:
-        seconds = self.seconds
-        return math.inf if seconds is None else time.monotonic() + seconds
+    def share_deadline(self) -> None:
+        """Let all waits from here on end at one deadline, instead of giving each the whole timeout."""
+        self._shared_deadline = self.deadline
+
+    @property
+    def deadline(self) -> float:
+        """When the next wait has to end, as ``time.monotonic`` counts; infinity: never."""
+        if self._shared_deadline is not None:
+            return self._shared_deadline
+        return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
         locks = LockSet(self.cni.cache_dir, request)
         self._cleanup.callback(locks.close)
         try:
-            for delay in locks.retry_delays(self._deadline()):
+            for delay in locks.retry_delays(self.deadline):
                 await self.sleep(delay)
         except LockTimeoutError as error:
             message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"

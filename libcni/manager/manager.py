@@ -79,7 +79,7 @@ class BlockingContext(OperationContext[CNIConfig]):
         with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
             return list(pool.map(lambda function: run_to_end(function()), functions))
 
-    async def uninterrupted(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end."""
         await coroutine
 

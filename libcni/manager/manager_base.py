@@ -24,11 +24,11 @@ from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, chec
 from libcni.manager.options import SetUpOptions, check_options, merge_policies
 from libcni.manager.recorded import container_result
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
-from libcni.manager.set_up import OnCancel, SetUp
+from libcni.manager.set_up import SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
-from libcni.verbs.reports import DelPolicy, RetryPolicy
+from libcni.verbs.reports import DelPolicy, OnCancel, RetryPolicy
 
 __all__ = ["ManagerBase"]
 
@@ -270,10 +270,10 @@ class ManagerBase(Generic[ClientT]):
                 f"container {container.id}: it has no network namespace",
                 hint="give netns, or make the manager with namespaces=Namespaces()",
             )
+        context.share_deadline()
         await context.enter_limit(self._limit, container.id)
-        chosen: SetUpOptions = {"retry": self._retry, **options}
-        set_up = SetUp(context, container, planned, self._namespaces, self._policy, self._on_cancel, chosen)
-        return await set_up.run()
+        chosen: SetUpOptions = {"retry": self._retry, "on_cancel": self._on_cancel, **options}
+        return await SetUp(context, container, planned, self._namespaces, self._policy, chosen).run()
 
     async def _tear_down(
         self,

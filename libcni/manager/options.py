@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
-from libcni.verbs.reports import DelPolicy, OnExisting, RetryPolicy
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 
 __all__ = ["SetUpOptions", "check_options", "merge_policies"]
 
-_ON_EXISTING = ("refuse", "replace", "allow")
-_FLAGS = ("rollback", "strict", "negotiate_version")
+_WORDS = {"on_existing": get_args(OnExisting), "on_cancel": get_args(OnCancel)}
+_FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 
 
 class SetUpOptions(TypedDict, total=False):
@@ -22,6 +22,8 @@ class SetUpOptions(TypedDict, total=False):
         strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
         negotiate_version: use the highest version that all plugins of a network support.
         retry: how often to try a plugin again that answers "try again later"; None: not at all.
+        on_cancel: what a cancelled or interrupted set-up leaves: ``keep`` or ``rollback``.
+        allow_own_netns: whether the namespace may be the program's own.
     """
 
     rollback: bool
@@ -29,6 +31,8 @@ class SetUpOptions(TypedDict, total=False):
     strict: bool
     negotiate_version: bool
     retry: RetryPolicy | None
+    on_cancel: OnCancel
+    allow_own_netns: bool
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -36,7 +40,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: an option is unknown or of the wrong type.
-        ValueError: ``on_existing`` has another value.
+        ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
     """
     unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
     if unknown:
@@ -45,8 +49,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in _FLAGS:
         if not isinstance(options.get(name, True), bool):
             raise TypeError(f"{name} must be True or False, not {options[name]!r}")
-    if options.get("on_existing", "refuse") not in _ON_EXISTING:
-        raise ValueError(f"on_existing must be one of {', '.join(_ON_EXISTING)}, not {options['on_existing']!r}")
+    for name, words in _WORDS.items():
+        if options.get(name, words[0]) not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}, not {options[name]!r}")
     if not isinstance(options.get("retry"), RetryPolicy | None):
         raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
 

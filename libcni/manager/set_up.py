@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError
@@ -20,9 +20,7 @@ from libcni.manager.options import SetUpOptions
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy
 
-__all__ = ["OnCancel", "SetUp"]
-
-OnCancel = Literal["keep", "rollback"]
+__all__ = ["SetUp"]
 
 
 @dataclass(slots=True)
@@ -35,7 +33,6 @@ class SetUp:
         planned: the attachments to make, in order.
         namespaces: makes a namespace if the container has none, or None.
         policy: how DEL is done in a roll-back.
-        on_cancel: ``rollback``: detach again what was attached when the set-up is cancelled or interrupted.
         options: the options of every ADD.
         done: the attachments that were made so far.
         current: the attachment whose ADD runs, or None.
@@ -46,7 +43,6 @@ class SetUp:
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
     policy: DelPolicy
-    on_cancel: OnCancel
     options: SetUpOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
@@ -54,9 +50,8 @@ class SetUp:
     async def run(self) -> ContainerResult:
         """Attach all networks in order; if one fails, detach what was attached, and raise its error."""
         context = self.context
-        seconds = context.seconds
         # without a timeout of its own each network has the client's
-        deadline = None if context.timeout is DEFAULT or seconds is None else time.monotonic() + seconds
+        deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
         # the order of locks is always networks before container: GC takes them in that order, too
         await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
         await context.lock_container(self.container.id)
@@ -72,8 +67,8 @@ class SetUp:
         except GeneratorExit:
             raise  # the event loop has gone: nothing can be awaited any more
         except BaseException as error:
-            if self.on_cancel == "rollback":
-                await context.uninterrupted(self._undo(error))
+            if self.options.get("on_cancel") == "rollback":
+                await context.shielded(self._undo(error))
             raise
         unused = unused_by_all(self.container, [one.net for one in self.planned])
         return ContainerResult(self.container.id, netns, tuple(results), unused)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -32,8 +31,7 @@ async def status(
         defaults: the default networks, or why there are none.
         names: the networks to ask; None: all.
     """
-    seconds = context.seconds
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    deadline = context.deadline
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
     states = await context.in_parallel([lambda net=net: _ask(context, net, deadline) for net in chosen])  # type: ignore[misc]
     default_names = set() if isinstance(defaults, CNIError) else {net.name for net in defaults}

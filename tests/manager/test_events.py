@@ -14,7 +14,7 @@ from libcni.manager.events import Events
 from manager.fakes import Place
 
 
-def test_an_observer_is_told_until_it_is_taken_off(place: Place) -> None:
+def test_an_observer_gets_events_until_it_is_removed(place: Place) -> None:
     place.network("a")
     manager = place.manager()
     told: list[str] = []
@@ -79,7 +79,7 @@ def test_an_event_from_another_thread_wakes_a_loop_that_sleeps() -> None:
     assert asyncio.run(go()) < 2
 
 
-def test_who_is_slow_loses_the_oldest_and_is_told_so() -> None:
+def test_a_slow_reader_loses_the_oldest_events_and_learns_how_many() -> None:
     async def go() -> list[tuple[str, str]]:
         events = Events()
         stream = events.stream(limit=2)

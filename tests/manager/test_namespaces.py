@@ -283,13 +283,13 @@ def test_names_follow_the_rule_for_container_ids() -> None:
         Namespaces(FakeTool()).create("../x")
 
 
-def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/none")
     with pytest.raises(NamespaceError, match="install iproute2"):
         Namespaces().create("c1")
 
 
-def test_missing_pyroute2_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyroute2_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyroute2.netns", None)
     with pytest.raises(NamespaceError, match=r"libcni\[netns\]"):
         Namespaces("pyroute2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -334,6 +335,7 @@ def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(plac
     ("options", "error"),
     [
         ({"on_existing": "sometimes"}, ValueError),
+        ({"on_cancel": "never"}, ValueError),
         ({"colour": "red"}, TypeError),
         ({"strict": "yes"}, TypeError),
         ({"retry": 3}, TypeError),
@@ -395,6 +397,29 @@ def test_an_interrupted_set_up_is_rolled_back_on_request(place: Place, make: Cal
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert place.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
     assert (place.client().get_cached_attachments(), tool.there) == ([], {})
+
+
+@pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
+def test_a_cancelled_set_up_leaves_its_records_or_nothing(place: Place, on_cancel: Any) -> None:
+    place.network("a")
+    place.network("b")
+    place.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    tool = FakeTool()
+    manager = place.async_manager(namespaces=Namespaces(tool))
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1", networks=["a", "b"]), on_cancel=on_cancel))
+        while len(place.calls("ADD")) < 2:  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # a second one does not cut the roll-back short
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    recorded = sorted(one.network for one in place.client().get_cached_attachments())
+    assert (recorded, list(tool.there)) == ((["a", "b"], ["c1"]) if on_cancel == "keep" else ([], []))
 
 
 def test_a_container_has_an_address_and_a_device_for_one_network_only(place: Place) -> None:
