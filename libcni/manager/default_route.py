@@ -39,9 +39,8 @@ def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
             _run(netns, "ip", "-json", family, "route", "show", "default") or "[]"
         )
         for number, route in enumerate(routes):
-            if route.get("dev") == ifname and route.get("gateway") == gateway and not route.get("metric"):
-                continue
-            if route.get("metric", 0) >= _METRIC or "dev" not in route:
+            is_wanted = (route.get("dev"), route.get("gateway")) == (ifname, gateway)
+            if is_wanted or "dev" not in route or route.get("metric", 0) >= _METRIC:
                 continue
             words = ["default", *(["via", route["gateway"]] if "gateway" in route else []), "dev", route["dev"]]
             metric = ["metric", str(route["metric"])] if "metric" in route else []

@@ -187,6 +187,8 @@ def test_in_a_shared_directory_nothing_of_another_owner_changes(place: Place, ma
     assert summary.netns_removed == ("/run/netns/c2",)
     assert told(place, "a") == {("c1", "eth0"), ("go", "eth0")}
     assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "go"}
+    (place.cache / "results" / "a-c1-eth0").unlink()
+    assert manager.gc([]).netns_removed == manager.tear_down("c1").detached == ()
     assert set(tool.there) == {"c1"}
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from real.namespaces import PLUGIN_PATH, PLUGINS, Namespace, inside
 
-from libcni import CNIConfig, NetworkConfigList
+from libcni import CNIConfig, NetworkConfigList, RuntimeConf
 from libcni.manager import Container, Namespaces, NetworkManager
 from libcni.testing import network_namespace
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("host-links")]
 
-KILLS = int(os.environ.get("LIBCNI_MANAGER_KILLS", "200"))
+ROUNDS = 4
+KILLS = int(os.environ.get("LIBCNI_MANAGER_KILLS", "200")) // ROUNDS
 PREFIX = f"mgr-kill-{os.getpid()}"
 OURS = [f"{PREFIX}-{number}" for number in range(3)]
 NEIGHBOUR, BY_HAND = f"{PREFIX}-neighbour", f"{PREFIX}-hand"
@@ -88,7 +89,10 @@ def state(host: Namespace, leases: Path, inner: Namespace, cache: Path) -> dict[
     }
 
 
-def test_kills_leave_nothing_and_a_neighbour_untouched(host: Namespace, by_hand: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_kills_leave_nothing_and_a_neighbour_untouched(
+    host: Namespace, by_hand: str, tmp_path: Path, number: int
+) -> None:
     leases, cache = tmp_path / "leases", tmp_path / "cache"
     document = network(leases)
     neighbour = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="neighbour")
@@ -101,9 +105,9 @@ def test_kills_leave_nothing_and_a_neighbour_untouched(host: Namespace, by_hand:
     inner = Namespace(NEIGHBOUR)
     before = state(host, leases, inner, cache)
     words = [sys.executable, "-c", PROGRAM]
-    dice = random.Random(os.environ.get("LIBCNI_SEED", "1"))
-    for number in range(KILLS):
-        arguments = [str(number), PLUGINS, PLUGIN_PATH, str(cache), document, *OURS]
+    dice = random.Random(f"{os.environ.get('LIBCNI_SEED', '1')} {number}")
+    for kill in range(KILLS):
+        arguments = [str(number * KILLS + kill), PLUGINS, PLUGIN_PATH, str(cache), document, *OURS]
         with subprocess.Popen([*words, *arguments], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -118,10 +122,4 @@ def test_kills_leave_nothing_and_a_neighbour_untouched(host: Namespace, by_hand:
     manager.tear_down(BY_HAND)
     assert state(host, leases, inner, cache) == before
     assert os.path.exists(by_hand)
-    neighbour.check_network_list(net, neighbour_conf())
-
-
-def neighbour_conf() -> Any:
-    from libcni import RuntimeConf
-
-    return RuntimeConf(NEIGHBOUR, None, "eth0")
+    neighbour.check_network_list(net, RuntimeConf(NEIGHBOUR, None, "eth0"))

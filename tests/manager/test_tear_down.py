@@ -246,6 +246,7 @@ def test_a_policy_keeps_what_it_does_not_mention(place: Place, make: Callable[..
     manager = make(policy=policy) if given_to == "manager" else make()
     manager.set_up(Container("c1", str(netns)))
     netns.unlink()
+    strip(next(place.cache.glob("results/*")))  # of a record that has no namespace's identity only the policy decides
     (place.bin / "b").unlink()
     manager.tear_down("c1", policy=policy if given_to == "call" else None)
     assert place.variable("netns", "DEL", "a", "eth0") == ""
