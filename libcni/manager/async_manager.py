@@ -94,6 +94,7 @@ async def _to_its_end(future: asyncio.Future[_T]) -> _T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        # The work cannot be stopped. Its end has to come before the locks are released.
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])

@@ -32,7 +32,7 @@ __all__ = ["OperationContext", "SetUpLimit"]
 ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
 _T = TypeVar("_T")
 
-# no network's name contains a slash, so these never collide with the lock of a verb
+# No network's name contains a slash, so these never collide with the lock of a verb.
 _CONTAINER_LOCK = "//manager/container/"
 _NETWORK_LOCK = "//manager/network/"
 _SHORTEST = 0.001
@@ -168,7 +168,7 @@ class OperationContext(ABC, Generic[ClientT]):
         try:
             await self._lock(request, f"network {name}", "set-ups of containers held the network")
         except LockTimeoutError as error:
-            # the kernel does not say who holds a lock; a set-up in its ADD has a pending record
+            # The kernel does not say who holds a lock. A set-up in the middle of an ADD has a pending record.
             pending = [
                 one.container_id for one in await self.attachments() if one.state == PENDING and one.network == name
             ]
@@ -213,6 +213,7 @@ class OperationContext(ABC, Generic[ClientT]):
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
         locks = LockSet(self.cni.cache_dir, request)
+        # Before the wait: also a wait that is cut short has to give the descriptor and half of the locks back.
         self._cleanup.callback(locks.close)
         try:
             for delay in locks.retry_delays(self.deadline):

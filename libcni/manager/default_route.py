@@ -44,7 +44,7 @@ def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
                 continue
             words = ["default", *(["via", route["gateway"]] if "gateway" in route else []), "dev", route["dev"]]
             metric = ["metric", str(route["metric"])] if "metric" in route else []
-            # the copy comes first, so that a failure in between leaves a way out
+            # The copy comes first, so that a failure in between leaves a way out.
             _run(netns, "ip", family, "route", "replace", *words, "metric", str(_METRIC + number))
             _run(netns, "ip", family, "route", "delete", *words, *metric)
         _run(netns, "ip", family, "route", "replace", "default", "via", gateway, "dev", ifname)

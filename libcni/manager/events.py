@@ -70,6 +70,7 @@ class Events:
         """Pass an event on to all observers."""
         with self._lock:
             observers = tuple(self._observers)
+        # Outside the lock: an observer may add or remove observers, or run an operation of the manager.
         for observer in observers:
             try:
                 observer(event)
@@ -96,6 +97,7 @@ class EventStream:
         self._stop = events.observe(self._from_any_thread)
 
     def _from_any_thread(self, event: Event) -> None:
+        # The blocking manager emits in any thread; the queue belongs to the loop's thread.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._append, event)
 

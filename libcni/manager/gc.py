@@ -69,7 +69,7 @@ def read_live(live: Any, plan: Plan) -> LiveSet:
     pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
     ids = [check_container_id(one) for one in given if isinstance(one, str)]
     if ids:
-        # an ID does not say which networks the container has; without a record it may have the default ones
+        # An ID does not say which networks the container has; without a record it may have the default ones.
         ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
         pairs += [(one, ifname) for one in ids for ifname in ifnames]
     for one in given:
@@ -115,7 +115,7 @@ class GC:
 
     async def _live(self) -> LiveSet:
         live = await self.context.ask(self.live) if callable(self.live) else self.live
-        # thousands of containers would hold up an event loop
+        # Thousands of containers would hold up an event loop.
         return await self.context.in_thread(lambda: read_live(live, self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
@@ -124,7 +124,7 @@ class GC:
         errors: list[CNIError] = []
         try:
             await self.context.lock_network_for_gc(name)
-            # only now: before, the caller might not know yet of a container that was being set up
+            # Ask only now: before, the caller might not know yet of a container that was being set up.
             live = await self._live()
             attachments = await self.context.attachments()
             valid = await self.context.in_thread(lambda: live.valid(attachments))
@@ -135,6 +135,7 @@ class GC:
         except CNIError as error:
             errors = [error]
         finally:
+            # Set-ups on this network go on while GC of the next network runs or hangs.
             self.context.release_locks()
         for one in report.detached:
             self.context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))

@@ -81,9 +81,9 @@ class ContainerNamespaces:
             return ""
         path = self.path(container_id)
         there = self._namespaces.identity(container_id)
-        # another namespace may have got the name meanwhile; it is not ours to remove
+        # Somebody else may have given the name to another namespace since; that one is not ours to remove.
         removed = there in {recorded, None} and self._namespaces.remove(container_id)
-        # the record goes last: after a kill in between the next one finds a record without a namespace
+        # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)
         return path if removed and there is not None else ""
 
@@ -141,7 +141,7 @@ class ContainerNamespaces:
         data = jsontext.dumps(document).encode()
         try:
             with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
-                # the bytes are on the disk before the name, and the name before the namespace has its own
+                # The bytes are on the disk before the record has its name, and that before the namespace has its own.
                 draft = write_draft(drafts, data, durable=True)
                 try:
                     os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)

@@ -238,6 +238,7 @@ class IPRoute2:
         """Make a namespace in a thread, and pin it."""
         with _new_namespace(name) as (thread_id, identity):
             announce(identity)
+            # If this process is killed now, the thread is gone and a program that is still running pins nothing.
             self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
@@ -247,6 +248,7 @@ class IPRoute2:
             return
         path = f"{self._directory}/{name}"
         try:
+            # O_EXCL: of two makers of one name only one may go on, and mount over nobody's namespace
             os.makedirs(self._directory, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
         except OSError as error:
@@ -264,6 +266,7 @@ class IPRoute2:
             return
         path = f"{self._directory}/{name}"
         if _identity(path) is not None:
+            # lazy: a process that still uses the namespace must not keep its name
             self._run(name, "umount", "--lazy", path)
         try:
             os.unlink(path)

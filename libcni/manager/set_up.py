@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +37,7 @@ class SetUp:
         options: the options of every ADD.
         done: the attachments that were made so far.
         current: the attachment whose ADD runs, or None.
+        started: when the set-up began, in seconds since 1970.
     """
 
     context: OperationContext[Any]
@@ -46,13 +48,14 @@ class SetUp:
     options: SetUpOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
+    started: float = field(default_factory=time.time)
 
     async def run(self) -> ContainerResult:
         """Attach all networks in order; if one fails, detach what was attached, and raise its error."""
         context = self.context
         # without a timeout of its own each network has the client's
         deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
-        # the order of locks is always networks before container: GC takes them in that order, too
+        # Networks before container, always: GC takes its locks in that order, too, and neither waits for the other.
         await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
         await context.lock_container(self.container.id)
         try:
@@ -83,6 +86,7 @@ class SetUp:
 
     async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:
         timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
+        # Until ADD returns, an interruption leaves a record that only this knows to be half-made.
         self.current = planned
         result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
         self.current = None
@@ -96,7 +100,7 @@ class SetUp:
         for planned in reversed([*self.done, *await self._interrupted(error)]):
             rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
             try:
-                # the client's own timeout: that of the set-up may be over already
+                # The roll-back has the client's own timeout: that of the set-up may be over already.
                 await self.context.delete(planned.net, rt, self.policy, DEFAULT)
                 self.context.emit(
                     Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
@@ -105,6 +109,7 @@ class SetUp:
                 failed.append(problem)
                 error.add_note(f"when network {planned.net.name} was detached again: {problem}")
         namespaces, container_id = self.namespaces, self.container.id
+        # A namespace with something attached stays: a later DEL needs it.
         if namespaces is not None and self.container.netns is None and not failed:
             try:
                 await self.context.in_thread(lambda: namespaces.remove_if_unused(container_id))
@@ -118,8 +123,10 @@ class SetUp:
     async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
         """Return the attachment whose ADD was cut short, if the client has not rolled it back."""
         current = self.current
-        if current is None or isinstance(error, CNIError):  # of its own errors the client has rolled back
-            return []
+        if current is None or isinstance(error, CNIError):
+            return []  # the client rolls back after its own errors
         key = (current.net.name, current.rt.ifname)
-        recorded = await self.context.attachments(self.container.id)
-        return [current] if any((one.network, one.ifname) == key for one in recorded) else []
+        recorded = [one.record for one in await self.context.attachments(self.container.id)]
+        # an older record is the live attachment of an earlier set-up, which must not be detached here
+        made = [one for one in recorded if (one.network, one.ifname) == key and (one.created or 0) >= self.started]
+        return [current] if made else []

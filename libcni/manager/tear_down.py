@@ -66,7 +66,7 @@ class TearDown:
         try:
             await self.context.lock_container(self.container_id)
         except RecordError as error:
-            # a full or read-only disk must not stop a tear-down
+            # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
         attachments = await self.context.attachments(self.container_id)
         targets, unreadable = self._targets(attachments)
@@ -79,6 +79,7 @@ class TearDown:
         report = replace(report, errors=tuple(errors))
         for target in targets:
             report = await self._detach(report, target)
+        # The namespace goes last: plugins need it for their DEL, and a failed DEL is tried again in it.
         if self.namespaces is not None and self.ifnames is None and not report.errors:
             report = await self._remove_namespace(report, self.namespaces)
         raise_errors(f"tear-down of container {self.container_id}", report, report.errors)

@@ -380,6 +380,22 @@ def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
     assert place.calls("DEL")[-1] == "DEL a c1 eth0"
 
 
+def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    class RaisingAtOnce(Observer):
+        def begin(self, operation: Operation) -> None:
+            if operation.verb == "ADD":
+                raise RuntimeError("observer")
+
+    place.network("a")
+    place.manager().set_up(Container("c1", "/ns"))
+    with pytest.raises(RuntimeError, match="observer"):
+        make(client={"observer": RaisingAtOnce()}).set_up(Container("c1", "/ns"))
+    assert place.calls() == ["ADD a c1 eth0"]
+    assert [one.state for one in place.client().get_cached_attachments()] == ["ready"]
+
+
 def test_an_interrupted_set_up_is_rolled_back_on_request(place: Place, make: Callable[..., Any]) -> None:
     class Interrupted(BaseException):
         pass
