@@ -60,7 +60,7 @@ def test_gc_of_a_network_that_only_records_know(attached: Place) -> None:
     assert set(summary.reports) == {"a", "b"}
 
 
-def test_gc_on_trial_runs_nothing(attached: Place) -> None:
+def test_a_dry_run_of_gc_runs_nothing(attached: Place) -> None:
     summary = attached.manager().gc([], dry_run=True)
     assert len(summary.stale) == 3
     assert (summary.detached, attached.calls()) == ((), [])
@@ -99,7 +99,7 @@ def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(place: Place
     assert place.calls("DEL") == []
 
 
-def test_gc_tells_events(attached: Place) -> None:
+def test_gc_emits_events(attached: Place) -> None:
     attached.events.clear()
     attached.manager().gc(["c2"])
     told = [(event.network, event.container_id, event.detail) for event in attached.events if event.container_id]

@@ -130,7 +130,7 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     assert set(host.links()) - set(links) == {"br-front", "br-back"}
 
 
-def test_check_tells_what_somebody_took_away(manager: NetworkManager, names: list[str]) -> None:
+def test_check_finds_what_was_removed_by_hand(manager: NetworkManager, names: list[str]) -> None:
     result = manager.set_up(Container(names[0]))
     inner = Namespace(os.path.basename(result.netns))
     inner.run("ip", "route", "delete", "10.99.0.0/16")

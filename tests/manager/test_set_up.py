@@ -112,7 +112,7 @@ def test_a_failure_detaches_what_was_attached_in_reverse_order(place: Place) -> 
     assert place.kinds(without="reload")[-3:] == ["attachment-removed", "attachment-removed", "problem"]
 
 
-def test_what_goes_wrong_in_the_roll_back_is_in_the_error_and_stays_recorded(place: Place) -> None:
+def test_errors_of_the_roll_back_are_in_the_error_and_stay_recorded(place: Place) -> None:
     for name in ("a", "b", "c"):
         place.network(name)
     place.plugin("b", fails("DEL", msg="stuck"))
@@ -165,7 +165,7 @@ def test_a_container_may_say_itself_whether_it_wants_loopback(
     assert ("ADD loopback c1 lo" in place.calls("ADD")) is expected
 
 
-def test_loopback_may_be_a_network_of_ones_own(place: Place) -> None:
+def test_loopback_may_be_the_callers_own_network(place: Place) -> None:
     place.plugin("mylo")
     place.network("a")
     lo = NetworkConfigList.from_bytes(network_json("my-loopback", "mylo"))

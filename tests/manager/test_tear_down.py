@@ -201,7 +201,7 @@ def test_a_missing_plugin_is_reported_or_passed_over_as_the_policy_says(attached
     assert attached.client().get_cached_attachments() == []
 
 
-def test_events_tell_of_each(attached: Place) -> None:
+def test_a_tear_down_emits_an_event_for_each_attachment(attached: Place) -> None:
     attached.plugin("c", fails("DEL"))
     attached.events.clear()
     with pytest.raises(CNIErrorGroup):
