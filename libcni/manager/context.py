@@ -69,6 +69,7 @@ class OperationContext(ABC, Generic[ClientT]):
         self.timeout: Timeout = timeout if timeout is DEFAULT else check_timeout(timeout)
         self._cleanup = ExitStack()
         self._shared_deadline: float | None = None
+        self._waits_left: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -204,23 +205,33 @@ class OperationContext(ABC, Generic[ClientT]):
         """Let all waits from here on end at one deadline, instead of giving each the whole timeout."""
         self._shared_deadline = self.deadline
 
+    def share_waits(self) -> None:
+        """Let all waits from here on take the timeout together. The time between them does not count."""
+        self._waits_left = math.inf if self.seconds is None else self.seconds
+
     @property
     def deadline(self) -> float:
         """When the next wait has to end, as ``time.monotonic`` counts; infinity: never."""
         if self._shared_deadline is not None:
             return self._shared_deadline
+        if self._waits_left is not None:
+            return time.monotonic() + self._waits_left
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
         locks = LockSet(self.cni.cache_dir, request)
         # Before the wait: also a wait that is cut short has to give the descriptor and half of the locks back.
         self._cleanup.callback(locks.close)
+        started = time.monotonic()
         try:
             for delay in locks.retry_delays(self.deadline):
                 await self.sleep(delay)
         except LockTimeoutError as error:
             message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+        finally:
+            if self._waits_left is not None:
+                self._waits_left = max(0.0, self._waits_left - (time.monotonic() - started))
 
 
 def remaining(deadline: float) -> float:

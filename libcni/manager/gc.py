@@ -101,6 +101,8 @@ class GC:
 
     async def run(self) -> GCSummary:
         """Run GC of every network; raise all errors as one CNIErrorGroup, with the summary in it."""
+        # A set-up that hangs holds all of its networks: GC must not wait the whole timeout for each of them.
+        self.context.share_waits()
         if not callable(self.live):
             await self._live()  # refuse it before anything runs
         reports: dict[str, GCReport] = {}

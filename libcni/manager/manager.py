@@ -187,7 +187,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
                 name) pairs. Or a function that returns them: it is called for each network when no set-up uses the
                 network, and again before namespaces are removed.
             dry_run: run nothing, only report.
-            timeout: seconds for each network, and for each wait.
+            timeout: seconds for each network, and for all waits together.
 
         Raises:
             CNIErrorGroup: what went wrong; its ``report`` says what was cleaned.

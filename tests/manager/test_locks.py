@@ -24,15 +24,15 @@ import sys
 from libcni import CNIConfig
 from libcni.manager import Container, NetworkManager
 conf, plugins, cache = sys.argv[1:]
-NetworkManager(CNIConfig([plugins], cache, conf_dir=conf)).set_up(Container("c1", "/ns", ["a"]))
+NetworkManager(CNIConfig([plugins], cache, conf_dir=conf)).set_up(Container("c1", "/ns", ["a", "x", "y"]))
 """
 
 
 @pytest.fixture
 def stopped(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     """A process that was stopped inside the set-up of container c1 on network a."""
-    place.network("a")
-    place.network("b")
+    for name in ("a", "b", "x", "y"):
+        place.network(name)
     place.plugin("a", "[ $CNI_COMMAND = ADD ] && [ $CNI_CONTAINERID = c1 ] && sleep 1")
     words = [sys.executable, "-c", PROGRAM, str(place.conf), str(place.bin), str(place.cache)]
     with subprocess.Popen(words) as process:
@@ -65,6 +65,15 @@ def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(
 
 
 @pytest.mark.usefixtures("stopped")
+def test_gc_waits_once_for_a_set_up_that_holds_several_networks(place: Place, make: Make) -> None:
+    started = time.monotonic()
+    with pytest.raises(CNIErrorGroup) as caught:
+        make(client={"timeout": 1.5}).gc([])
+    assert time.monotonic() - started < 2.9
+    assert [type(error) for error in caught.value.exceptions] == [LockTimeoutError] * 3
+
+
+@pytest.mark.usefixtures("stopped")
 def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(place: Place, make: Make) -> None:
     manager = make()
     failed: list[Exception] = []
@@ -80,7 +89,7 @@ def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(place: 
     manager.set_up(Container("c2", "/ns", ["b"]))
     manager.set_up(Container("c3", "/ns", ["a"]), timeout=5.0)  # GC waits for network a no longer than its second
     gc.join()
-    assert [type(error) for error in failed[0].exceptions] == [LockTimeoutError]  # type: ignore[attr-defined]
+    assert [type(error) for error in failed[0].exceptions] == [LockTimeoutError] * 3  # type: ignore[attr-defined]
     assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "c2", "c3"}
 
 
