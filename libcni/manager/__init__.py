@@ -23,7 +23,7 @@ from libcni.manager.kubernetes import (
     parse_selection,
 )
 from libcni.manager.manager import NetworkManager
-from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
+from libcni.manager.namespaces import IdentifyingTool, NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
 from libcni.manager.networks import LOOPBACK, NetworkSet
 from libcni.manager.reports import (
     AttachmentCheck,
@@ -51,6 +51,7 @@ __all__ = [
     "Event",
     "EventStream",
     "GCSummary",
+    "IdentifyingTool",
     "InterfaceResult",
     "ManagerStatus",
     "NamespaceError",

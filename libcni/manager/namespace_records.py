@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import dataclass
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
@@ -17,6 +18,18 @@ from libcni.store.records import RecordStore
 __all__ = ["ContainerNamespaces"]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """A namespace that a set-up made.
+
+    Attributes:
+        identity: what identifies it; () while it is being made, which no namespace has; None if it cannot be told,
+            as with a tool of the caller's that keeps namespaces elsewhere: then the name alone counts.
+    """
+
+    identity: NamespaceIdentity | None
 
 
 class ContainerNamespaces:
@@ -50,17 +63,16 @@ class ContainerNamespaces:
         """
         path = self.path(container_id)
         recorded = self._read(container_id)
-        there = self._namespaces.identity(container_id)
-        if there is not None and there == recorded:
+        if recorded is not None and self._is_same(container_id, recorded):
             self._namespaces.lo_up(container_id)  # an earlier set-up may have been killed before that
             return path
-        if there is not None:
+        if self._namespaces.exists(container_id):
             raise NamespaceError(
                 f"{path}: there is a network namespace of that name that this manager did not make",
                 name=container_id,
                 hint="give the container its path as netns, or remove it",
             )
-        if recorded is not None:
+        if recorded is not None and os.path.lexists(path):
             self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
         try:
             return self._namespaces.create(container_id, lambda identity: self._write(container_id, identity))
@@ -80,12 +92,15 @@ class ContainerNamespaces:
         if recorded is None or self._is_attached(container_id):
             return ""
         path = self.path(container_id)
-        there = self._namespaces.identity(container_id)
-        # Somebody else may have given the name to another namespace since; that one is not ours to remove.
-        removed = there in {recorded, None} and self._namespaces.remove(container_id)
+        removed = ""
+        if self._is_same(container_id, recorded):
+            removed = path if self._namespaces.remove(container_id) else ""
+        elif not self._namespaces.exists(container_id) and os.path.lexists(path):
+            self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
+        # Somebody else may have given the name to another namespace since. That one is not ours to remove.
         # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)
-        return path if removed and there is not None else ""
+        return removed
 
     def recorded(self) -> list[str]:
         """Return the container IDs of all namespaces on record that this manager may remove.
@@ -101,20 +116,25 @@ class ContainerNamespaces:
             raise RecordError(f"{self._directory}: cannot be listed: {error.strerror}", path=self._directory) from error
         return [name for name in names if self._read(name) is not None]
 
+    def _is_same(self, container_id: str, recorded: NamespaceRecord) -> bool:
+        """Return whether the namespace that has the name now is the recorded one."""
+        return self._namespaces.identity(container_id) == recorded.identity
+
     def _is_attached(self, container_id: str) -> bool:
         """Return whether any attachment of the container is recorded, by whomever; a torn record may be one."""
         records = self._attachments.records(container_id)
         return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
 
-    def _read(self, container_id: str) -> NamespaceIdentity | None:
-        """Return the identity on record, if the record is this owner's and of this directory; () for another boot."""
+    def _read(self, container_id: str) -> NamespaceRecord | None:
+        """Return the record of a namespace, or None if there is none of this owner and this directory."""
         path = f"{self._directory}/{container_id}"
         try:
             check_container_id(container_id)
             with Directory(self._directory) as directory:
                 data = read_file(container_id, directory)
             document = jsontext.parse(data.decode())
-            identity = tuple(int(number) for number in document["identity"])
+            numbers = document["identity"]
+            identity = None if numbers is None else tuple(int(number) for number in numbers)
             maker = document["owner"], document["path"]
             boot = document["bootId"]
         except FileNotFoundError:
@@ -128,13 +148,14 @@ class ContainerNamespaces:
             return None
         if maker != (self._owner, self.path(container_id)):
             return None
-        return identity if boot == boot_id() else ()  # no namespace outlives its boot, but its numbers come again
+        # No namespace outlives its boot, but the kernel gives its numbers again.
+        return NamespaceRecord(identity if boot == boot_id() else ())
 
-    def _write(self, container_id: str, identity: NamespaceIdentity) -> None:
+    def _write(self, container_id: str, identity: NamespaceIdentity | None) -> None:
         document = {
             "containerId": container_id,
             "path": self.path(container_id),
-            "identity": list(identity),
+            "identity": None if identity is None else list(identity),
             "owner": self._owner,
             "bootId": boot_id(),
         }

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError
@@ -46,8 +46,8 @@ class NamespaceError(CNIError):
 class NamespaceTool(Protocol):
     """Makes and removes named namespaces; each method raises NamespaceError."""
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
-        """Make a namespace. Call ``announce`` with its identity before it gets its name."""
+    def create(self, name: str) -> None:
+        """Make a namespace."""
         ...
 
     def pin(self, name: str, pid: int) -> None:
@@ -61,6 +61,11 @@ class NamespaceTool(Protocol):
     def lo_up(self, name: str) -> None:
         """Bring ``lo`` up in a namespace."""
         ...
+
+
+@runtime_checkable
+class IdentifyingTool(NamespaceTool, Protocol):
+    """A NamespaceTool that says itself which namespace has a name. For another one the name's file is looked at."""
 
     def identity(self, name: str) -> NamespaceIdentity | None:
         """Return the identity of the namespace of that name, or None if there is none."""
@@ -101,7 +106,8 @@ class Namespaces:
         Raises:
             InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
-        return self._tool.identity(check_container_id(name))
+        path = self.path(name)
+        return self._tool.identity(name) if isinstance(self._tool, IdentifyingTool) else _identity(path)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a namespace of that name.
@@ -111,12 +117,13 @@ class Namespaces:
         """
         return self.identity(name) is not None
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None] = lambda _: None) -> str:
+    def create(self, name: str, announce: Callable[[NamespaceIdentity | None], None] = lambda _: None) -> str:
         """Make a namespace with ``lo`` up, and return its path.
 
         Args:
             name: its name.
-            announce: called with the namespace's identity before the namespace gets its name.
+            announce: called with the namespace's identity before the namespace gets its name. A tool of your own knows
+                the identity only afterwards: then the first call has (), and a second one the identity, or None.
 
         Raises:
             NamespaceError: there is one of that name, or it cannot be made; then nothing is left behind.
@@ -124,7 +131,15 @@ class Namespaces:
         path = self.path(name)
         if self.exists(name):
             raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
-        self._tool.create(name, announce)
+        if isinstance(self._tool, IPRoute2 | PyRoute2):
+            with _new_namespace(name) as (thread_id, identity):
+                announce(identity)
+                # If this process is killed now, the thread is gone and a program that is still running pins nothing.
+                self._tool.pin(name, thread_id)
+        else:
+            announce(())
+            self._tool.create(name)
+            announce(self.identity(name))
         try:
             self._tool.lo_up(name)
         except BaseException:
@@ -152,12 +167,13 @@ class Namespaces:
         self._tool.lo_up(os.path.basename(self.path(name)))
 
     def remove(self, name: str) -> bool:
-        """Remove a namespace; return whether there was one.
+        """Remove a namespace; return whether there was one. A tool that is no IdentifyingTool is asked in any case.
 
         Raises:
             NamespaceError: it cannot be done.
         """
-        if not self.exists(name) and not os.path.lexists(self.path(name)):
+        can_tell = isinstance(self._tool, IdentifyingTool)
+        if can_tell and not self.exists(name) and not os.path.lexists(self.path(name)):
             return False
         self._tool.remove(name)
         return True
@@ -234,11 +250,9 @@ class IPRoute2:
         self._timeout = timeout
         self._directory = directory
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+    def create(self, name: str) -> None:
         """Make a namespace in a thread, and pin it."""
-        with _new_namespace(name) as (thread_id, identity):
-            announce(identity)
-            # If this process is killed now, the thread is gone and a program that is still running pins nothing.
+        with _new_namespace(name) as (thread_id, _):
             self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
@@ -308,10 +322,9 @@ class PyRoute2:
         except ImportError as error:
             raise NamespaceError("pyroute2 is not installed", hint="pip install libcni[netns]") from error
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+    def create(self, name: str) -> None:
         """Make a namespace in a thread, and pin it."""
-        with _new_namespace(name) as (thread_id, identity):
-            announce(identity)
+        with _new_namespace(name) as (thread_id, _):
             self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:

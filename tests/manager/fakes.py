@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,12 +119,10 @@ class FakeTool:
             raise NamespaceError(f"{method} {name}: broken", name=name)
         self.done.append(f"{method} {name}")
 
-    def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+    def create(self, name: str) -> None:
         """Note a namespace."""
-        identity = (0, len(self.done), 0)
-        announce(identity)
         self._do("create", name)
-        self.there[name] = identity
+        self.there[name] = (0, len(self.done), 0)
 
     def pin(self, name: str, pid: int) -> None:
         """Note the call."""

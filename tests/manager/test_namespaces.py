@@ -16,6 +16,7 @@ import pytest
 
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
+from libcni.manager.namespaces import IPRoute2
 from libcni.store.record import boot_id
 from manager.fakes import FakeTool, Place, fails
 
@@ -35,9 +36,9 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: P
 
 def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
     class Slow(FakeTool):
-        def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
+        def create(self, name: str) -> None:
             time.sleep(0.4)
-            super().create(name, announce)
+            super().create(name)
 
     place.network("a")
     manager = place.async_manager(namespaces=Namespaces(Slow()))
@@ -197,6 +198,23 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(place: Place, make: Ma
     assert manager.gc([]).netns_removed == ("/run/netns/live",)
 
 
+def test_a_name_that_lost_its_namespace_is_used_again(place: Place, make: Make) -> None:
+    class OnDisk(FakeTool):
+        def remove(self, name: str) -> None:
+            self.done.append(f"remove {name}")
+            (place.root / "netns" / name).unlink()
+
+    place.network("a")
+    (place.root / "netns").mkdir()
+    tool = OnDisk()
+    namespaces = Namespaces(tool, place.root / "netns")
+    make(namespaces=namespaces).set_up(Container("c1"))
+    (place.root / "netns" / "c1").touch()  # what is left of a removal that was killed
+    tool.there.clear()
+    make(namespaces=namespaces).set_up(Container("c1"), on_existing="replace")
+    assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
+
+
 def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(place: Place, make: Make) -> None:
     place.network("a")
     tool = FakeTool()
@@ -234,22 +252,67 @@ def test_a_torn_record_of_a_namespace_removes_nothing(
     assert str(record) in caplog.text
 
 
-def test_the_identity_is_on_record_before_the_namespace_has_its_name(place: Place, make: Make) -> None:
-    class Looking(FakeTool):
-        def create(self, name: str, announce: Callable[[NamespaceIdentity], None]) -> None:
-            def announce_and_look(identity: NamespaceIdentity) -> None:
-                announce(identity)
-                assert json.loads((place.cache / "namespaces" / name).read_text())["identity"] == list(identity)
-                raise Killed
-
-            super().create(name, announce_and_look)
+@pytest.mark.real
+def test_the_identity_is_on_record_before_the_namespace_has_its_name(place: Place, make: Make, name: str) -> None:
+    class Looking(IPRoute2):
+        def pin(self, name: str, pid: int) -> None:
+            status = os.stat(f"/proc/{pid}/ns/net")
+            on_record = json.loads((place.cache / "namespaces" / name).read_text())["identity"]
+            assert on_record == [status.st_dev, status.st_ino, status.st_ctime_ns]
+            raise Killed
 
     place.network("a")
-    tool = Looking()
+    with pytest.raises(Killed):
+        make(namespaces=Namespaces(Looking())).set_up(Container(name))
+    assert make(namespaces=Namespaces()).gc([]).netns_removed == ()
+    assert list(place.cache.glob("namespaces/*")) == []
+
+
+def test_a_tool_that_was_killed_while_it_made_a_namespace_leaves_one_that_nobody_takes_for_its_own(
+    place: Place, make: Make
+) -> None:
+    class Dying(FakeTool):
+        def create(self, name: str) -> None:
+            super().create(name)
+            raise Killed
+
+    place.network("a")
+    tool = Dying()
     with pytest.raises(Killed):
         make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    with pytest.raises(NamespaceError, match="did not make"):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert make(namespaces=Namespaces(tool)).gc([]).netns_removed == ()
-    assert list(place.cache.glob("namespaces/*")) == []
+    assert "c1" in tool.there
+
+
+def test_a_tool_without_identities_is_asked_by_name(place: Place, make: Make) -> None:
+    class Plain:
+        """The methods of NamespaceTool alone, and namespaces that have no file."""
+
+        def __init__(self) -> None:
+            self.done: list[str] = []
+
+        def create(self, name: str) -> None:
+            self.done.append(f"create {name}")
+
+        def pin(self, name: str, pid: int) -> None:
+            raise AssertionError
+
+        def remove(self, name: str) -> None:
+            self.done.append(f"remove {name}")
+
+        def lo_up(self, name: str) -> None:
+            self.done.append(f"lo_up {name}")
+
+    place.network("a")
+    tool = Plain()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    manager.set_up(Container("c1"), on_existing="replace")
+    assert manager.tear_down("c1").netns_removed == "/run/netns/c1"
+    assert manager.tear_down("c1").netns_removed == ""
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1", "remove c1"]
 
 
 def test_after_a_cancelled_set_up_the_next_one_works(place: Place) -> None:
@@ -328,7 +391,7 @@ def test_the_directory_is_a_setting(tool: Tool, tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_the_recorded_identity_is_that_of_the_named_namespace(real: Namespaces, name: str) -> None:
-    seen: list[NamespaceIdentity] = []
+    seen: list[NamespaceIdentity | None] = []
     real.create(name, seen.append)
     assert seen == [real.identity(name)]
     real.remove(name)
