@@ -1,4 +1,4 @@
-"""A container's networks as one thing: what go-cni and ocicni are to Go.
+"""All networks of a container at once: what go-cni and ocicni are to Go.
 
 from libcni import CNIConfig
 from libcni.manager import Container, NetworkManager
@@ -11,7 +11,8 @@ manager.tear_down("c1")
 
 from libcni.manager.async_manager import AsyncNetworkManager
 from libcni.manager.container import Container, NetworkRequest
-from libcni.manager.container_result import Address, Attached, ContainerResult, InterfaceResult, ResolvConf
+from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
+from libcni.manager.default_route import DefaultRouteError
 from libcni.manager.events import Event, EventStream
 from libcni.manager.kubernetes import (
     AttachmentDefinitions,
@@ -22,16 +23,16 @@ from libcni.manager.kubernetes import (
     parse_selection,
 )
 from libcni.manager.manager import NetworkManager
-from libcni.manager.namespaces import NamespaceError, Namespaces, NamespaceTool
+from libcni.manager.namespaces import IdentifyingTool, NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
 from libcni.manager.networks import LOOPBACK, NetworkSet
 from libcni.manager.reports import (
     AttachmentCheck,
     CheckReport,
-    Detached,
+    DetachedAttachment,
     GCSummary,
     ManagerStatus,
     NetworkState,
-    TearDown,
+    TearDownReport,
 )
 from libcni.manager.watch import Watch
 
@@ -39,19 +40,22 @@ __all__ = [
     "LOOPBACK",
     "Address",
     "AsyncNetworkManager",
-    "Attached",
     "AttachmentCheck",
     "AttachmentDefinitions",
+    "AttachmentResult",
     "CheckReport",
     "Container",
     "ContainerResult",
-    "Detached",
+    "DefaultRouteError",
+    "DetachedAttachment",
     "Event",
     "EventStream",
     "GCSummary",
+    "IdentifyingTool",
     "InterfaceResult",
     "ManagerStatus",
     "NamespaceError",
+    "NamespaceIdentity",
     "NamespaceTool",
     "Namespaces",
     "NetworkAttachmentDefinition",
@@ -62,7 +66,7 @@ __all__ = [
     "NetworkState",
     "Pod",
     "ResolvConf",
-    "TearDown",
+    "TearDownReport",
     "Watch",
     "network_status",
     "parse_selection",

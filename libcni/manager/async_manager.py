@@ -1,36 +1,121 @@
-"""AsyncNetworkManager: the same plans on asyncio."""
+"""AsyncNetworkManager: all networks of a container at once, on asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, Unpack
 
 from libcni.aio import AsyncCNIConfig
-from libcni.manager import drive
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDown
-from libcni.manager.shared import ManagerBase
-from libcni.manager.steps import Plan
-from libcni.manager.sweeps import Live
-from libcni.verbs.reports import DelPolicy
+from libcni.manager.context import OperationContext
+from libcni.manager.gc import Live
+from libcni.manager.manager_base import ManagerBase
+from libcni.manager.options import SetUpOptions
+from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment
+from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["AsyncNetworkManager"]
 
 _T = TypeVar("_T")
 
 
+class AsyncContext(OperationContext[AsyncCNIConfig]):
+    """An operation of AsyncNetworkManager on the running event loop."""
+
+    async def add(
+        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
+    ) -> Result:
+        """Run ADD; as ``AsyncCNIConfig.add_network_list``."""
+        return await self.cni.add_network_list(net, rt, timeout=timeout, **options)
+
+    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
+        """Run CHECK; as ``AsyncCNIConfig.check_network_list``."""
+        await self.cni.check_network_list(net, rt, timeout=self.timeout)
+
+    async def delete(
+        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
+    ) -> DelReport:
+        """Run DEL; as ``AsyncCNIConfig.del_network_list``."""
+        return await self.cni.del_network_list(net, rt, policy=policy, timeout=timeout)
+
+    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
+        """Run DEL with the record alone; as ``AsyncCNIConfig.del_attachment``."""
+        return await self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout)
+
+    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
+        """Run GC; as ``AsyncCNIConfig.gc_network_list``."""
+        return await self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout)
+
+    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
+        """Run STATUS of all plugins; as ``AsyncCNIConfig.network_status``."""
+        return await self.cni.network_status(net, timeout=timeout)
+
+    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
+        """Find the plugins and ask for their versions; as ``AsyncCNIConfig.validate_network_list``."""
+        return await self.cni.validate_network_list(net, timeout=timeout)
+
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Call a function in a thread; a cancelled caller still waits for its end.
+
+        Otherwise a namespace or a file would be made after the container's lock has been released.
+        """
+        return await _to_its_end(asyncio.ensure_future(asyncio.to_thread(function)))
+
+    async def ask(self, function: Callable[[], Any]) -> Any:
+        """Call a function or a coroutine function of the user."""
+        answer = function()
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutine functions as tasks, and return their answers in order."""
+        return list(await asyncio.gather(*(function() for function in functions)))
+
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end; a further cancellation waits for it."""
+        with suppress(asyncio.CancelledError):  # the caller raises the first one
+            await _to_its_end(asyncio.ensure_future(coroutine))
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep while the event loop goes on."""
+        await asyncio.sleep(seconds)
+
+
+async def _to_its_end(future: asyncio.Future[_T]) -> _T:
+    """Wait for a future; if the caller is cancelled meanwhile, raise that only when the future has ended."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # The work cannot be stopped. Its end has to come before the locks are released.
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
+
+
 class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
-    """Set up, check and tear down containers on many networks; the methods are those of NetworkManager, as coroutines.
+    """Set up, check and tear down containers on many networks, on asyncio.
 
-    Parameters, units (every ``timeout`` is in seconds) and errors are the same.
+    The methods of NetworkManager that run plugins or read records are coroutines here. Their parameters, units and
+    errors are the same.
 
-    Cancelling one leaves what is attached by then in the records, for a tear-down or GC.
+    Cancelling a set-up leaves what is attached by then in the records, for a tear-down or GC; with
+    ``on_cancel="rollback"`` it is detached first.
     """
 
-    async def set_up(self, container: Container, *, timeout: float | None = None, **options: Any) -> ContainerResult:
+    async def set_up(
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
+    ) -> ContainerResult:
         """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
-        return await self._run(self._set_up(container, timeout, options))
+        return await self._run(timeout, lambda context: self._set_up(context, container, options))
 
     async def tear_down(
         self,
@@ -38,22 +123,27 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         *,
         ifnames: Iterable[str] | None = None,
         policy: DelPolicy | None = None,
-        timeout: float | None = None,
-    ) -> TearDown:
-        """Detach a container from all that is recorded of it; as ``NetworkManager.tear_down``, errors too."""
-        return await self._run(self._tear_down(container, ifnames, policy, timeout))
+        timeout: Timeout = DEFAULT,
+    ) -> TearDownReport:
+        """Detach a container from everything that is recorded of it; as ``NetworkManager.tear_down``, errors too."""
+        return await self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
 
-    async def check(self, container_id: str, *, timeout: float | None = None) -> CheckReport:
+    async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> CheckReport:
         """Check all attachments of a container; as ``NetworkManager.check``, errors too."""
-        return await self._run(self._check(container_id, timeout))
+        return await self._run(timeout, lambda context: self._check(context, container_id))
 
-    async def status(self, *, timeout: float | None = None) -> ManagerStatus:
-        """Ask all networks whether they can serve ADD; as ``NetworkManager.status``."""
-        return await self._run(self._status(timeout))
+    async def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
+        """Return what is recorded of a container; as ``NetworkManager.container``, errors too."""
+        return await self._run(timeout, lambda context: self._container(context, container_id))
 
-    async def gc(self, live: Live, *, dry_run: bool = False, timeout: float | None = None) -> GCSummary:
+    async def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
+        """Ask networks whether they can serve ADD; as ``NetworkManager.status``, errors too."""
+        return await self._run(timeout, lambda context: self._status(context, networks))
+
+    async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> GCSummary:
         """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
-        return await self._run(self._gc(live, dry_run=dry_run, timeout=timeout))
+        return await self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 
-    async def _run(self, plan: Plan[_T]) -> _T:
-        return await drive.run_async(plan, self.cni, self._events.tell)
+    async def _run(self, timeout: Timeout, operation: Callable[[AsyncContext], Coroutine[Any, Any, _T]]) -> _T:
+        with AsyncContext(self.cni, self._events.emit, timeout) as context:
+            return await operation(context)

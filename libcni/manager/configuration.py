@@ -1,4 +1,4 @@
-"""The configuration of a manager: the set in force, its reload, and a fingerprint that changes when it should."""
+"""The configuration of a manager: the networks in force, their reload, and a fingerprint of all files."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ _ENDINGS = (".conflist", ".conf", ".json")
 
 
 class Configuration:
-    """Hold the networks in force; safe to share between threads.
+    """The networks in force; safe to share between threads.
 
     Args:
-        sources: where networks come from.
+        sources: the origins of networks.
         default: see Default.
+        minimum: how many default networks there must be; None: as many as ``default`` says.
         plugin_dirs: the directories with plugins.
         find: returns a plugin's executable or raises PluginNotFoundError.
-        tell: is told of what changes.
+        emit: passes an event on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - only the manager makes one
         self,
         sources: Sources,
         default: Default,
+        minimum: int | None,
         plugin_dirs: Sequence[str],
         find: Callable[[str], str],
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
     ) -> None:
         self.default = default
+        self.minimum = minimum
         self.sources = sources
         self.plugin_dirs: tuple[str, ...] = tuple(plugin_dirs)
         self._find = find
-        self._tell = tell
+        self._emit = emit
         self._lock = threading.Lock()
         self._current = NetworkSet(directories=sources.directories)
         self._seen: Fingerprint | None = None
@@ -52,8 +55,8 @@ class Configuration:
         return self._current
 
     def defaults(self) -> tuple[NetworkConfigList, ...]:
-        """Return the networks of a container that asks for none; raises NetworkNotFoundError."""
-        return choose_default(self._current, self.default)
+        """Return the default networks; raises NetworkNotFoundError."""
+        return choose_default(self._current, self.default, self.minimum)
 
     def network(self, name: str) -> NetworkConfigList:
         """Return a network, after one reload if it is not known; raises NetworkNotFoundError."""
@@ -68,39 +71,41 @@ class Configuration:
             return self.defaults()
 
     def reload(self, *, keep: bool = True) -> NetworkSet:
-        """Read everything again; ``keep=False``: also give up what was kept because its file cannot be used."""
+        """Read all sources again. ``keep=False``: drop networks whose file cannot be used."""
         with self._lock:
             before = self.fingerprint()
             old = self._current
             self._current = new = load(self.sources, old if keep else NetworkSet(), self._find)
-            self._seen = before if self.fingerprint() == before else None  # it changed meanwhile: look again
-        self._tell_changes(old, new)
+            self._seen = (
+                before if self.fingerprint() == before else None
+            )  # a file changed during the load: the next look has to load again
+        self._emit_changes(old, new)
         return new
 
     def reload_if_changed(self) -> bool:
-        """Read everything again if anything on disk is not as it was; return whether it was."""
+        """Read all sources again if a file has changed; return whether one had."""
         if self.fingerprint() == self._seen:
             return False
         self.reload()
         return True
 
-    def _tell_changes(self, old: NetworkSet, new: NetworkSet) -> None:
-        self._tell(Event("reload", detail=", ".join(net.name for net in new.networks)))
+    def _emit_changes(self, old: NetworkSet, new: NetworkSet) -> None:
+        self._emit(Event("reload", detail=", ".join(net.name for net in new.networks)))
         ready, gone, problems = changes(old, new)
         for net in new.all:
             if net.name in ready:
                 net.log_warnings()
-                self._tell(Event("network-ready", net.name))
+                self._emit(Event("network-ready", net.name))
         for name in gone:
-            self._tell(Event("network-gone", name))
+            self._emit(Event("network-gone", name))
         for error in problems:
-            self._tell(Event("problem", detail=str(error), error=error))
+            self._emit(Event("problem", detail=str(error), error=error))
 
     def fingerprint(self) -> Fingerprint:
-        """Return what tells the files of two moments apart: identity, size and times of each that counts."""
-        return tuple(self._fingerprints())
+        """Return the identity, size and times of every file that counts, to compare with an earlier fingerprint."""
+        return tuple(self._file_states())
 
-    def _fingerprints(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def _file_states(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for directory in self.sources.directories:
             yield directory, _identity(directory)[:2]
             yield from _files(directory, _ENDINGS)

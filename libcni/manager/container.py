@@ -1,9 +1,9 @@
-"""What a container asks for: its networks, with names for the interfaces, and what goes to their plugins."""
+"""A container's request: its networks, the names of its interfaces, and the arguments of the plugins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from libcni.config.capabilities import CapabilityArgs
@@ -13,11 +13,15 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
 
-__all__ = ["Attach", "Container", "NetworkRequest", "resolve"]
+__all__ = ["Container", "NetworkRequest", "PlannedAttachment", "plan_attachments"]
 
 Capabilities = Mapping[str, Any] | CapabilityArgs
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
+
+
+# an address, a hardware address or a device can belong to one interface only
+_OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,12 @@ class NetworkRequest:
     Attributes:
         network: its name, or a configuration of its own that need not be in any file.
         ifname: the interface's name; None: the next free of eth0, eth1, ...
-        args: as in RuntimeConf, for this network alone; they win over the container's, as do the next two.
-        capability_args: likewise. One that the network takes no notice of is refused or reported, as the ADD's options
-            say.
-        network_args: likewise.
+        args: as in RuntimeConf, for this network alone; they take precedence over the container's.
+        capability_args: the same for capability arguments. ADD's ``strict`` refuses those that the network does not
+            declare.
+        network_args: the same for what goes under ``args`` of the configuration.
+        reference: a name for the status, such as ``namespace/name`` of a NetworkAttachmentDefinition.
+        default_route: gateways: this network's interface gets the container's default routes through them.
     """
 
     network: str | NetworkConfigList
@@ -38,6 +44,8 @@ class NetworkRequest:
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
+    reference: str = ""
+    default_route: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> NetworkRequest:
@@ -55,8 +63,9 @@ class Container:
         netns: the path of its network namespace; None: the manager makes one, if it was given Namespaces.
         networks: in the order of their set-up: names, ``name@ifname``, or NetworkRequests. None: the default networks.
         args: as in RuntimeConf, for every network.
-        capability_args: likewise; each network gets what its plugins declare.
-        network_args: likewise, for every network.
+        capability_args: each network gets those that its plugins declare. An address, a hardware address or a device
+            goes to the first network alone that declares it.
+        network_args: what goes under ``args`` of every network's configuration.
         loopback: whether to attach ``lo`` first; None: as the manager was made with.
     """
 
@@ -77,53 +86,65 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Attach:
+class PlannedAttachment:
     """One attachment to make: a network and the parameters."""
 
     net: NetworkConfigList
     rt: RuntimeConf
+    reference: str = ""
+    default_route: tuple[str, ...] = ()
+
+    def in_namespace(self, netns: str) -> PlannedAttachment:
+        """Return the same attachment in the namespace at a path."""
+        return self if self.rt.netns == netns else replace(self, rt=self.rt.with_netns(netns))
 
 
-def resolve(
+def plan_attachments(
     container: Container,
-    wanted: Sequence[tuple[NetworkRequest, NetworkConfigList]],
+    wanted: Sequence[tuple[NetworkRequest, NetworkConfigList | None]],
     *,
     prefix: str,
     loopback: NetworkConfigList | None,
-) -> list[Attach]:
+) -> list[PlannedAttachment]:
     """Return the attachments of a container in order, checked before any is made.
 
+    A request whose network is None gets an interface name, and no attachment.
+
     Raises:
-        InvalidIdentifierError: a name that breaks the rules, or an interface name that is wanted twice.
+        InvalidIdentifierError: a name breaks the rules, or two networks want one interface name.
     """
     names = assign_names([request.ifname for request, _ in wanted], prefix)
-    attaches = [
-        Attach(net, _parameters(container, request, net, ifname))
-        for (request, net), ifname in zip(wanted, names, strict=True)
-    ]
+    planned = []
+    used: set[str] = set()
+    for (request, net), ifname in zip(wanted, names, strict=True):
+        if net is not None:
+            rt = _parameters(container, request, net, ifname, used)
+            planned.append(PlannedAttachment(net, rt, request.reference, request.default_route))
     if loopback is not None:
-        attaches.insert(0, Attach(loopback, RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)))
-    _refuse_duplicates([attach.rt.ifname for attach in attaches])
-    return attaches
+        rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
+        planned.insert(0, PlannedAttachment(loopback, rt))
+        names = [_LOOPBACK_IFNAME, *names]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidIdentifierError("interface name", name, "two networks of one container cannot both have it")
+    return planned
 
 
 def assign_names(given: Sequence[str | None], prefix: str) -> list[str]:
-    """Return ``given`` with each None replaced by the lowest of prefix0, prefix1, ... that nobody has."""
+    """Return ``given`` with each None replaced by the lowest free one of prefix0, prefix1, ..."""
     taken = {name for name in given if name is not None}
     free = (name for number in range(len(given) + len(taken) + 1) if (name := f"{prefix}{number}") not in taken)
     return [check_ifname(next(free) if name is None else name) for name in given]
 
 
-def _refuse_duplicates(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidIdentifierError("interface name", name, "two networks of one container cannot both have it")
-
-
-def _parameters(container: Container, request: NetworkRequest, net: NetworkConfigList, ifname: str) -> RuntimeConf:
+def _parameters(
+    container: Container, request: NetworkRequest, net: NetworkConfigList, ifname: str, used: set[str]
+) -> RuntimeConf:
+    """Return the parameters of one network; ``used``: arguments of one interface that a network before it has got."""
     shared = as_mapping(container.capability_args)
     unused = net.unused_capabilities(shared)
-    capabilities = {name: value for name, value in shared.items() if name not in unused}
+    capabilities = {name: value for name, value in shared.items() if name not in unused and name not in used}
+    used |= capabilities.keys() & _OF_ONE_INTERFACE
     return RuntimeConf(
         container.id,
         container.netns,
@@ -146,7 +167,7 @@ def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` put over it, objects within objects alike."""
+    """Return ``base`` with the members of ``over`` added; objects inside objects are merged, too."""
     both = dict(base)
     for key, value in over.items():
         old = both.get(key)

@@ -1,15 +1,16 @@
-"""What a container's networks came to: one view of all its attachments' results."""
+"""The result of a container's set-up: one view of all its attachments' results."""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
 
-__all__ = ["Address", "Attached", "ContainerResult", "InterfaceResult", "Preference", "ResolvConf"]
+__all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "Preference", "ResolvConf"]
 
 Preference = Literal["ipv4", "ipv6", "both", "listed"]
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -39,14 +40,14 @@ class InterfaceResult:
     """One interface.
 
     Attributes:
-        name: its name.
+        name: the interface's name.
         network: the network that it belongs to.
-        sandbox: the namespace that it is in, as the plugin says; "" for one on the host.
-        addresses: what it was given.
-        mac: as the plugin says, or None; so are the next three.
-        mtu: in bytes.
-        pci_id: of the device.
-        socket_path: of a vhost-user interface.
+        sandbox: the path of its namespace, as the plugin reports it; "" for an interface on the host.
+        addresses: its addresses.
+        mac: its hardware address, as the plugin reports it, or None.
+        mtu: its MTU in bytes, or None.
+        pci_id: the device's PCI address, or None.
+        socket_path: the socket of a vhost-user interface, or None.
     """
 
     name: str
@@ -60,22 +61,25 @@ class InterfaceResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
-    """One attachment.
+class AttachmentResult:
+    """The result of one attachment.
 
     Attributes:
         network: its network's name.
         ifname: the interface name given to ADD.
-        result: what ADD answered.
+        result: the result of ADD.
+        reference: ``namespace/name`` of the NetworkAttachmentDefinition that it comes from, or "". Records do not keep
+            it.
     """
 
     network: str
     ifname: str
     result: Result
+    reference: str = field(default="", compare=False)
 
     @property
     def interfaces(self) -> tuple[InterfaceResult, ...]:
-        """The interfaces in the result's order; one named as ``ifname`` is made up where the plugin lists none."""
+        """The interfaces in the result's order; if the plugin lists none, one with the name ``ifname``."""
         result = self.result
         listed = list(result.interfaces) or [Interface(name=self.ifname)]
         own = self._own_index(listed)
@@ -101,7 +105,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class ResolvConf:
-    """What a container's resolv.conf says.
+    """The contents of a container's resolv.conf.
 
     Attributes:
         nameservers: addresses, the first preferred.
@@ -114,7 +118,7 @@ class ResolvConf:
     options: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return the file's text, "" if there is nothing to say."""
+        """Return the file's text, "" if it has no line."""
         lines = [f"nameserver {server}" for server in self.nameservers]
         lines += [f"search {' '.join(self.search)}"] if self.search else []
         lines += [f"options {' '.join(self.options)}"] if self.options else []
@@ -128,20 +132,20 @@ class ContainerResult:
     Attributes:
         container_id: the container.
         netns: the path of the namespace that was given to the plugins.
-        attached: the attachments in the order of their set-up, loopback included.
+        attachments: the attachments in the order of their set-up, loopback included.
         unused_capabilities: the container's capability arguments that none of its networks takes.
     """
 
     container_id: str
     netns: str
-    attached: tuple[Attached, ...] = ()
+    attachments: tuple[AttachmentResult, ...] = ()
     unused_capabilities: tuple[str, ...] = ()
 
     @property
     def interfaces(self) -> dict[str, InterfaceResult]:
         """The container's interfaces by name, those on the host left out."""
         found: dict[str, InterfaceResult] = {}
-        for one in self.attached:
+        for one in self.attachments:
             found.setdefault(one.own.name, one.own)
             for interface in one.interfaces:
                 if interface.sandbox:
@@ -153,7 +157,7 @@ class ContainerResult:
         """The interfaces on the host, such as bridges and the other ends of veth pairs."""
         return tuple(
             interface
-            for one in self.attached
+            for one in self.attachments
             for interface in one.interfaces
             if not interface.sandbox and interface != one.own
         )
@@ -161,16 +165,16 @@ class ContainerResult:
     @property
     def routes(self) -> tuple[Route, ...]:
         """All routes, in the order of the networks."""
-        return tuple(route for one in self.attached for route in one.result.routes)
+        return tuple(route for one in self.attachments for route in one.result.routes)
 
     @property
     def dns(self) -> tuple[DNS, ...]:
-        """What each network says about name resolution, those left out that say nothing."""
-        return tuple(one.result.dns for one in self.attached if one.result.dns != DNS())
+        """The DNS settings of each network that has any."""
+        return tuple(one.result.dns for one in self.attachments if one.result.dns != DNS())
 
     @property
     def resolv_conf(self) -> ResolvConf:
-        """The networks' name resolution as one, in their order; a network's domain goes before its search list."""
+        """The DNS settings of all networks as one, in their order; a network's domain precedes its search list."""
         search = [name for dns in self.dns for name in (dns.domain, *dns.search) if name]
         return ResolvConf(
             _each_once(server for dns in self.dns for server in dns.nameservers),
@@ -197,14 +201,20 @@ class ContainerResult:
         """
         if prefer == "both":
             return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
-        rows = [one.own.addresses for one in self.attached if one.own.name != "lo" and one.own.addresses]
+        rows = [one.own.addresses for one in self.attachments if one.own.name != "lo" and one.own.addresses]
         first = rows[0] if rows else ()
         wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip for address in first]
         return tuple(wanted[:1])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return each network's result document, for a state file or a command's output."""
-        rows = [{"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attached]
+    def to_json(self, indent: int | None = 4) -> str:
+        """Return ``to_dict`` as JSON text; ``indent``: as in ``json.dumps``."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result document of each network, for a state file or a command's output."""
+        rows = [
+            {"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attachments
+        ]
         return {"containerId": self.container_id, "netns": self.netns, "networks": rows}
 
 

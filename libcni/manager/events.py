@@ -1,4 +1,4 @@
-"""What happens, told to observers and to async iterators."""
+"""Events of a manager, for observers and for async iterators."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened.
+    """One event of a manager.
 
     Attributes:
-        kind: what it was. ``network-ready``: a network came, or changed, or its last missing plugin did.
-        network: the network that it happened to, "" where that does not apply.
-        container_id: the container, likewise.
-        ifname: the interface's name, likewise.
-        detail: in words.
-        error: for a problem, or None.
-        when: UTC.
+        kind: what happened. ``network-ready``: a network is new, has changed, or its last missing plugin is there.
+        network: the network's name, or "".
+        container_id: the container's ID, or "".
+        ifname: the interface's name, or "".
+        detail: a text for people.
+        error: the error of a problem, or None.
+        when: the time, UTC.
     """
 
     kind: Kind
@@ -47,14 +47,17 @@ class Event:
 
 
 class Events:
-    """Pass events on to all who listen; safe to share between threads."""
+    """Passes events on to observers; safe to share between threads."""
 
     def __init__(self) -> None:
         self._observers: list[Callable[[Event], object]] = []
         self._lock = threading.Lock()
 
     def observe(self, observer: Callable[[Event], object]) -> Callable[[], None]:
-        """Call ``observer`` for every event from now on; return what ends that. What it raises is only logged."""
+        """Call ``observer`` for every event from now on; return a function that stops that.
+
+        An exception of the observer is logged and goes no further.
+        """
         with self._lock:
             self._observers.append(observer)
         return lambda: self._forget(observer)
@@ -63,14 +66,15 @@ class Events:
         with self._lock:
             self._observers = [known for known in self._observers if known is not observer]
 
-    def tell(self, event: Event) -> None:
-        """Pass an event on."""
+    def emit(self, event: Event) -> None:
+        """Pass an event on to all observers."""
         with self._lock:
             observers = tuple(self._observers)
+        # Outside the lock: an observer may add or remove observers, or run an operation of the manager.
         for observer in observers:
             try:
                 observer(event)
-            except Exception:  # an observer must not undo what it is told of
+            except Exception:  # an observer must not stop the operation that it watches
                 logger.exception("an observer failed at %s", event.kind)
 
     def stream(self, limit: int = 1000) -> EventStream:
@@ -79,10 +83,9 @@ class Events:
 
 
 class EventStream:
-    """Iterate over events as they come. Close it, or use ``async with``.
+    """An async iterator over events, from ``NetworkManager.events``. Close it, or use ``async with``.
 
-    Who is slow loses the oldest beyond the limit; an ``events-lost`` event says how many. It comes from
-    ``NetworkManager.events``.
+    A reader that is too slow loses the oldest events beyond the limit; an ``events-lost`` event says how many.
     """
 
     def __init__(self, events: Events, limit: int) -> None:
@@ -90,17 +93,18 @@ class EventStream:
         self._lost = 0
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._stop = events.observe(self._from_any_thread)
 
     def _from_any_thread(self, event: Event) -> None:
+        # The blocking manager emits in any thread; the queue belongs to the loop's thread.
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._take, event)
+            self._loop.call_soon_threadsafe(self._append, event)
 
-    def _take(self, event: Event) -> None:
+    def _append(self, event: Event) -> None:
         self._lost += len(self._waiting) == self._waiting.maxlen
         self._waiting.append(event)
-        self._news.set()
+        self._arrived.set()
 
     def __aiter__(self) -> Self:
         return self
@@ -112,15 +116,15 @@ class EventStream:
                 return Event("events-lost", detail=str(lost))
             if self._waiting:
                 return self._waiting.popleft()
-            self._news.clear()
-            await self._news.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """End the iteration, also one that waits."""
+        """End the iteration, also one that is waiting."""
         self._stop()
         self._closed = True
-        self._news.set()
+        self._arrived.set()
 
     async def __aenter__(self) -> Self:
         return self

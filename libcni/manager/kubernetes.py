@@ -1,4 +1,4 @@
-"""Kubernetes' words: a pod's CNI_ARGS, and networks selected as Multus reads them from an annotation.
+"""Kubernetes: a pod's CNI_ARGS, and the networks that it selects by annotation, as Multus reads them.
 
 The documents are those of the Network Plumbing Working Group's de facto standard, version 1.3.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError
 
 from libcni.config import jsontext
 from libcni.config.capabilities import CapabilityArgs
+from libcni.config.cni_args import check_args
 from libcni.config.identifiers import check_ifname
 from libcni.config.jsontext import JSONTextError
 from libcni.config.network import NetworkConfigList
@@ -36,21 +37,22 @@ KIND = "NetworkAttachmentDefinition"
 
 
 class NetworkSelection(BaseModel):
-    """One network that a pod asks for.
-
-    Anything else, such as ``default-route``, is refused: nobody here would do it.
+    """One network that a pod selects. Unknown keys are refused.
 
     Attributes:
         name (str): the NetworkAttachmentDefinition's name.
         namespace (str | None): its namespace; None: ``default``.
-        interface (str | None): the interface's name; None: by its place.
-        ips (tuple[str, ...] | None): a capability argument: addresses, with or without prefix length.
-        mac (str | None): likewise: the hardware address.
-        port_mappings (tuple[dict[str, Any], ...] | None): likewise: ports of the host that lead into the container.
-        bandwidth (dict[str, int] | None): likewise: limits of the interface, bits and bits per second.
-        infiniband_guid (str | None): likewise: the InfiniBand GUID.
-        device_id (str | None): likewise: the device to use.
-        cni_args (dict[str, Any] | None): what goes under ``args.cni``.
+        interface (str | None): the interface's name; None: net1, net2, ... by position.
+        ips (tuple[str, ...] | None): capability argument: addresses, with or without prefix length.
+        mac (str | None): capability argument: the hardware address.
+        port_mappings (tuple[dict[str, Any], ...] | None): capability argument: ports of the host that lead into the
+            container.
+        bandwidth (dict[str, int] | None): capability argument: limits of the interface, bits and bits per second.
+        infiniband_guid (str | None): capability argument: the InfiniBand GUID.
+        device_id (str | None): capability argument: the device to use.
+        cni_args (dict[str, Any] | None): the object under ``args.cni``.
+        default_route (tuple[IPvAnyAddress, ...] | None): gateways: the pod's default routes go through them and this
+            interface.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -65,9 +67,10 @@ class NetworkSelection(BaseModel):
     infiniband_guid: str | None = Field(default=None, alias="infiniband-guid")
     device_id: str | None = Field(default=None, alias="deviceID")
     cni_args: dict[str, Any] | None = Field(default=None, alias="cni-args")
+    default_route: tuple[IPvAnyAddress, ...] | None = Field(default=None, alias="default-route")
 
     def capability_args(self) -> dict[str, Any]:
-        """Return what the selection says as capability arguments.
+        """Return the capability arguments of the selection.
 
         Raises:
             ConfigError: a value that the convention does not allow.
@@ -132,10 +135,10 @@ class NetworkAttachmentDefinition:
     """A network as a Kubernetes object.
 
     Attributes:
-        name: the object's.
-        namespace: the object's.
-        net: its configuration; None where ``spec.config`` is empty: then the network of that name on the node's disk.
-        annotations: the object's, such as ``k8s.v1.cni.cncf.io/resourceName``.
+        name: the object's name.
+        namespace: the object's namespace.
+        net: its configuration; None if ``spec.config`` is empty, which means the network of that name on the node.
+        annotations: the object's annotations, such as ``k8s.v1.cni.cncf.io/resourceName``.
     """
 
     name: str
@@ -197,7 +200,7 @@ class AttachmentDefinitions:
     """NetworkAttachmentDefinitions by namespace and name.
 
     Args:
-        definitions: of those with the same namespace and name, the last counts.
+        definitions: the definitions; of two with the same namespace and name the last counts.
     """
 
     def __init__(self, definitions: Iterable[NetworkAttachmentDefinition] = ()) -> None:
@@ -205,7 +208,7 @@ class AttachmentDefinitions:
 
     @classmethod
     def from_yaml(cls, text: str | bytes, *, file: str | None = None) -> AttachmentDefinitions:
-        """Read a YAML stream; documents of other kinds, and lists of objects, are looked through.
+        """Read a YAML stream. Lists are searched, and documents of other kinds ignored.
 
         Raises:
             ConfigError: it is no YAML, or a definition is wrong.
@@ -261,6 +264,8 @@ class AttachmentDefinitions:
             selection.interface,
             capability_args=selection.capability_args(),
             network_args={"cni": selection.cni_args} if selection.cni_args else None,
+            reference=f"{definition.namespace}/{definition.name}",
+            default_route=tuple(str(gateway) for gateway in selection.default_route or ()),
         )
 
 
@@ -271,12 +276,12 @@ def _objects(document: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, with what Kubernetes' plugins want to know of it.
+    """A pod, as plugins for Kubernetes know it.
 
     Attributes:
-        namespace: the pod's.
-        name: the pod's.
-        uid: the pod's.
+        namespace: the pod's namespace.
+        name: the pod's name.
+        uid: the pod's UID.
         sandbox_id: the ID of its infrastructure container, which is the container's ID for CNI.
         netns: the path of its network namespace.
     """
@@ -288,7 +293,7 @@ class Pod:
     netns: str | None = None
 
     def args(self) -> tuple[tuple[str, str], ...]:
-        """Return CNI_ARGS as the kubelet's runtimes give them."""
+        """Return the CNI_ARGS that the kubelet's runtimes give."""
         return (
             ("IgnoreUnknown", "1"),
             ("K8S_POD_NAMESPACE", self.namespace),
@@ -311,57 +316,57 @@ class Pod:
         """Return the container to set up: the cluster's networks, then those that the pod selects as net1, net2, ...
 
         Args:
-            default: the cluster's networks; they are eth0, ..., and get ``capability_args``.
+            default: the cluster's networks; they become eth0, eth1, ...
             selection: the annotation ``k8s.v1.cni.cncf.io/networks``.
-            definitions: what the selection selects from.
-            capability_args: port mappings, bandwidth and the like.
-            args: further CNI_ARGS.
-            ip: the address that is asked for, as CNI_ARGS ``IP``.
-            mac: the hardware address that is asked for, as CNI_ARGS ``MAC``.
+            definitions: the definitions that the selection names.
+            capability_args: port mappings, bandwidth and so on, for the first of the cluster's networks. Give a
+                NetworkRequest in ``default`` for those of another one.
+            args: further CNI_ARGS, for every network.
+            ip: the requested address, as CNI_ARGS ``IP`` of the first of the cluster's networks.
+            mac: the requested hardware address, as CNI_ARGS ``MAC`` of the first of the cluster's networks.
 
         Raises:
-            ConfigError: the selection, ``ip`` or ``mac``.
-            InvalidIdentifierError: the selection.
-            NetworkNotFoundError: likewise.
+            ConfigError: the selection, ``ip`` or ``mac`` is malformed, or two selections want the default route.
+            InvalidIdentifierError: an interface name in the selection breaks the rules.
+            NetworkNotFoundError: the selection names an unknown definition.
         """
         chosen = parse_selection(selection, self.namespace)
+        routed = [one.name for one in chosen if one.default_route]
+        if len(routed) > 1:
+            raise ConfigError(f"{' and '.join(routed)} both want the default route", file="network selection")
         known = definitions or AttachmentDefinitions()
         names = _net_names([one.interface for one in chosen])
         cluster = [NetworkRequest.parse(one) if isinstance(one, str) else one for one in default]
-        requests = [
-            *(_with_capabilities(one, capability_args or {}) for one in cluster),
-            *(_named(known.request(one), name) for one, name in zip(chosen, names, strict=True)),
-        ]
-        return Container(
-            self.sandbox_id, self.netns, requests, args=(*self.args(), *(args or {}).items(), *_asked(ip, mac))
-        )
+        # an address or a host port belongs to one interface: a second network would refuse it
+        cluster[:1] = [_for_one_network(one, capability_args or {}, _requested(ip, mac)) for one in cluster[:1]]
+        selected = [replace(known.request(one), ifname=name) for one, name in zip(chosen, names, strict=True)]
+        return Container(self.sandbox_id, self.netns, [*cluster, *selected], args=(*self.args(), *(args or {}).items()))
 
 
-def _asked(ip: str | None, mac: str | None) -> list[tuple[str, str]]:
+def _requested(ip: str | None, mac: str | None) -> dict[str, str]:
     CapabilityArgs(ips=None if ip is None else (ip,), mac=mac)  # raises ConfigError
-    return [(key, text) for key, text in (("IP", ip), ("MAC", mac)) if text is not None]
+    return {key: text for key, text in (("IP", ip), ("MAC", mac)) if text is not None}
 
 
-def _with_capabilities(request: NetworkRequest, capability_args: Capabilities) -> NetworkRequest:
-    given = merged(as_mapping(capability_args), as_mapping(request.capability_args))
-    return NetworkRequest(request.network, request.ifname, request.args, given, request.network_args)
-
-
-def _named(request: NetworkRequest, ifname: str) -> NetworkRequest:
-    return NetworkRequest(request.network, ifname, request.args, request.capability_args, request.network_args)
+def _for_one_network(request: NetworkRequest, capability_args: Capabilities, args: Mapping[str, str]) -> NetworkRequest:
+    capabilities = merged(as_mapping(capability_args), as_mapping(request.capability_args))
+    return replace(request, capability_args=capabilities, args={**args, **dict(check_args(request.args))})
 
 
 def _net_names(given: Sequence[str | None]) -> list[str]:
-    """Return interface names as Multus gives them: net and the selection's number, from 1."""
+    """Return interface names as Multus does: net and the selection's number, from 1."""
     return [name if name is not None else f"net{index}" for index, name in enumerate(given, 1)]
 
 
 def network_status(result: ContainerResult) -> list[dict[str, Any]]:
-    """Return what the annotation ``k8s.v1.cni.cncf.io/network-status`` says; the first network is the default."""
-    rows = [one for one in result.attached if one.ifname != "lo"]
+    """Return the value of the annotation ``k8s.v1.cni.cncf.io/network-status``; the first network is the default.
+
+    A NetworkAttachmentDefinition is named ``namespace/name``, another network by its own name.
+    """
+    rows = [one for one in result.attachments if one.ifname != "lo"]
     return [
         {
-            "name": one.network,
+            "name": one.reference or one.network,
             "interface": one.own.name,
             "ips": [str(address.ip) for address in one.own.addresses],
             **({"mac": one.own.mac} if one.own.mac else {}),

@@ -1,47 +1,123 @@
-"""NetworkManager: a container's networks as one thing, blocking."""
+"""NetworkManager: all networks of a container at once, blocking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, Unpack
 
 from libcni.client import CNIConfig
-from libcni.manager import drive
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDown
-from libcni.manager.shared import ManagerBase
-from libcni.manager.steps import Plan
-from libcni.manager.sweeps import Live
-from libcni.verbs.reports import DelPolicy
+from libcni.manager.context import OperationContext
+from libcni.manager.gc import Live
+from libcni.manager.manager_base import ManagerBase
+from libcni.manager.options import SetUpOptions
+from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment
+from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.node import run_to_end
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 __all__ = ["NetworkManager"]
 
 _T = TypeVar("_T")
+_THREADS = 32
+
+
+class BlockingContext(OperationContext[CNIConfig]):
+    """An operation of NetworkManager: every method blocks, so its coroutines never suspend."""
+
+    async def add(
+        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
+    ) -> Result:
+        """Run ADD; as ``CNIConfig.add_network_list``."""
+        return self.cni.add_network_list(net, rt, timeout=timeout, **options)
+
+    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
+        """Run CHECK; as ``CNIConfig.check_network_list``."""
+        self.cni.check_network_list(net, rt, timeout=self.timeout)
+
+    async def delete(
+        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
+    ) -> DelReport:
+        """Run DEL; as ``CNIConfig.del_network_list``."""
+        return self.cni.del_network_list(net, rt, policy=policy, timeout=timeout)
+
+    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
+        """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
+        return self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout)
+
+    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
+        """Run GC; as ``CNIConfig.gc_network_list``."""
+        return self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout)
+
+    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
+        """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
+        return self.cni.network_status(net, timeout=timeout)
+
+    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
+        """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+        return self.cni.validate_network_list(net, timeout=timeout)
+
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Call a function in this thread: it may block here."""
+        return function()
+
+    async def ask(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the user."""
+        return function()
+
+    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutine functions in threads, and return their answers in order."""
+        if not functions:
+            return []
+        with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
+            return list(pool.map(lambda function: run_to_end(function()), functions))
+
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end."""
+        await coroutine
+
+    async def sleep(self, seconds: float) -> None:
+        """Block for a time."""
+        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs this coroutine
 
 
 class NetworkManager(ManagerBase[CNIConfig]):
     """Set up, check and tear down containers on many networks, blocking; safe to share between threads.
 
-    One thing at a time is done to a container, whoever asks, in whatever process with the same records; different
+    The manager does one thing at a time to a container, also between processes with the same records. Different
     containers go in parallel.
+
+    Every method takes ``timeout`` in seconds, which has to be greater than 0. None: no limit. Not given: as the client
+    was made with.
     """
 
-    def set_up(self, container: Container, *, timeout: float | None = None, **options: Any) -> ContainerResult:
+    def set_up(
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
+    ) -> ContainerResult:
         """Attach a container to its networks, one after the other; if one fails, detach it from all again.
 
         Args:
             container: the container and its networks.
-            timeout: seconds for all of it but the roll-back; None: each network has the client's time.
-            options: those of ``add_network_list``, such as ``on_existing``.
+            timeout: seconds for everything but the roll-back; not given: for each network, and for each wait.
+            options: the options of ``add_network_list``, such as ``on_existing``.
 
         Raises:
-            NetworkNotFoundError: nothing was run.
-            InvalidIdentifierError: likewise.
-            CNIError: as ``add_network_list``; what went wrong in the roll-back is in ``rollback_errors``.
-            NamespaceError: the namespace could not be made.
+            NetworkNotFoundError: a network is unknown; nothing was run.
+            InvalidIdentifierError: a name breaks the rules; nothing was run.
+            ConfigError: the container has no namespace and the manager makes none; nothing was run.
+            TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
+            LockTimeoutError: another operation held the container, or GC a network; nothing was run.
+            CNIError: as ``add_network_list``; errors of the roll-back are in ``rollback_errors``.
+            NamespaceError: the namespace could not be made, or is somebody else's.
         """
-        return self._run(self._set_up(container, timeout, options))
+        return self._run(timeout, lambda context: self._set_up(context, container, options))
 
     def tear_down(
         self,
@@ -49,54 +125,76 @@ class NetworkManager(ManagerBase[CNIConfig]):
         *,
         ifnames: Iterable[str] | None = None,
         policy: DelPolicy | None = None,
-        timeout: float | None = None,
-    ) -> TearDown:
-        """Detach a container from all that is recorded of it, the last attached first, on over errors.
+        timeout: Timeout = DEFAULT,
+    ) -> TearDownReport:
+        """Detach a container from everything that is recorded of it, the last attached first, and go on over errors.
 
-        A container that is not attached is no error.
+        A container ID without records is no error. A namespace is removed if a set-up of a manager made it.
 
         Args:
-            container: its ID; or a Container, whose networks are then detached also where there is no record.
+            container: its ID; or a Container, whose networks are detached also without a record.
             ifnames: only these interfaces.
-            policy: how DEL is done; None: as the manager was made with.
-            timeout: seconds for each network, and for the wait for the container; None: the client's.
+            policy: how DEL is done, in addition to the manager's policy.
+            timeout: seconds for each network, and for the wait for the container.
 
         Raises:
-            CNIErrorGroup: what went wrong; its ``report`` says what was done. Call again to try again.
+            CNIErrorGroup: everything that could not be detached; its ``report`` says what was done. Call again to try
+                again.
+            LockTimeoutError: another operation held the container.
         """
-        return self._run(self._tear_down(container, ifnames, policy, timeout))
+        return self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
 
-    def check(self, container_id: str, *, timeout: float | None = None) -> CheckReport:
-        """Check all attachments of a container; those whose version has no CHECK are reported as such.
+    def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> CheckReport:
+        """Check all attachments of a container. The report marks those whose version has no CHECK.
 
-        ``timeout``: seconds for each network; None: the client's.
+        ``timeout``: seconds for each network, and for the wait for the container.
 
         Raises:
-            CNIErrorGroup: what is wrong; its ``report`` has every check.
+            NotAttachedError: nothing is recorded of the container.
+            CNIErrorGroup: what is wrong, a torn record included; its ``report`` has every check.
+            LockTimeoutError: another operation held the container.
         """
-        return self._run(self._check(container_id, timeout))
+        return self._run(timeout, lambda context: self._check(context, container_id))
 
-    def status(self, *, timeout: float | None = None) -> ManagerStatus:
-        """Ask all networks whether they can serve ADD; the reason is in the answer, nothing is raised.
+    def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
+        """Return what is recorded of a container, as its set-up returned it; None if nothing is attached.
 
-        ``timeout``: seconds for each network; None: the client's.
+        Raises:
+            RecordError: the records cannot be listed, or a result cannot be read.
         """
-        return self._run(self._status(timeout))
+        return self._run(timeout, lambda context: self._container(context, container_id))
 
-    def gc(self, live: Live, *, dry_run: bool = False, timeout: float | None = None) -> GCSummary:
+    def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
+        """Ask networks side by side whether they can serve ADD. The reasons are in the report, not raised.
+
+        Args:
+            networks: the names of the networks to ask; None: all.
+            timeout: seconds for everything.
+
+        Raises:
+            NetworkNotFoundError: a name in ``networks`` is unknown.
+        """
+        return self._run(timeout, lambda context: self._status(context, networks))
+
+    def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> GCSummary:
         """Clean up all networks, with one call each, also those that only records know any more.
 
+        Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.
+        Set-ups on a network wait while its GC runs; those on other networks go on.
+
         Args:
-            live: the IDs of the containers that live; or single attachments, or (container ID, interface name) pairs.
-                Or a function that returns them: it is called when no container is being set up.
+            live: the containers that live: Container objects, container IDs, attachments, or (container ID, interface
+                name) pairs. Or a function that returns them: it is called for each network when no set-up uses the
+                network, and again before namespaces are removed.
             dry_run: run nothing, only report.
-            timeout: seconds for each network; None: the client's.
+            timeout: seconds for each network, and for all waits together.
 
         Raises:
             CNIErrorGroup: what went wrong; its ``report`` says what was cleaned.
-            TypeError: ``live`` is None.
+            TypeError: ``live`` is None, or holds something else; nothing was run.
         """
-        return self._run(self._gc(live, dry_run=dry_run, timeout=timeout))
+        return self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 
-    def _run(self, plan: Plan[_T]) -> _T:
-        return drive.run(plan, self.cni, self._events.tell)
+    def _run(self, timeout: Timeout, operation: Callable[[BlockingContext], Coroutine[Any, Any, _T]]) -> _T:
+        with BlockingContext(self.cni, self._events.emit, timeout) as context:
+            return run_to_end(operation(context))

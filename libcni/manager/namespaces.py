@@ -1,22 +1,38 @@
-"""Named network namespaces: make, pin, remove, and bring ``lo`` up, by iproute2 or pyroute2."""
+"""Named network namespaces: make, pin, remove, and bring ``lo`` up, with iproute2 or pyroute2."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError
 
-__all__ = ["IPRoute2", "NamespaceError", "NamespaceTool", "Namespaces", "PyRoute2"]
+__all__ = [
+    "RUN_DIRECTORY",
+    "IPRoute2",
+    "NamespaceError",
+    "NamespaceIdentity",
+    "NamespaceTool",
+    "Namespaces",
+    "PyRoute2",
+]
 
-_RUN_DIR = "/run/netns"
+RUN_DIRECTORY = "/run/netns"
+_CLONE_NEWNET = 0x40000000
+
+NamespaceIdentity = tuple[int, ...]
+"""Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode."""
 
 
 class NamespaceError(CNIError):
-    """Report a network namespace that could not be made, pinned or removed.
+    """A network namespace could not be made, pinned or removed.
 
     Attributes:
         name (str): its name.
@@ -28,7 +44,7 @@ class NamespaceError(CNIError):
 
 
 class NamespaceTool(Protocol):
-    """Do the work on named namespaces; each method raises NamespaceError."""
+    """Makes and removes named namespaces; each method raises NamespaceError."""
 
     def create(self, name: str) -> None:
         """Make a namespace."""
@@ -47,42 +63,83 @@ class NamespaceTool(Protocol):
         ...
 
 
+@runtime_checkable
+class IdentifyingTool(NamespaceTool, Protocol):
+    """A NamespaceTool that says itself which namespace has a name. For another one the name's file is looked at."""
+
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Return the identity of the namespace of that name, or None if there is none."""
+        ...
+
+
 class Namespaces:
-    """Make and remove named network namespaces, where ``ip netns`` keeps them; blocking.
+    """Make and remove named network namespaces; blocking.
 
     Args:
         tool: ``iproute2`` (runs ``ip``), ``pyroute2`` (extra ``libcni[netns]``), or your own.
+        directory: the directory of the names. A tool of your own has to use the same one.
     """
 
-    def __init__(self, tool: Literal["iproute2", "pyroute2"] | NamespaceTool = "iproute2") -> None:
-        self._tool: NamespaceTool = IPRoute2() if tool == "iproute2" else PyRoute2() if tool == "pyroute2" else tool
+    def __init__(
+        self,
+        tool: Literal["iproute2", "pyroute2"] | NamespaceTool = "iproute2",
+        directory: str | os.PathLike[str] = RUN_DIRECTORY,
+    ) -> None:
+        self.directory: str = os.path.abspath(os.fspath(directory))
+        self._tool: NamespaceTool
+        if isinstance(tool, str):
+            self._tool = PyRoute2(self.directory) if tool == "pyroute2" else IPRoute2(directory=self.directory)
+        else:
+            self._tool = tool
 
     def path(self, name: str) -> str:
         """Return the path of a named namespace, whether it exists or not.
 
         Raises:
-            InvalidIdentifierError: ``name`` is none for a container.
+            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
-        return f"{_RUN_DIR}/{check_container_id(name)}"
+        return f"{self.directory}/{check_container_id(name)}"
+
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Return what identifies the namespace of that name, or None if there is none.
+
+        Raises:
+            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
+        """
+        path = self.path(name)
+        return self._tool.identity(name) if isinstance(self._tool, IdentifyingTool) else _identity(path)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a namespace of that name.
 
         Raises:
-            InvalidIdentifierError: ``name`` is none for a container.
+            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
-        return os.path.exists(self.path(name))
+        return self.identity(name) is not None
 
-    def create(self, name: str) -> str:
+    def create(self, name: str, announce: Callable[[NamespaceIdentity | None], None] = lambda _: None) -> str:
         """Make a namespace with ``lo`` up, and return its path.
+
+        Args:
+            name: its name.
+            announce: called with the namespace's identity before the namespace gets its name. A tool of your own knows
+                the identity only afterwards: then the first call has (), and a second one the identity, or None.
 
         Raises:
             NamespaceError: there is one of that name, or it cannot be made; then nothing is left behind.
         """
         path = self.path(name)
         if self.exists(name):
-            raise NamespaceError(f"{path}: there is a namespace of that name", name=name)
-        self._tool.create(name)
+            raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
+        if isinstance(self._tool, IPRoute2 | PyRoute2):
+            with _new_namespace(name) as (thread_id, identity):
+                announce(identity)
+                # If this process is killed now, the thread is gone and a program that is still running pins nothing.
+                self._tool.pin(name, thread_id)
+        else:
+            announce(())
+            self._tool.create(name)
+            announce(self.identity(name))
         try:
             self._tool.lo_up(name)
         except BaseException:
@@ -95,7 +152,7 @@ class Namespaces:
 
         Raises:
             NamespaceError: it cannot be done.
-            InvalidIdentifierError: ``name`` is none for a container.
+            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
         path = self.path(name)
         self._tool.pin(name, pid)
@@ -110,55 +167,155 @@ class Namespaces:
         self._tool.lo_up(os.path.basename(self.path(name)))
 
     def remove(self, name: str) -> bool:
-        """Remove a namespace; return whether there was one.
+        """Remove a namespace; return whether there was one. A tool that is no IdentifyingTool is asked in any case.
 
         Raises:
             NamespaceError: it cannot be done.
         """
-        if not self.exists(name):
+        can_tell = isinstance(self._tool, IdentifyingTool)
+        if can_tell and not self.exists(name) and not os.path.lexists(self.path(name)):
             return False
         self._tool.remove(name)
         return True
 
 
-class IPRoute2:
-    """Work with iproute2's ``ip``."""
+def _identity(path: str) -> NamespaceIdentity | None:
+    """Return a namespace's identity; None if nothing, or no namespace, is at the path.
 
-    def __init__(self, program: str = "ip", timeout: float = 30.0) -> None:
+    The kernel gives an inode number again after a namespace has ended; the inode's time tells the two apart.
+    """
+    try:
+        status = os.stat(path)
+        if status.st_dev != os.stat("/proc/self/ns/net").st_dev:
+            return None  # a name that lost its mount is an empty file
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+@contextmanager
+def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
+    """Make a namespace that has no name and lives as long as the context; give a thread in it and its identity.
+
+    So the identity can be recorded before the namespace has a name. If the process is killed before that, the
+    namespace ends with it.
+    """
+    ready, done = threading.Event(), threading.Event()
+    thread_ids: list[int] = []
+    problems: list[int] = []
+
+    def hold() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        # the namespace belongs to this thread alone: the other threads of the process stay where they are
+        if libc.unshare(_CLONE_NEWNET):
+            problems.append(ctypes.get_errno())
+        else:
+            thread_ids.append(threading.get_native_id())
+        ready.set()
+        done.wait()
+
+    thread = threading.Thread(target=hold, name="libcni-namespace", daemon=True)
+    thread.start()
+    descriptor = -1
+    try:
+        ready.wait()
+        if problems:
+            reason = os.strerror(problems[0])
+            raise NamespaceError(f"network namespace {name}: unshare: {reason}", name=name, hint="it needs root")
+        path = f"/proc/{thread_ids[0]}/ns/net"
+        # the open descriptor keeps the inode, and with it the inode's time, until the name keeps it
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        identity = _identity(path)
+        if identity is None:
+            raise NamespaceError(f"network namespace {name}: {path} cannot be read", name=name)
+        yield thread_ids[0], identity
+    finally:
+        done.set()
+        thread.join()
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class IPRoute2:
+    """Works with iproute2's ``ip``; in another directory than ``/run/netns`` with ``mount``, ``umount``, ``nsenter``.
+
+    Args:
+        program: the program ``ip``.
+        timeout: seconds for one run of a program.
+        directory: the directory of the names.
+    """
+
+    def __init__(self, program: str = "ip", timeout: float = 30.0, directory: str = RUN_DIRECTORY) -> None:
         self._program = program
         self._timeout = timeout
+        self._directory = directory
 
     def create(self, name: str) -> None:
-        """Run ``ip netns add``."""
-        self._ip(name, "netns", "add", name)
+        """Make a namespace in a thread, and pin it."""
+        with _new_namespace(name) as (thread_id, _):
+            self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
-        """Run ``ip netns attach``."""
-        self._ip(name, "netns", "attach", name, str(pid))
+        """Run ``ip netns attach``, or ``mount --bind``."""
+        if self._directory == RUN_DIRECTORY:
+            self._run(name, self._program, "netns", "attach", name, str(pid))
+            return
+        path = f"{self._directory}/{name}"
+        try:
+            # O_EXCL: of two makers of one name only one may go on, and mount over nobody's namespace
+            os.makedirs(self._directory, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        except OSError as error:
+            raise NamespaceError(f"{path}: cannot be made: {error.strerror}", name=name) from error
+        try:
+            self._run(name, "mount", "--bind", f"/proc/{pid}/ns/net", path)
+        except NamespaceError:
+            os.unlink(path)
+            raise
 
     def remove(self, name: str) -> None:
-        """Run ``ip netns delete``."""
-        self._ip(name, "netns", "delete", name)
+        """Run ``ip netns delete``, or ``umount``."""
+        if self._directory == RUN_DIRECTORY:
+            self._run(name, self._program, "netns", "delete", name)
+            return
+        path = f"{self._directory}/{name}"
+        if _identity(path) is not None:
+            # lazy: a process that still uses the namespace must not keep its name
+            self._run(name, "umount", "--lazy", path)
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise NamespaceError(f"{path}: cannot be removed: {error.strerror}", name=name) from error
 
     def lo_up(self, name: str) -> None:
-        """Run ``ip link set lo up``."""
-        self._ip(name, "-netns", name, "link", "set", "lo", "up")
+        """Run ``ip link set lo up`` in the namespace."""
+        command = [self._program, "link", "set", "lo", "up"]
+        if self._directory == RUN_DIRECTORY:
+            command[1:1] = ["-netns", name]
+        else:
+            command[:0] = ["nsenter", f"--net={self._directory}/{name}"]
+        self._run(name, *command)
 
-    def _ip(self, name: str, *arguments: str) -> None:
-        command = [self._program, *arguments]
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Look at the name in the directory."""
+        return _identity(f"{self._directory}/{name}")
+
+    def _run(self, name: str, *command: str) -> None:
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=self._timeout)  # noqa: S603
         except subprocess.CalledProcessError as error:
-            said = error.stderr.strip() or f"exit status {error.returncode}"
-            raise NamespaceError(f"{' '.join(command)}: {said}", name=name) from error
+            reason = error.stderr.strip() or f"exit status {error.returncode}"
+            raise NamespaceError(f"{' '.join(command)}: {reason}", name=name) from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint="is iproute2 there?") from error
+            hint = "install iproute2" if command[0] == self._program else "install util-linux"
+            raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint=hint) from error
 
 
 class PyRoute2:
-    """Work with pyroute2, without a process."""
+    """Works with pyroute2, without a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str = RUN_DIRECTORY) -> None:
+        self._directory = directory
         try:
             self._netns: Any = import_module("pyroute2.netns")
             self._namespace: Any = import_module("pyroute2").NetNS
@@ -166,28 +323,33 @@ class PyRoute2:
             raise NamespaceError("pyroute2 is not installed", hint="pip install libcni[netns]") from error
 
     def create(self, name: str) -> None:
-        """Make a namespace."""
-        self._do(name, lambda: self._netns.create(name))
+        """Make a namespace in a thread, and pin it."""
+        with _new_namespace(name) as (thread_id, _):
+            self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
         """Bind a process's namespace to a name."""
-        self._do(name, lambda: self._netns.attach(name, pid))
+        self._call(name, lambda: self._netns.attach(f"{self._directory}/{name}", pid))
 
     def remove(self, name: str) -> None:
         """Remove a namespace."""
-        self._do(name, lambda: self._netns.remove(name))
+        self._call(name, lambda: self._netns.remove(f"{self._directory}/{name}"))
 
     def lo_up(self, name: str) -> None:
         """Bring ``lo`` up over netlink."""
-        self._do(name, lambda: self._bring_up(name))
+        self._call(name, lambda: self._bring_up(name))
+
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Look at the name in the directory."""
+        return _identity(f"{self._directory}/{name}")
 
     def _bring_up(self, name: str) -> None:
-        with self._namespace(name) as inside:
+        with self._namespace(f"{self._directory}/{name}", flags=0) as inside:
             (index,) = inside.link_lookup(ifname="lo")
             inside.link("set", index=index, state="up")
 
-    def _do(self, name: str, work: Any) -> None:
+    def _call(self, name: str, function: Callable[[], object]) -> None:
         try:
-            work()
+            function()
         except Exception as error:  # netlink's errors are of many classes
             raise NamespaceError(f"network namespace {name}: {error!r}", name=name) from error

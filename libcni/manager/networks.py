@@ -1,4 +1,4 @@
-"""The set of networks that is in force: read from its sources, with what was good before where it cannot be read."""
+"""The networks in force: read from their sources. An unusable file leaves its last good network in force."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from libcni.config.directory import read_config_directory
+from libcni.config.directory import conf_files
 from libcni.config.network import NetworkConfigList, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
 
-__all__ = ["LOOPBACK", "Default", "NetworkSet", "Sources", "choose_default", "load"]
+__all__ = ["LOOPBACK", "Default", "NetworkSet", "Sources", "check_default", "choose_default", "load"]
+
+_ENDINGS = (".conf", ".conflist", ".json")
 
 Default = str | Sequence[str] | int
-"""Which networks a container gets that asks for none: a name, names, or how many of the first by order."""
+"""The networks of a container that names none: a name, names, or how many of the first by order."""
 
 LOOPBACK = NetworkConfigList.from_dict(
     {"cniVersion": "0.4.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}
@@ -23,7 +25,7 @@ LOOPBACK = NetworkConfigList.from_dict(
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where networks come from: ``given`` in code, then ``directories``; where names clash, the first counts."""
+    """The origins of networks: ``given`` in code, then ``directories``. Of two with one name the first counts."""
 
     directories: tuple[str, ...]
     given: tuple[NetworkConfigList, ...] = ()
@@ -32,15 +34,15 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSet:
-    """What one look at the sources found.
+    """The networks that one reading of the sources found.
 
     Attributes:
-        networks: those in force, in order: given in code, then directory by directory in load order.
+        networks: those in force, in order: given in code, then directory by directory, by file name.
         loopback: the loopback network, or None.
-        problems: why something cannot be used: a file, a directory.
-        kept: the names of networks whose file cannot be used at the moment: they stay in force as they were.
+        problems: one error for each file or directory that cannot be used.
+        kept: the names of networks whose file cannot be used at the moment: their last good form stays in force.
         missing: network name to its first plugin that is missing.
-        directories: where was looked.
+        directories: the directories that were read.
     """
 
     networks: tuple[NetworkConfigList, ...] = ()
@@ -71,7 +73,7 @@ class NetworkSet:
         return net
 
     def not_found(self, name: str | None = None) -> NetworkNotFoundError:
-        """Return the error for a network that is not there, or, without a name, for none at all."""
+        """Return the error for an unknown network, or, without a name, for no network at all."""
         where = ", ".join(self.directories)
         if name is None or not self.networks:
             problem = f"no configuration in {where}" if where else "no configuration was given"
@@ -83,28 +85,52 @@ class NetworkSet:
         return NetworkNotFoundError(problem, network=name, hint=f"there are: {known}" if known else None)
 
 
-def choose_default(networks: NetworkSet, default: Default) -> tuple[NetworkConfigList, ...]:
-    """Return the networks of a container that asks for none.
+def check_default(default: Default, minimum: int | None) -> None:
+    """Refuse a default that means no network.
 
     Raises:
-        NetworkNotFoundError: there is none, or not the one that is wanted.
+        ValueError: ``default`` or ``minimum`` is less than 1, or ``default`` has no name.
+        TypeError: one of them is of another type.
+    """
+    for name, value in (("default", default), ("minimum", minimum)):
+        if isinstance(value, bool):
+            raise TypeError(f"{name} must be a number, not {value!r}")
+        if isinstance(value, int) and value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
+    if not default:
+        raise ValueError("default must name at least one network")
+
+
+def choose_default(networks: NetworkSet, default: Default, minimum: int | None = None) -> tuple[NetworkConfigList, ...]:
+    """Return the networks of a container that names none.
+
+    Raises:
+        NetworkNotFoundError: a network is missing, or fewer are there than have to be.
     """
     if isinstance(default, int):
         if not networks.networks:
             raise networks.not_found()
-        return networks.networks[: max(default, 0)]
-    names = [default] if isinstance(default, str) else default
-    return tuple(networks.network(name) for name in names)
+        chosen = networks.networks[:default]
+    else:
+        chosen = tuple(networks.network(name) for name in ([default] if isinstance(default, str) else default))
+    wanted = default if minimum is None and isinstance(default, int) else minimum or 0
+    if len(networks.networks) < wanted:
+        names = ", ".join(net.name for net in networks.networks)
+        raise NetworkNotFoundError(
+            f"{len(networks.networks)} of at least {wanted} networks are there: {names}",
+            hint="add the missing configurations, or make the manager with another minimum",
+        )
+    return chosen
 
 
 def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> NetworkSet:
-    """Read the sources; what cannot be read at the moment stays as it was in ``last``. ``find``: finds a plugin."""
+    """Read the sources. A network that cannot be read stays as it was in ``last``. ``find``: finds a plugin."""
     networks = {net.name: net for net in sources.given}
     problems: list[CNIError] = []
     kept: list[str] = []
     for directory in sources.directories:
-        found, wrong, old = _load_directory(directory, last)
-        problems += wrong
+        found, unusable, old = _load_directory(directory, last)
+        problems += unusable
         for net in found:
             first = networks.setdefault(net.name, net)
             if first is not net:
@@ -119,18 +145,37 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
 
 
 def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[CNIError], set[str]]:
-    """Return the networks of a directory in load order, what is wrong there, and the names of those that were kept."""
+    """Return the networks of a directory by file name, its problems, and the names of the networks that were kept."""
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
-        found = read_config_directory(directory)
+        found, problems = _read_directory(directory)
     except ConfigError as error:
         return before, [error], {net.name for net in before}
     if before and not os.path.isdir(directory):
         return before, [ConfigError("the directory is gone", file=directory)], {net.name for net in before}
-    names = {net.name for net in found.networks}
-    kept = [net for net in before if net.name not in names and _is_unusable(net.file or "")]
-    networks = sorted([*found.networks, *kept], key=lambda net: _load_order(net.file or ""))
-    return networks, list(found.problems), {net.name for net in kept}
+    kept = [net for net in before if net.name not in found and _is_unusable(net.file or "")]
+    networks = sorted([*found.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or "")))
+    return networks, problems, {net.name for net in kept}
+
+
+def _read_directory(directory: str) -> tuple[dict[str, NetworkConfigList], list[CNIError]]:
+    """Read a directory by file name, ``.conf`` and ``.conflist`` together: go-cni and ocicni choose their default so.
+
+    Go libcni, and with it ``read_config_directory``, reads all ``.conflist`` files first. A node whose
+    ``00-multus.conf`` is meant to come before ``10-calico.conflist`` would pass Multus over.
+    """
+    networks: dict[str, NetworkConfigList] = {}
+    problems: list[CNIError] = []
+    for file in conf_files(directory, _ENDINGS):
+        try:
+            net = read_network(file)
+        except ConfigError as error:
+            problems.append(error)
+            continue
+        first = networks.setdefault(net.name, net)
+        if first is not net:
+            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
+    return networks, problems
 
 
 def _is_unusable(file: str) -> bool:
@@ -140,10 +185,6 @@ def _is_unusable(file: str) -> bool:
     except ConfigError:
         return os.path.lexists(file)
     return False
-
-
-def _load_order(file: str) -> tuple[bool, bytes]:
-    return not file.endswith(".conflist"), os.fsencode(os.path.basename(file))
 
 
 def _missing_plugin(net: NetworkConfigList, find: Callable[[str], str]) -> PluginNotFoundError | None:

@@ -1,4 +1,4 @@
-"""What the manager's operations report."""
+"""The reports of the manager's operations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from libcni.errors import CNIError, CNIErrorGroup
 from libcni.store.attachments import Attachment
 from libcni.verbs.reports import DelReport, GCReport, PluginStatus
 
-__all__ = ["AttachmentCheck", "CheckReport", "Detached", "GCSummary", "ManagerStatus", "NetworkState", "TearDown"]
+__all__ = [
+    "AttachmentCheck",
+    "CheckReport",
+    "DetachedAttachment",
+    "GCSummary",
+    "ManagerStatus",
+    "NetworkState",
+    "TearDownReport",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Detached:
+class DetachedAttachment:
     """An attachment that was detached.
 
     Attributes:
@@ -29,19 +37,19 @@ class Detached:
 
 
 @dataclass(frozen=True, slots=True)
-class TearDown:
-    """What a tear-down did.
+class TearDownReport:
+    """The work of one tear-down.
 
     Attributes:
         container_id: the container.
-        detached: what was detached, in that order.
-        unreadable: records that do not say what to detach, and nothing else does; they were left alone.
-        netns_removed: the network namespace that was removed, or "".
-        errors: what went wrong.
+        detached: the attachments that were detached, in that order.
+        unreadable: torn records that do not say what to detach; they were left alone.
+        netns_removed: the path of the network namespace that was removed, or "".
+        errors: what went wrong, unreadable records that may be this container's included.
     """
 
     container_id: str
-    detached: tuple[Detached, ...] = ()
+    detached: tuple[DetachedAttachment, ...] = ()
     unreadable: tuple[Attachment, ...] = ()
     netns_removed: str = ""
     errors: tuple[CNIError, ...] = ()
@@ -49,11 +57,11 @@ class TearDown:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentCheck:
-    """What CHECK said of one attachment.
+    """The outcome of CHECK for one attachment.
 
     Attributes:
-        network: its network's name.
-        ifname: the interface's name.
+        network: its network's name, "" if the record is torn.
+        ifname: the interface's name, or the name of a torn record's file.
         state: ``ok``; ``failed`` (see ``error``); ``unsupported`` (its configuration's version has no CHECK).
         error: what is wrong, or None.
     """
@@ -66,7 +74,7 @@ class AttachmentCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What CHECK said of all attachments of a container.
+    """The outcome of CHECK for all attachments of a container.
 
     Attributes:
         container_id: the container.
@@ -84,15 +92,17 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class GCSummary:
-    """What a GC of all networks did, or would do.
+    """The work of a GC of all networks; on a dry run the work that is to do.
 
     Attributes:
-        reports: network name to what its GC reports, also for networks that only records know any more.
+        reports: network name to the report of its GC, also for networks that only records know any more.
         errors: what went wrong.
+        netns_removed: the paths of the network namespaces that were removed.
     """
 
     reports: dict[str, GCReport] = field(default_factory=dict)
     errors: tuple[CNIError, ...] = ()
+    netns_removed: tuple[str, ...] = ()
 
     @property
     def stale(self) -> tuple[Attachment, ...]:
@@ -110,13 +120,13 @@ class NetworkState:
     """Whether a network can serve ADD.
 
     Attributes:
-        name: its name.
-        file: where it was read from, or None.
-        ready: whether it can.
-        reason: why not, or "".
-        is_default: whether a container gets it that asks for none.
-        kept: whether its file cannot be used at the moment, so that it is in force as it was.
-        plugins: what each plugin answered to STATUS.
+        name: the network's name.
+        file: the file that it was read from, or None.
+        ready: whether it can serve ADD.
+        reason: why it cannot, or "".
+        is_default: whether a container that names no networks gets it.
+        kept: whether its file cannot be used at the moment, so that its last good configuration stays in force.
+        plugins: each plugin's answer to STATUS.
     """
 
     name: str
@@ -133,9 +143,9 @@ class ManagerStatus:
     """Whether containers can be set up.
 
     Attributes:
-        ready: whether all default networks can serve ADD, and there is one.
-        reason: why not, or "".
-        networks: each network's state, in order, loopback first.
+        ready: whether all default networks can serve ADD and enough are there; or all networks that were named.
+        reason: why they cannot, or "".
+        networks: the state of each network that was asked, in order, loopback first.
         problems: files and directories that cannot be used.
     """
 
@@ -149,9 +159,9 @@ class ManagerStatus:
         return next((state for state in self.networks if state.name == name), None)
 
 
-def raise_errors(what: str, report: Any, errors: Sequence[CNIError]) -> None:
+def raise_errors(operation: str, report: Any, errors: Sequence[CNIError]) -> None:
     """Raise errors as one group that has the report, if there are any."""
     if errors:
-        group = CNIErrorGroup(f"{what}: {len(errors)} failed", list(errors))
+        group = CNIErrorGroup(f"{operation}: {len(errors)} failed", list(errors))
         group.report = report
         raise group

@@ -1,4 +1,4 @@
-"""Reload when a directory changes: told by watchfiles where that is installed, and by looking now and then anyway."""
+"""Reload when a directory changes: inotify through watchfiles if it is installed, and polling in any case."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Watch"]
 logger: logging.Logger = logging.getLogger("libcni")
 
 _STEP, _TICK = 50, 500
-"""Milliseconds: how long it must be quiet before changes are told, and how long one wait lasts at most."""
+"""Milliseconds: how long no file may change before watchfiles reports, and the longest single wait."""
 _PAUSE = 1.0
-"""Seconds after a look that failed, until the next."""
+"""Seconds from a reload that failed to the next try."""
 
 
 class _Waiter(Protocol):
@@ -31,9 +31,9 @@ class _Waiter(Protocol):
 
 
 class Watch:
-    """Look after a configuration in a thread of its own, until it is closed. A context manager.
+    """A thread that reloads a configuration when it changes, from ``NetworkManager.watch``. A context manager.
 
-    It comes from ``NetworkManager.watch``.
+    ``close`` ends it.
     """
 
     def __init__(self, configuration: Configuration, interval: float, *, polling: bool | None) -> None:
@@ -46,11 +46,11 @@ class Watch:
 
     @property
     def is_polling(self) -> bool:
-        """Whether changes are only seen by looking."""
+        """Whether changes are found by polling alone."""
         return isinstance(self._waiter, _Sleep)
 
     def close(self) -> None:
-        """Stop looking, and wait for the thread to end."""
+        """Stop the thread, and wait for its end."""
         self._stop.set()
         self._thread.join()
 
@@ -67,8 +67,8 @@ class Watch:
             try:
                 self._configuration.reload_if_changed()
                 self._waiter.wait(self._stop, self._interval)
-            except Exception:  # whatever it is, the next look may find it gone
-                logger.exception("the look at the configuration failed; it goes on")
+            except Exception:  # the next reload may succeed, whatever this was
+                logger.exception("the reload of the configuration failed; the next one follows")
                 self._stop.wait(min(self._interval, _PAUSE))
 
 
@@ -76,7 +76,7 @@ def _waiter(configuration: Configuration, *, polling: bool | None) -> _Waiter:
     if polling:
         return _Sleep()
     try:
-        return _Notified(configuration, import_module("watchfiles").watch)
+        return _Inotify(configuration, import_module("watchfiles").watch)
     except ImportError as error:
         if polling is None:
             return _Sleep()
@@ -88,12 +88,12 @@ class _Sleep:
         stop.wait(seconds)
 
 
-class _Notified:
-    """Wait with watchfiles, on the directories and on what stands above them.
+class _Inotify:
+    """Waits with watchfiles, on the directories and on their parents.
 
-    inotify watches what a path was when it began: a directory that is removed and made again has to be watched anew.
-    So the watch begins anew whenever a path leads to something else; the one above tells of that. It begins anew too
-    when such a path is told of itself: what was made in its place may have been given the same inode number.
+    inotify watches an inode, not a path: a directory that is removed and made again needs a new watch. So the watch
+    starts again when a path leads to another inode, which a watch of the parent reports. It starts again, too, when a
+    watched path itself is reported: a new directory may have got the same inode number.
     """
 
     def __init__(self, configuration: Configuration, watch: Any) -> None:
@@ -103,12 +103,12 @@ class _Notified:
         self._changes: Iterator[Any] = iter(())
 
     def wait(self, stop: threading.Event, seconds: float) -> None:
-        paths = {path: _place(path) for path in _existing(self._configuration.paths())}
+        paths = {path: _inode(path) for path in _existing(self._configuration.paths())}
         deadline = time.monotonic() + seconds
         if paths != self._watched:
             self._watched = paths
-            self._changes = self._begin(paths, stop)
-            deadline = 0.0  # what changed since the last look, before this watch began, is for the next look to see
+            self._changes = self._start(paths, stop)
+            deadline = 0.0  # a change before this watch started is found by the next reload only
         try:
             while not stop.is_set():
                 changes = next(self._changes)
@@ -116,11 +116,11 @@ class _Notified:
                     self._watched = {}
                 if changes or time.monotonic() >= deadline:
                     return
-        except (OSError, RuntimeError, StopIteration):  # a path vanished meanwhile, or this is the end
+        except (OSError, RuntimeError, StopIteration):  # a path vanished meanwhile, or the watch is being closed
             self._watched = {}
             stop.wait(min(seconds, _TICK / 1000))
 
-    def _begin(self, paths: Iterable[str], stop: threading.Event) -> Iterator[Any]:
+    def _start(self, paths: Iterable[str], stop: threading.Event) -> Iterator[Any]:
         changes: Iterator[Any] = self._watch(
             *paths,
             watch_filter=None,
@@ -137,7 +137,7 @@ class _Notified:
 
 
 def _existing(paths: tuple[str, ...]) -> set[str]:
-    """Return the directories that exist, and above each the nearest that does."""
+    """Return the directories that exist, and the nearest existing parent of each."""
     found: set[str] = set()
     for path in paths:
         if os.path.isdir(path):
@@ -149,7 +149,7 @@ def _existing(paths: tuple[str, ...]) -> set[str]:
     return found
 
 
-def _place(path: str) -> tuple[int, int]:
+def _inode(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except OSError:

@@ -132,6 +132,16 @@ class ClientBase(Generic[ExecutorT]):
         """The directory that networks are loaded from by name."""
         return self._settings.conf_dir
 
+    @property
+    def owner(self) -> str:
+        """The program that the attachments belong to, "" for none."""
+        return self._settings.owner
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds for a verb that is given no timeout; None: no limit."""
+        return self._settings.timeout
+
     def find_plugin(self, plugin: str) -> str:
         """Return the path of a plugin type's executable. Nothing is run.
 

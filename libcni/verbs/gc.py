@@ -58,7 +58,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
     await node.lock([network], exclusive=True)
-    found = _sort(node, network, set(pairs))
+    found = await node.on_disk(lambda: _sort(node, network, set(pairs)))
     used = net or found.network
     if used is None:
         raise NetworkNotFoundError(

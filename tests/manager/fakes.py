@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import re
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from typing import Any
 
 from libcni import AsyncCNIConfig, CNIConfig
 from libcni.config.versions import ALL_VERSIONS
-from libcni.manager import AsyncNetworkManager, Event, NetworkManager
+from libcni.manager import AsyncNetworkManager, Event, NamespaceError, NamespaceIdentity, NetworkManager
 from libcni.testing import FakeCall, FakePlugins
 
 RESULT = {
@@ -57,13 +59,13 @@ class Place:
         """Return a client for this place."""
         return CNIConfig([str(self.bin)], self.cache, conf_dir=self.conf, durable=False, **options)
 
-    def manager(self, **options: Any) -> NetworkManager:
-        """Return a manager for this place; its events are kept in ``events``."""
-        return NetworkManager(self.client(), observer=self.events.append, **options)
+    def manager(self, client: dict[str, Any] | None = None, **options: Any) -> NetworkManager:
+        """Return a manager for this place; its events are kept in ``events``. ``client``: settings of its client."""
+        return NetworkManager(self.client(**(client or {})), observer=self.events.append, **options)
 
-    def async_manager(self, **options: Any) -> AsyncNetworkManager:
-        """Return an asyncio manager for this place."""
-        cni = AsyncCNIConfig([str(self.bin)], self.cache, conf_dir=self.conf, durable=False)
+    def async_manager(self, client: dict[str, Any] | None = None, **options: Any) -> AsyncNetworkManager:
+        """Return an asyncio manager for this place; ``client``: settings of its client."""
+        cni = AsyncCNIConfig([str(self.bin)], self.cache, conf_dir=self.conf, durable=False, **(client or {}))
         return AsyncNetworkManager(cni, observer=self.events.append, **options)
 
     def calls(self, *verbs: str) -> list[str]:
@@ -89,6 +91,55 @@ class Place:
     def kinds(self, *, without: str = "") -> list[str]:
         """Return the kinds of the events so far."""
         return [event.kind for event in self.events if event.kind != without]
+
+
+class Blocking:
+    """An AsyncNetworkManager whose coroutines run to their end when they are called: one test serves both managers."""
+
+    def __init__(self, manager: AsyncNetworkManager) -> None:
+        self._manager = manager
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._manager, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *args, **options: asyncio.run(found(*args, **options))
+
+
+class FakeTool:
+    """A NamespaceTool that keeps namespaces in memory; ``broken``: the methods that fail."""
+
+    def __init__(self, *broken: str) -> None:
+        self.done: list[str] = []
+        self.there: dict[str, NamespaceIdentity] = {}
+        self.broken = broken
+
+    def _do(self, method: str, name: str) -> None:
+        if method in self.broken:
+            raise NamespaceError(f"{method} {name}: broken", name=name)
+        self.done.append(f"{method} {name}")
+
+    def create(self, name: str) -> None:
+        """Note a namespace."""
+        self._do("create", name)
+        self.there[name] = (0, len(self.done), 0)
+
+    def pin(self, name: str, pid: int) -> None:
+        """Note the call."""
+        self._do(f"pin {pid}", name)
+
+    def remove(self, name: str) -> None:
+        """Forget a namespace."""
+        self._do("remove", name)
+        self.there.pop(name)
+
+    def lo_up(self, name: str) -> None:
+        """Note the call."""
+        self._do("lo_up", name)
+
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Return what was noted."""
+        return self.there.get(name)
 
 
 def network_json(name: str, *plugins: str, version: str = "1.0.0", **more: Any) -> str:

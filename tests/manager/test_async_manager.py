@@ -1,4 +1,4 @@
-"""The asyncio manager runs the same plans; here is what is its own, and that the two do not drift apart."""
+"""The asyncio manager: its own behaviour, and that both managers have the same methods."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_or_nothing(place: Place) -> None:
     assert len(place.calls("ADD")) == 3
 
 
-def test_sweeps_raise_groups_with_reports(place: Place) -> None:
+def test_a_failed_tear_down_raises_a_group_with_its_report(place: Place) -> None:
     place.network("a")
     manager = place.async_manager()
 

@@ -34,7 +34,7 @@ def test_the_default_may_be_named_several_or_a_number(place: Place) -> None:
     assert [net.name for net in place.manager(default="b").default_networks()] == ["b"]
     assert [net.name for net in place.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
     assert [net.name for net in place.manager(default=2).default_networks()] == ["a", "b"]
-    assert [net.name for net in place.manager(default=9).default_networks()] == ["a", "b", "c"]
+    assert [net.name for net in place.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
 
 
 def test_the_default_can_be_changed_at_run_time(place: Place) -> None:
@@ -46,7 +46,7 @@ def test_the_default_can_be_changed_at_run_time(place: Place) -> None:
     assert place.calls("ADD") == ["ADD b c1 eth0"]
 
 
-def test_no_configuration_at_all_says_where_was_looked(place: Place) -> None:
+def test_no_configuration_at_all_names_the_directories(place: Place) -> None:
     with pytest.raises(NetworkNotFoundError, match=f"no configuration in {place.conf}"):
         place.manager().set_up(Container("c1", "/ns"))
 
@@ -197,7 +197,7 @@ def test_a_network_is_ready_only_with_its_plugins(place: Place) -> None:
     assert place.kinds() == ["reload", "network-ready"]
 
 
-def test_a_network_that_changes_is_told_as_ready_again(place: Place) -> None:
+def test_a_network_that_changes_emits_ready_again(place: Place) -> None:
     place.network("a")
     place.network("b")
     manager = place.manager()

@@ -9,7 +9,7 @@ import pytest
 
 from libcni import Result
 from libcni.config.jsontext import dumps
-from libcni.manager import Address, Attached, ContainerResult
+from libcni.manager import Address, AttachmentResult, ContainerResult
 from libcni.manager.container_result import Preference
 
 
@@ -17,11 +17,11 @@ def result_of(**keys: Any) -> Result:
     return Result.from_bytes(dumps({"cniVersion": "1.1.0", **keys}))
 
 
-def attached(network: str, ifname: str, **keys: Any) -> Attached:
-    return Attached(network, ifname, result_of(**keys))
+def attached(network: str, ifname: str, **keys: Any) -> AttachmentResult:
+    return AttachmentResult(network, ifname, result_of(**keys))
 
 
-def container(*rows: Attached) -> ContainerResult:
+def container(*rows: AttachmentResult) -> ContainerResult:
     return ContainerResult("c1", "/ns", rows)
 
 
@@ -97,7 +97,7 @@ def test_of_two_interfaces_of_one_name_the_one_in_the_sandbox_is_the_containers(
 
 def test_old_results_are_seen_alike() -> None:
     text = '{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24","gateway":"10.0.0.1"}}'
-    one = Attached("n", "eth0", Result.from_bytes(text))
+    one = AttachmentResult("n", "eth0", Result.from_bytes(text))
     assert one.own.addresses[0].gateway == ipaddress.ip_address("10.0.0.1")
 
 

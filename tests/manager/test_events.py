@@ -14,7 +14,7 @@ from libcni.manager.events import Events
 from manager.fakes import Place
 
 
-def test_an_observer_is_told_until_it_is_taken_off(place: Place) -> None:
+def test_an_observer_gets_events_until_it_is_removed(place: Place) -> None:
     place.network("a")
     manager = place.manager()
     told: list[str] = []
@@ -61,7 +61,7 @@ def test_events_from_before_the_first_step_of_the_iteration_are_not_lost() -> No
     async def go() -> str:
         events = Events()
         stream = events.stream()
-        events.tell(Event("reload"))
+        events.emit(Event("reload"))
         return (await anext(stream)).kind
 
     assert asyncio.run(go()) == "reload"
@@ -71,7 +71,7 @@ def test_an_event_from_another_thread_wakes_a_loop_that_sleeps() -> None:
     async def go() -> float:
         events = Events()
         stream = events.stream()
-        threading.Timer(0.1, events.tell, [Event("reload")]).start()
+        threading.Timer(0.1, events.emit, [Event("reload")]).start()
         started = time.monotonic()
         await asyncio.wait_for(anext(stream), 5)
         return time.monotonic() - started
@@ -79,12 +79,12 @@ def test_an_event_from_another_thread_wakes_a_loop_that_sleeps() -> None:
     assert asyncio.run(go()) < 2
 
 
-def test_who_is_slow_loses_the_oldest_and_is_told_so() -> None:
+def test_a_slow_reader_loses_the_oldest_events_and_learns_how_many() -> None:
     async def go() -> list[tuple[str, str]]:
         events = Events()
         stream = events.stream(limit=2)
         for number in range(5):
-            events.tell(Event("problem", detail=str(number)))
+            events.emit(Event("problem", detail=str(number)))
         await asyncio.sleep(0)
         return [((event := await anext(stream)).kind, event.detail) for _ in range(3)]
 
@@ -107,7 +107,7 @@ def test_a_stream_of_a_loop_that_has_ended_disturbs_nobody(caplog: pytest.LogCap
         return events.stream()
 
     stream = asyncio.run(go())
-    thread = threading.Thread(target=events.tell, args=(Event("reload"),))
+    thread = threading.Thread(target=events.emit, args=(Event("reload"),))
     thread.start()
     thread.join()
     assert stream is not None

@@ -94,9 +94,11 @@ def test_bad_selections_say_what_is_wrong(text: str) -> None:
         parse_selection(text)
 
 
-def test_what_nobody_here_would_do_is_refused() -> None:
+def test_an_unknown_key_and_a_bad_gateway_are_refused() -> None:
+    with pytest.raises(ConfigError, match="vlan"):
+        parse_selection('[{"name": "a", "vlan": 7}]')
     with pytest.raises(ConfigError, match="default-route"):
-        parse_selection('[{"name": "a", "default-route": ["10.0.0.1"]}]')
+        parse_selection('[{"name": "a", "default-route": ["10.0.0.300"]}]')
 
 
 def test_a_bad_interface_name_is_refused() -> None:
@@ -184,18 +186,20 @@ def test_a_pod_gets_the_clusters_network_and_those_that_it_selects(place: Place)
     )
     result = place.manager().set_up(container)
     assert place.calls("ADD") == ["ADD cluster s1 eth0", "ADD store s1 net1", "ADD ondisk s1 net2"]
-    assert place.variable("args", "ADD", "store", "net1") == (
+    pod_args = (
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u-1;"
-        "TENANT=blue;IP=10.0.0.8;MAC=02:00:00:00:00:08"
+        "TENANT=blue"
     )
+    assert place.variable("args", "ADD", "cluster", "eth0") == f"{pod_args};IP=10.0.0.8;MAC=02:00:00:00:00:08"
+    assert place.variable("args", "ADD", "store", "net1") == pod_args
     assert place.stdin("ADD", "store", "net1")["runtimeConfig"] == {"ips": ["10.0.0.9/24"]}
     assert place.stdin("ADD", "store", "net1")["args"] == {"cni": {"k": 1}}
     assert "portMappings" in place.stdin("ADD", "cluster", "eth0")["runtimeConfig"]
     status = network_status(result)
     assert [(one["name"], one["interface"], one["default"]) for one in status] == [
         ("cluster", "eth0", True),
-        ("store", "net1", False),
-        ("ondisk", "net2", False),
+        ("shop/store", "net1", False),
+        ("default/ondisk", "net2", False),
     ]
     assert status[0]["ips"] == ["10.1.0.5"]
     assert status[0]["mac"] == "02:00:00:00:00:01"

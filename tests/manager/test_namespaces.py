@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from libcni import CNIErrorGroup, InvalidIdentifierError, PluginError
-from libcni.manager import Container, NamespaceError, Namespaces
-from manager.fakes import Place, fails
-
-
-class Fake:
-    """A tool that only notes what it is asked for; ``broken``: what fails."""
-
-    def __init__(self, *broken: str) -> None:
-        self.done: list[str] = []
-        self.broken = broken
-
-    def _do(self, what: str, name: str) -> None:
-        if what in self.broken:
-            raise NamespaceError(f"{what} {name}: broken", name=name)
-        self.done.append(f"{what} {name}")
-
-    def create(self, name: str) -> None:
-        self._do("create", name)
-
-    def pin(self, name: str, pid: int) -> None:
-        self._do(f"pin {pid}", name)
-
-    def remove(self, name: str) -> None:
-        self._do("remove", name)
-
-    def lo_up(self, name: str) -> None:
-        self._do("lo_up", name)
-
-
-class FakeNamespaces(Namespaces):
-    def __init__(self, tool: Fake) -> None:
-        super().__init__(tool)
-        self.tool = tool
-
-    def exists(self, name: str) -> bool:
-        return f"create {name}" in self.tool.done and f"remove {name}" not in self.tool.done
+from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
+from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
+from libcni.manager.namespaces import IPRoute2
+from libcni.store.record import boot_id
+from manager.fakes import FakeTool, Place, fails
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: Place) -> None:
     place.network("a")
-    tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    tool = FakeTool()
+    manager = place.manager(namespaces=Namespaces(tool))
     result = manager.set_up(Container("c1"))
     assert result.netns == "/run/netns/c1"
     assert place.variable("netns", "ADD", "a", "eth0") == "/run/netns/c1"
@@ -65,13 +35,13 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: P
 
 
 def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
-    class Slow(Fake):
+    class Slow(FakeTool):
         def create(self, name: str) -> None:
             time.sleep(0.4)
             super().create(name)
 
     place.network("a")
-    manager = place.async_manager(namespaces=FakeNamespaces(Slow()))
+    manager = place.async_manager(namespaces=Namespaces(Slow()))
 
     async def go() -> float:
         task = asyncio.create_task(manager.set_up(Container("c1")))
@@ -88,21 +58,21 @@ def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
 def test_a_failed_set_up_removes_the_namespace_that_it_made(place: Place) -> None:
     place.network("a")
     place.plugin("a", fails("ADD"))
-    tool = Fake()
+    tool = FakeTool()
     with pytest.raises(PluginError):
-        place.manager(namespaces=FakeNamespaces(tool)).set_up(Container("c1"))
+        place.manager(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done[-1] == "remove c1"
 
 
 def test_a_namespace_that_cannot_be_made_stops_the_set_up(place: Place) -> None:
     place.network("a")
     with pytest.raises(NamespaceError, match="create c1"):
-        place.manager(namespaces=FakeNamespaces(Fake("create"))).set_up(Container("c1"))
+        place.manager(namespaces=Namespaces(FakeTool("create"))).set_up(Container("c1"))
     assert place.calls("ADD") == []
 
 
 def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
-    tool = Fake("lo_up")
+    tool = FakeTool("lo_up")
     with pytest.raises(NamespaceError):
         Namespaces(tool).create("c1")
     assert tool.done == ["create c1", "remove c1"]
@@ -110,7 +80,7 @@ def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
 
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> None:
     place.network("a")
-    namespaces = FakeNamespaces(Fake("remove"))
+    namespaces = Namespaces(FakeTool("remove"))
     manager = place.manager(namespaces=namespaces)
     manager.set_up(Container("c1"))
     with pytest.raises(CNIErrorGroup) as caught:
@@ -124,8 +94,8 @@ def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> No
 
 def test_a_namespace_stays_while_something_is_attached(place: Place) -> None:
     place.network("a")
-    tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    tool = FakeTool()
+    manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
     place.plugin("a", fails("DEL"))
     with pytest.raises(CNIErrorGroup):
@@ -138,8 +108,8 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
     place.network("b")
     place.plugin("a", fails("DEL"))
     place.plugin("b", fails("ADD"))
-    tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    tool = FakeTool()
+    manager = place.manager(namespaces=Namespaces(tool))
     with pytest.raises(PluginError):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert "remove c1" not in tool.done
@@ -149,25 +119,240 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Pl
 
 def test_a_namespace_that_was_given_is_left_alone(place: Place) -> None:
     place.network("a")
-    tool = Fake()
-    manager = place.manager(namespaces=FakeNamespaces(tool))
+    tool = FakeTool()
+    manager = place.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1", "/ns"))
     manager.tear_down("c1")
     assert tool.done == []
 
 
+class Killed(BaseException):
+    """Ends a set-up as a kill does: nothing is undone."""
+
+
+def kill_at(manager: Any, kind: str) -> None:
+    def observer(event: Any) -> None:
+        if event.kind == kind:
+            raise Killed
+
+    manager.observe(observer)
+
+
+Make = Callable[..., Any]
+
+
+def test_a_namespace_that_the_caller_made_is_never_removed(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["c1"] = (7, 7, 7)
+    manager = make(namespaces=Namespaces(tool))
+    assert manager.tear_down("c1").netns_removed == ""
+    assert manager.gc([]).netns_removed == ()
+    manager.set_up(Container("c1", manager_path(tool)))
+    manager.tear_down("c1")
+    assert tool.done == []
+
+
+def manager_path(tool: FakeTool) -> str:
+    return Namespaces(tool).path("c1")
+
+
+def test_a_set_up_refuses_a_name_that_somebody_else_made(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["c1"] = (7, 7, 7)
+    with pytest.raises(NamespaceError, match="did not make"):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert tool.done == []
+    assert place.calls() == []
+
+
+def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    kill_at(manager, "attachment-added")
+    with pytest.raises(Killed):
+        manager.set_up(Container("c1"))
+    assert "c1" in tool.there
+    result = make(namespaces=Namespaces(tool)).set_up(Container("c1"), on_existing="replace")
+    assert result.netns == "/run/netns/c1"
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1"]
+    assert make(namespaces=Namespaces(tool)).tear_down("c1").netns_removed == "/run/netns/c1"
+
+
+def test_gc_finds_the_namespace_that_a_killed_set_up_left(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    tool.there["neighbour"] = (7, 7, 7)
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("live"))
+    kill_at(manager, "attachment-added")
+    with pytest.raises(Killed):
+        manager.set_up(Container("c1"))
+    manager = make(namespaces=Namespaces(tool))
+    assert manager.gc(["live"], dry_run=True).netns_removed == ("/run/netns/c1",)
+    assert manager.gc(["live"]).netns_removed == ("/run/netns/c1",)
+    assert set(tool.there) == {"neighbour", "live"}
+    assert manager.gc([("live", "eth0")]).netns_removed == ()
+    assert manager.gc([]).netns_removed == ("/run/netns/live",)
+
+
+def test_a_name_that_lost_its_namespace_is_used_again(place: Place, make: Make) -> None:
+    class OnDisk(FakeTool):
+        def remove(self, name: str) -> None:
+            self.done.append(f"remove {name}")
+            (place.root / "netns" / name).unlink()
+
+    place.network("a")
+    (place.root / "netns").mkdir()
+    tool = OnDisk()
+    namespaces = Namespaces(tool, place.root / "netns")
+    make(namespaces=namespaces).set_up(Container("c1"))
+    (place.root / "netns" / "c1").touch()  # what is left of a removal that was killed
+    tool.there.clear()
+    make(namespaces=namespaces).set_up(Container("c1"), on_existing="replace")
+    assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
+
+
+def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    tool.there["c1"] = (0, 0, 99)
+    assert manager.tear_down("c1").netns_removed == ""
+    assert tool.there == {"c1": (0, 0, 99)}
+    assert list(place.cache.glob("namespaces/*")) == []
+
+
+def test_a_namespace_of_another_boot_is_made_anew(place: Place, make: Make) -> None:
+    place.network("a")
+    tool = FakeTool()
+    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    (record,) = place.cache.glob("namespaces/*")
+    record.write_text(record.read_text().replace(boot_id(), "another-boot"))
+    tool.there.clear()
+    next(place.cache.glob("results/*")).unlink()
+    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert tool.done.count("create c1") == 2
+
+
+def test_a_torn_record_of_a_namespace_removes_nothing(
+    place: Place, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.network("a")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    (record,) = place.cache.glob("namespaces/*")
+    record.write_bytes(b"")
+    manager.tear_down("c1")
+    assert "c1" in tool.there
+    assert str(record) in caplog.text
+
+
+@pytest.mark.real
+def test_the_identity_is_on_record_before_the_namespace_has_its_name(place: Place, make: Make, name: str) -> None:
+    class Looking(IPRoute2):
+        def pin(self, name: str, pid: int) -> None:
+            status = os.stat(f"/proc/{pid}/ns/net")
+            on_record = json.loads((place.cache / "namespaces" / name).read_text())["identity"]
+            assert on_record == [status.st_dev, status.st_ino, status.st_ctime_ns]
+            raise Killed
+
+    place.network("a")
+    with pytest.raises(Killed):
+        make(namespaces=Namespaces(Looking())).set_up(Container(name))
+    assert make(namespaces=Namespaces()).gc([]).netns_removed == ()
+    assert list(place.cache.glob("namespaces/*")) == []
+
+
+def test_a_tool_that_was_killed_while_it_made_a_namespace_leaves_one_that_nobody_takes_for_its_own(
+    place: Place, make: Make
+) -> None:
+    class Dying(FakeTool):
+        def create(self, name: str) -> None:
+            super().create(name)
+            raise Killed
+
+    place.network("a")
+    tool = Dying()
+    with pytest.raises(Killed):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    with pytest.raises(NamespaceError, match="did not make"):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    assert make(namespaces=Namespaces(tool)).gc([]).netns_removed == ()
+    assert "c1" in tool.there
+
+
+def test_a_tool_without_identities_is_asked_by_name(place: Place, make: Make) -> None:
+    class Plain:
+        """The methods of NamespaceTool alone, and namespaces that have no file."""
+
+        def __init__(self) -> None:
+            self.done: list[str] = []
+
+        def create(self, name: str) -> None:
+            self.done.append(f"create {name}")
+
+        def pin(self, name: str, pid: int) -> None:
+            raise AssertionError
+
+        def remove(self, name: str) -> None:
+            self.done.append(f"remove {name}")
+
+        def lo_up(self, name: str) -> None:
+            self.done.append(f"lo_up {name}")
+
+    place.network("a")
+    tool = Plain()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1"))
+    manager.set_up(Container("c1"), on_existing="replace")
+    assert manager.tear_down("c1").netns_removed == "/run/netns/c1"
+    assert manager.tear_down("c1").netns_removed == ""
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1", "remove c1"]
+
+
+def test_after_a_cancelled_set_up_the_next_one_works(place: Place) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    tool = FakeTool()
+    manager = place.async_manager(namespaces=Namespaces(tool))
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1")))
+        while not place.calls("ADD"):  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        place.plugin("a")
+        assert (await manager.set_up(Container("c1"))).netns == "/run/netns/c1"
+
+    asyncio.run(go())
+    assert tool.done == ["create c1", "lo_up c1", "lo_up c1"]
+
+
+def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(place: Place, make: Make) -> None:
+    place.network("a")
+    with pytest.raises(ConfigError, match="no network namespace"):
+        make().set_up(Container("c1"))
+    assert place.calls() == []
+
+
 def test_names_follow_the_rule_for_container_ids() -> None:
     with pytest.raises(InvalidIdentifierError):
-        Namespaces(Fake()).create("../x")
+        Namespaces(FakeTool()).create("../x")
 
 
-def test_a_missing_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/none")
-    with pytest.raises(NamespaceError, match="is iproute2 there"):
+    with pytest.raises(NamespaceError, match="install iproute2"):
         Namespaces().create("c1")
 
 
-def test_missing_pyroute2_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyroute2_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyroute2.netns", None)
     with pytest.raises(NamespaceError, match=r"libcni\[netns\]"):
         Namespaces("pyroute2")
@@ -182,6 +367,37 @@ def real(request: pytest.FixtureRequest) -> Namespaces:
         pytest.importorskip("pyroute2")
     tool: Tool = request.param
     return Namespaces(tool)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("tool", ["iproute2", "pyroute2"])
+def test_the_directory_is_a_setting(tool: Tool, tmp_path: Path) -> None:
+    if tool == "pyroute2":
+        pytest.importorskip("pyroute2")
+    namespaces = Namespaces(tool, tmp_path / "netns")
+    try:
+        path = namespaces.create("mgr-own")
+        assert path == str(tmp_path / "netns" / "mgr-own")
+        shown = subprocess.run(["nsenter", f"--net={path}", "ip", "link"], check=True, capture_output=True, text=True)
+        assert "LOWER_UP" in shown.stdout
+        assert not os.path.exists("/run/netns/mgr-own")
+        with pytest.raises(NamespaceError):
+            namespaces.create("mgr-own")
+    finally:
+        assert namespaces.remove("mgr-own")
+        subprocess.run(["umount", tmp_path / "netns"], check=False, capture_output=True)  # pyroute2 mounts it on itself
+    assert not namespaces.exists("mgr-own")
+
+
+@pytest.mark.real
+def test_the_recorded_identity_is_that_of_the_named_namespace(real: Namespaces, name: str) -> None:
+    seen: list[NamespaceIdentity | None] = []
+    real.create(name, seen.append)
+    assert seen == [real.identity(name)]
+    real.remove(name)
+    real.create(name, seen.append)
+    assert seen[0] != seen[1]
+    real.remove(name)
 
 
 @pytest.fixture

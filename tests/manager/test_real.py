@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,21 @@ from uuid import uuid4
 import pytest
 from real.namespaces import PLUGIN_PATH, PLUGINS, Namespace, inside
 
-from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, NetworkConfigList, PluginError, PortMapping
-from libcni.manager import AsyncNetworkManager, Container, ContainerResult, Namespaces, NetworkManager, NetworkRequest
+from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, ConfigError, NetworkConfigList, PluginError, PortMapping
+from libcni.manager import (
+    AsyncNetworkManager,
+    AttachmentDefinitions,
+    Container,
+    ContainerResult,
+    DefaultRouteError,
+    NamespaceError,
+    Namespaces,
+    NetworkAttachmentDefinition,
+    NetworkManager,
+    NetworkRequest,
+    Pod,
+    network_status,
+)
 from libcni.testing import network_namespace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("host-links")]
@@ -116,7 +130,7 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     assert set(host.links()) - set(links) == {"br-front", "br-back"}
 
 
-def test_check_tells_what_somebody_took_away(manager: NetworkManager, names: list[str]) -> None:
+def test_check_finds_what_was_removed_by_hand(manager: NetworkManager, names: list[str]) -> None:
     result = manager.set_up(Container(names[0]))
     inner = Namespace(os.path.basename(result.netns))
     inner.run("ip", "route", "delete", "10.99.0.0/16")
@@ -176,3 +190,70 @@ def test_the_asyncio_manager_does_the_same(
 
     asyncio.run(go())
     assert leased(tmp_path) == []
+
+
+def definition(name: str, namespace: str, net: NetworkConfigList) -> NetworkAttachmentDefinition:
+    return NetworkAttachmentDefinition(name, namespace, net)
+
+
+def test_an_address_and_host_ports_of_a_pod_go_to_the_first_network_alone(
+    manager: NetworkManager, names: list[str]
+) -> None:
+    pod = Pod("shop", "web-0", "u1", names[0])
+    result = manager.set_up(pod.container(default=["front", "back"], ip="10.78.1.50", capability_args=PORTS))
+    inner = Namespace(os.path.basename(result.netns))
+    assert inner.addresses("eth0") == ["10.78.1.50/24"]
+    assert inner.addresses("eth1")[0].startswith("10.78.2.")
+    manager.check(names[0])
+    manager.tear_down(names[0])
+
+
+def test_a_selection_with_a_default_route_gets_it_and_check_still_succeeds(
+    manager: NetworkManager, networks: list[NetworkConfigList], names: list[str], tmp_path: Path
+) -> None:
+    front, back = networks
+    other = NetworkConfigList.from_dict({**json.loads(back.raw), "plugins": json.loads(back.raw)["plugins"][:1]})
+    definitions = AttachmentDefinitions([definition("store", "shop", back), definition("store", "ops", other)])
+    pod = Pod("shop", "web-0", "u1", names[0])
+    selection = '[{"name": "store", "default-route": ["10.78.2.1"]}, {"name": "store", "namespace": "ops"}]'
+    result = manager.set_up(pod.container(default=[front.name], selection=selection, definitions=definitions))
+    inner = Namespace(os.path.basename(result.netns))
+    [first, second] = [route for route in inner.ip("-4", "route") if route["dst"] == "default"]
+    assert (first["gateway"], first["dev"], "metric" in first) == ("10.78.2.1", "net1", False)
+    assert (second["gateway"], second["dev"], second["metric"]) == ("10.78.1.1", "eth0", 4096)
+    assert [(row["name"], row["interface"]) for row in network_status(result)] == [
+        ("front", "eth0"),
+        ("shop/store", "net1"),
+        ("ops/store", "net2"),
+    ]
+    assert [check.state for check in manager.check(names[0]).checks] == ["ok"] * 4
+    manager.tear_down(names[0])
+    assert leased(tmp_path) == []
+
+
+def test_two_pods_may_not_want_the_default_route_twice() -> None:
+    selection = '[{"name": "a", "default-route": ["10.0.0.1"]}, {"name": "b", "default-route": ["10.0.0.2"]}]'
+    with pytest.raises(ConfigError, match="a and b both want the default route"):
+        Pod("shop", "web-0", "u1", "s1").container(default=["front"], selection=selection)
+
+
+def test_a_gateway_that_is_not_reachable_is_an_error_and_all_is_undone(
+    manager: NetworkManager, names: list[str], tmp_path: Path
+) -> None:
+    request = NetworkRequest("back", default_route=("192.0.2.1",))
+    with pytest.raises(DefaultRouteError, match=r"192\.0\.2\.1"):
+        manager.set_up(Container(names[0], networks=["front", request]))
+    assert (leased(tmp_path), manager.cni.get_cached_attachments()) == ([], [])
+    assert not Namespaces().exists(names[0])
+
+
+def test_a_namespace_of_the_caller_stays_with_all_that_is_in_it(manager: NetworkManager, names: list[str]) -> None:
+    path = Namespaces().create(names[0])
+    manager.tear_down(names[0])  # never attached
+    manager.gc([])
+    manager.set_up(Container(names[0], path))
+    assert manager.tear_down(names[0]).netns_removed == ""
+    assert Namespaces().exists(names[0])
+    with pytest.raises(NamespaceError):
+        manager.set_up(Container(names[0]))
+    assert Namespaces().exists(names[0])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from libcni import (
     CapabilityArgs,
     CNIError,
     ConfigError,
+    DelPolicy,
     InvalidIdentifierError,
     NetworkConfigList,
     PluginError,
@@ -22,8 +25,9 @@ from libcni import (
     RetryPolicy,
 )
 from libcni.errors import AttachmentExistsError, LockTimeoutError, NetworkNotFoundError, PluginTimeoutError
-from libcni.manager import Container, NetworkRequest
-from manager.fakes import Place, fails, network_json
+from libcni.manager import Container, Namespaces, NetworkRequest
+from libcni.observe.protocol import Observer, Operation
+from manager.fakes import FakeTool, Place, fails, network_json
 
 
 def test_networks_are_attached_in_order_and_interface_names_are_assigned(place: Place) -> None:
@@ -31,7 +35,7 @@ def test_networks_are_attached_in_order_and_interface_names_are_assigned(place: 
         place.network(name)
     result = place.manager().set_up(Container("c1", "/ns", ["c", "a", "b"]))
     assert place.calls("ADD") == ["ADD c c1 eth0", "ADD a c1 eth1", "ADD b c1 eth2"]
-    assert [(one.network, one.ifname) for one in result.attached] == [("c", "eth0"), ("a", "eth1"), ("b", "eth2")]
+    assert [(one.network, one.ifname) for one in result.attachments] == [("c", "eth0"), ("a", "eth1"), ("b", "eth2")]
 
 
 def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(place: Place) -> None:
@@ -108,7 +112,7 @@ def test_a_failure_detaches_what_was_attached_in_reverse_order(place: Place) -> 
     assert place.kinds(without="reload")[-3:] == ["attachment-removed", "attachment-removed", "problem"]
 
 
-def test_what_goes_wrong_in_the_roll_back_is_in_the_error_and_stays_recorded(place: Place) -> None:
+def test_errors_of_the_roll_back_are_in_the_error_and_stay_recorded(place: Place) -> None:
     for name in ("a", "b", "c"):
         place.network(name)
     place.plugin("b", fails("DEL", msg="stuck"))
@@ -161,7 +165,7 @@ def test_a_container_may_say_itself_whether_it_wants_loopback(
     assert ("ADD loopback c1 lo" in place.calls("ADD")) is expected
 
 
-def test_loopback_may_be_a_network_of_ones_own(place: Place) -> None:
+def test_loopback_may_be_the_callers_own_network(place: Place) -> None:
     place.plugin("mylo")
     place.network("a")
     lo = NetworkConfigList.from_bytes(network_json("my-loopback", "mylo"))
@@ -303,7 +307,9 @@ def test_container_returns_what_set_up_returned(place: Place) -> None:
     result = manager.set_up(Container("c1", "/ns", ["b", "a"]))
     assert place.manager().container("c1") == result
     assert manager.container("other") is None
-    assert json.loads(json.dumps(result.to_json()))["networks"][0]["network"] == "b"
+    assert json.loads(result.to_json()) == result.to_dict()
+    assert result.to_dict()["networks"][0]["result"] == result.attachments[0].result.to_dict()
+    assert json.loads(result.attachments[0].result.to_json()) == result.attachments[0].result.to_dict()
 
 
 def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(place: Place) -> None:
@@ -323,6 +329,168 @@ def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(plac
     with pytest.raises(Interrupted):
         manager.set_up(Container("c1", "/ns", ["a", "b"]))
     assert [one.network for one in place.manager().tear_down("c1").detached] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"on_existing": "sometimes"}, ValueError),
+        ({"on_cancel": "never"}, ValueError),
+        ({"colour": "red"}, TypeError),
+        ({"strict": "yes"}, TypeError),
+        ({"retry": 3}, TypeError),
+        ({"timeout": 0}, ValueError),
+        ({"timeout": -1}, ValueError),
+        ({"timeout": float("nan")}, ValueError),
+        ({"timeout": "3"}, TypeError),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_made(
+    place: Place, make: Callable[..., Any], options: dict[str, Any], error: type[Exception]
+) -> None:
+    place.network("a")
+    tool = FakeTool()
+    with pytest.raises(error, match=next(iter(options))):
+        make(namespaces=Namespaces(tool)).set_up(Container("c1"), **options)
+    assert (place.calls(), tool.done) == ([], [])
+
+
+class Raising(Observer):
+    """An observer of the client that fails after a plugin's ADD on some network."""
+
+    def __init__(self, network: str) -> None:
+        self.network = network
+
+    def after_call(self, operation: Operation, *_: object) -> None:
+        if operation.network == self.network and operation.verb == "ADD":
+            raise RuntimeError("observer")
+
+
+def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    place.network("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool), client={"observer": Raising("b")})
+    with pytest.raises(RuntimeError, match="observer"):
+        manager.set_up(Container("c1", networks=["a", "b"]))
+    assert place.client().get_cached_attachments() == []
+    assert tool.there == {}
+    assert place.calls("DEL")[-1] == "DEL a c1 eth0"
+
+
+def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    class RaisingAtOnce(Observer):
+        def begin(self, operation: Operation) -> None:
+            if operation.verb == "ADD":
+                raise RuntimeError("observer")
+
+    place.network("a")
+    place.manager().set_up(Container("c1", "/ns"))
+    with pytest.raises(RuntimeError, match="observer"):
+        make(client={"observer": RaisingAtOnce()}).set_up(Container("c1", "/ns"))
+    assert place.calls() == ["ADD a c1 eth0"]
+    assert [one.state for one in place.client().get_cached_attachments()] == ["ready"]
+
+
+def test_an_interrupted_set_up_is_rolled_back_on_request(place: Place, make: Callable[..., Any]) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(event: Any) -> None:
+        if event.kind == "attachment-added" and event.network == "b":
+            raise Interrupted
+
+    place.network("a")
+    place.network("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool), on_cancel="rollback")
+    manager.observe(interrupt)
+    with pytest.raises(Interrupted):
+        manager.set_up(Container("c1", networks=["a", "b"]))
+    assert place.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
+    assert (place.client().get_cached_attachments(), tool.there) == ([], {})
+
+
+@pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
+def test_a_cancelled_set_up_leaves_its_records_or_nothing(place: Place, on_cancel: Any) -> None:
+    place.network("a")
+    place.network("b")
+    place.plugin("a", "[ $CNI_COMMAND = DEL ] && sleep 0.3")
+    place.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    tool = FakeTool()
+    manager = place.async_manager(namespaces=Namespaces(tool))
+
+    async def go() -> None:
+        task = asyncio.create_task(manager.set_up(Container("c1", networks=["a", "b"]), on_cancel=on_cancel))
+        while len(place.calls("ADD")) < 2:  # noqa: ASYNC110 - another process does it
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while on_cancel == "rollback" and "DEL a c1 eth0" not in place.calls():  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.01)
+        task.cancel()  # a second one does not cut the roll-back short
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    recorded = sorted(one.network for one in place.client().get_cached_attachments())
+    assert (recorded, list(tool.there)) == ((["a", "b"], ["c1"]) if on_cancel == "keep" else ([], []))
+
+
+def test_a_container_has_an_address_and_a_device_for_one_network_only(place: Place) -> None:
+    for name in ("a", "b"):
+        place.network(name, capabilities={"ips": True, "mac": True, "portMappings": True})
+    given = {"ips": ["10.1.0.9/24"], "portMappings": [{"hostPort": 80, "containerPort": 80}]}
+    place.manager().set_up(Container("c1", "/ns", ["a", "b"], capability_args=given))
+    assert place.stdin("ADD", "a", "eth0")["runtimeConfig"] == given
+    assert "ips" not in place.stdin("ADD", "b", "eth1")["runtimeConfig"]
+
+
+def test_only_so_many_set_ups_run_at_once(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.3 && echo end >> " + str(place.log))
+    manager = make(max_set_ups=1)
+    threads = [threading.Thread(target=manager.set_up, args=(Container(f"c{n}", "/ns"),)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    words = [line.split()[0] for line in place.log.read_text().splitlines()]
+    assert words == ["ADD", "end"] * 3
+    assert manager.max_set_ups == 1
+
+
+def test_a_wait_for_other_set_ups_has_an_end(place: Place, make: Callable[..., Any]) -> None:
+    place.network("a")
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 2")
+    manager = make(max_set_ups=1)
+    thread = threading.Thread(target=manager.set_up, args=(Container("c1", "/ns"),))
+    thread.start()
+    while not place.calls("ADD"):
+        time.sleep(0.01)
+    with pytest.raises(LockTimeoutError, match="container c2: 1 other set-ups"):
+        manager.set_up(Container("c2", "/ns"), timeout=0.2)
+    thread.join()
+
+
+def test_settings_can_be_read_back_and_bad_ones_are_refused(place: Place, make: Callable[..., Any]) -> None:
+    retry = RetryPolicy(2, 0.1)
+    manager = make(
+        default=["a"], minimum=2, prefix="net", retry=retry, on_cancel="rollback", policy=DelPolicy(keep_going=True)
+    )
+    assert (manager.default, manager.minimum, manager.prefix) == (["a"], 2, "net")
+    assert (manager.retry, manager.on_cancel, manager.loopback, manager.max_set_ups) == (retry, "rollback", None, None)
+    assert manager.policy == DelPolicy(keep_going=True, empty_gone_netns=True)
+    bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]
+    bad += [{"max_set_ups": 0}, {"on_cancel": "never"}, {"prefix": "a/b"}]
+    for options in bad:
+        with pytest.raises(ValueError, match=next(iter(options)) if "prefix" not in options else "interface name"):
+            make(**options)
+    with pytest.raises(ValueError, match="default"):
+        manager.set_default(0)
 
 
 PROGRAM = """
@@ -347,3 +515,8 @@ def test_after_a_runtime_was_killed_in_a_set_up_another_tears_all_of_it_down(pla
     report = place.manager().tear_down("c1")
     assert [one.network for one in report.detached] == ["b", "a"]
     assert place.client().get_cached_attachments() == []
+
+
+def test_requests_and_results_are_small_values(place: Place) -> None:
+    assert NetworkRequest.parse("a@b") == NetworkRequest("a", "b")
+    assert NetworkRequest.parse("a") == NetworkRequest("a")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, PluginError, RuntimeConf
+from libcni import CNIErrorGroup, DelPolicy, NetworkNotFoundError, PluginError, RuntimeConf
 from libcni.manager import Container
 from manager.fakes import Place, fails
 
@@ -130,22 +132,26 @@ def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_confi
     assert not record.exists()
 
 
-def test_a_record_that_cannot_be_read_nor_be_told_whose_it_is_is_reported_and_left(attached: Place) -> None:
-    record = attached.cache / "results" / "c-c1-x1-x2"
+@pytest.mark.parametrize("name", ["c-c1-x1-x2", "c-c1-x1"])
+def test_a_torn_record_that_does_not_say_enough_is_an_error_and_the_rest_is_detached(
+    attached: Place, name: str
+) -> None:
+    """Its name may mean several attachments, or a network that has gone: nobody could say that all is detached."""
+    if name == "c-c1-x1":
+        (attached.conf / "c.conflist").unlink()
+    record = attached.cache / "results" / name
     record.write_bytes(b"")
-    report = attached.manager().tear_down("c1")
-    assert [one.path for one in report.unreadable] == [str(record)]
+    with pytest.raises(CNIErrorGroup) as caught:
+        attached.manager().tear_down("c1")
+    assert str(record) in str(caught.value)
+    assert [one.path for one in caught.value.report.unreadable] == [str(record)]
+    assert {"a", "b"} <= {one.network for one in caught.value.report.detached}
     assert record.exists()
-    assert len(report.detached) == 3
 
 
-def test_a_record_that_cannot_be_read_of_a_network_that_has_gone_is_no_obstacle(attached: Place) -> None:
-    (attached.conf / "c.conflist").unlink()
-    record = attached.cache / "results" / "c-c1-x1"
-    record.write_bytes(b"")
-    report = attached.manager().tear_down("c1")
-    assert [one.path for one in report.unreadable] == [str(record)]
-    assert [one.network for one in report.detached] == ["a", "b"]
+def test_a_torn_record_of_another_container_is_no_obstacle(attached: Place) -> None:
+    (attached.cache / "results" / "c-c2-x1").write_bytes(b"")
+    assert len(attached.manager().tear_down("c1").detached) == 3
 
 
 def test_a_bare_result_as_go_once_wrote_it_is_detached_with_the_configuration(attached: Place) -> None:
@@ -195,7 +201,7 @@ def test_a_missing_plugin_is_reported_or_passed_over_as_the_policy_says(attached
     assert attached.client().get_cached_attachments() == []
 
 
-def test_events_tell_of_each(attached: Place) -> None:
+def test_a_tear_down_emits_an_event_for_each_attachment(attached: Place) -> None:
     attached.plugin("c", fails("DEL"))
     attached.events.clear()
     with pytest.raises(CNIErrorGroup):
@@ -206,3 +212,41 @@ def test_events_tell_of_each(attached: Place) -> None:
         ("problem", "c", "x1"),
         ("attachment-removed", "b", "x9"),
     ]
+
+
+def test_networks_without_any_record_get_del_with_the_given_configuration(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    place.network("b")
+    netns = place.root / "ns"
+    netns.touch()
+    report = make().tear_down(Container("c1", str(netns), ["a", "b@net7"]))
+    assert place.calls() == ["DEL b c1 net7", "DEL a c1 eth0"]
+    assert place.variable("netns", "DEL", "b", "net7") == str(netns)
+    assert [(one.network, one.report.record) for one in report.detached] == [("b", "missing"), ("a", "missing")]
+
+
+def test_a_network_that_nobody_knows_is_an_error_and_the_others_are_detached(
+    place: Place, make: Callable[..., Any]
+) -> None:
+    place.network("a")
+    with pytest.raises(CNIErrorGroup) as caught:
+        make().tear_down(Container("c1", "/ns", ["none", "a"]))
+    assert [type(error) for error in caught.value.exceptions] == [NetworkNotFoundError]
+    assert place.calls() == ["DEL a c1 eth1"]  # the name that a set-up would have given it
+
+
+@pytest.mark.parametrize("given_to", ["manager", "call"])
+def test_a_policy_keeps_what_it_does_not_mention(place: Place, make: Callable[..., Any], given_to: str) -> None:
+    place.network("a", "a", "b")
+    netns = place.root / "ns"
+    netns.touch()
+    policy = DelPolicy(skip_missing=True)
+    manager = make(policy=policy) if given_to == "manager" else make()
+    manager.set_up(Container("c1", str(netns)))
+    netns.unlink()
+    strip(next(place.cache.glob("results/*")))  # of a record that has no namespace's identity only the policy decides
+    (place.bin / "b").unlink()
+    manager.tear_down("c1", policy=policy if given_to == "call" else None)
+    assert place.variable("netns", "DEL", "a", "eth0") == ""

@@ -1,0 +1,53 @@
+"""CHECK of all attachments of a container, on over errors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import CNIError, NotAttachedError, VersionError
+from libcni.manager.context import OperationContext
+from libcni.manager.events import Event
+from libcni.manager.networks import NetworkSet
+from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
+from libcni.manager.reports import AttachmentCheck, CheckReport, raise_errors
+from libcni.store.attachments import Attachment, recorded_network
+
+__all__ = ["check"]
+
+
+async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
+    """Check every attachment of a container; raise all that is wrong as one CNIErrorGroup, with the report in it.
+
+    Raises:
+        NotAttachedError: nothing is recorded of the container.
+    """
+    await context.lock_container(container_id)
+    recorded = [
+        one for one in await context.attachments(container_id) if one.network or may_belong_to(one.path, container_id)
+    ]
+    if not recorded:
+        raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
+    checks = [await _check(context, one, networks) for one in in_order(recorded)]
+    report = CheckReport(container_id, tuple(checks))
+    raise_errors(f"check of container {container_id}", report, report.errors)
+    return report
+
+
+async def _check(context: OperationContext[Any], attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
+    if not attachment.network:
+        error: CNIError = unreadable_error(attachment)
+        context.emit(Event("problem", detail=str(error), error=error))
+        return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
+    net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
+    try:
+        await context.check(net, RuntimeConf(attachment.container_id, None, attachment.ifname))
+    except VersionError:
+        return AttachmentCheck(attachment.network, attachment.ifname, "unsupported")
+    except CNIError as error:
+        context.emit(
+            Event("problem", attachment.network, attachment.container_id, attachment.ifname, str(error), error)
+        )
+        return AttachmentCheck(attachment.network, attachment.ifname, "failed", error)
+    return AttachmentCheck(attachment.network, attachment.ifname, "ok")

@@ -1,0 +1,239 @@
+"""One operation of a manager on its way: what it may call, what it may wait for, and the locks that it holds."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+
+from libcni.aio import AsyncCNIConfig
+from libcni.client import CNIConfig
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.config.timeouts import check_timeout
+from libcni.errors import LockTimeoutError
+from libcni.manager.events import Event
+from libcni.manager.options import SetUpOptions
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, attachment_of
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import PENDING
+from libcni.store.records import RecordStore
+from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
+
+__all__ = ["OperationContext", "SetUpLimit"]
+
+ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
+_T = TypeVar("_T")
+
+# No network's name contains a slash, so these never collide with the lock of a verb.
+_CONTAINER_LOCK = "//manager/container/"
+_NETWORK_LOCK = "//manager/network/"
+_SHORTEST = 0.001
+_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+
+
+class SetUpLimit:
+    """A limit on the set-ups that run at once; it works in threads and on successive event loops alike."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number = number
+        self._free = None if number is None else threading.Semaphore(number)
+
+    def try_acquire(self) -> bool:
+        """Take one place if one is free; return whether it was."""
+        return self._free is None or self._free.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Give one place back."""
+        if self._free is not None:
+            self._free.release()
+
+
+class OperationContext(ABC, Generic[ClientT]):
+    """One operation of a manager on its way. A context manager: its end releases all locks.
+
+    The subclass for NetworkManager blocks in every method, so its coroutines never suspend. The subclass for
+    AsyncNetworkManager awaits.
+    """
+
+    def __init__(self, cni: ClientT, emit: Callable[[Event], None], timeout: Timeout) -> None:
+        self.cni = cni
+        self.emit = emit
+        self.timeout: Timeout = timeout if timeout is DEFAULT else check_timeout(timeout)
+        self._cleanup = ExitStack()
+        self._shared_deadline: float | None = None
+        self._waits_left: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds that the operation may wait: as given, or as the client was made with; None: no limit."""
+        return self.timeout if isinstance(self.timeout, float | int | None) else self.cni.timeout
+
+    @abstractmethod
+    async def add(
+        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
+    ) -> Result:
+        """Run ADD; as ``CNIConfig.add_network_list``."""
+
+    @abstractmethod
+    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
+        """Run CHECK; as ``CNIConfig.check_network_list``."""
+
+    @abstractmethod
+    async def delete(
+        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
+    ) -> DelReport:
+        """Run DEL; as ``CNIConfig.del_network_list``."""
+
+    @abstractmethod
+    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
+        """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
+
+    @abstractmethod
+    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
+        """Run GC; as ``CNIConfig.gc_network_list``."""
+
+    @abstractmethod
+    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
+        """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
+
+    @abstractmethod
+    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
+        """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+
+    @abstractmethod
+    async def in_thread(self, function: Callable[[], _T]) -> _T:
+        """Call a function that may block on the disk or on a program."""
+
+    @abstractmethod
+    async def ask(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the user; on asyncio it may be a coroutine function."""
+
+    @abstractmethod
+    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutine functions side by side, and return their answers in order."""
+
+    @abstractmethod
+    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end although the caller was cancelled."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Sleep."""
+
+    async def attachments(self, container_id: str | None = None) -> list[Attachment]:
+        """Return what is recorded; as ``CNIConfig.get_cached_attachments``."""
+        store = RecordStore(self.cni.cache_dir)
+        return await self.in_thread(lambda: [attachment_of(record) for record in store.records(container_id)])
+
+    async def lock_container(self, container_id: str) -> None:
+        """Acquire a container's lock until the context ends.
+
+        Raises:
+            LockTimeoutError: another operation held the lock for the whole timeout.
+        """
+        request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
+        await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+
+    async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
+        """Acquire the locks of the networks that a set-up uses, shared with other set-ups; GC waits for them.
+
+        Raises:
+            LockTimeoutError: GC held one of the networks for the whole timeout.
+        """
+        request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
+        await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
+
+    async def lock_network_for_gc(self, name: str) -> None:
+        """Acquire a network's lock for GC alone, so that no set-up uses the network meanwhile.
+
+        Raises:
+            LockTimeoutError: set-ups used the network for the whole timeout; the error names their containers.
+        """
+        request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
+        try:
+            await self._lock(request, f"network {name}", "set-ups of containers held the network")
+        except LockTimeoutError as error:
+            # The kernel does not say who holds a lock. A set-up in the middle of an ADD has a pending record.
+            pending = [
+                one.container_id for one in await self.attachments() if one.state == PENDING and one.network == name
+            ]
+            if not pending:
+                raise
+            what = ", ".join(f"container {one}" for one in sorted(set(pending)))
+            message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+
+    async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
+        """Wait until fewer set-ups run than the limit allows.
+
+        Raises:
+            LockTimeoutError: as many ran for the whole timeout.
+        """
+        started, delay = time.monotonic(), _FIRST_DELAY
+        deadline = self.deadline
+        while not limit.try_acquire():
+            if time.monotonic() >= deadline:
+                seconds = time.monotonic() - started
+                what = f"container {container_id}"
+                message = f"{what}: {limit.number} other set-ups of this manager ran for {seconds:.1f} s"
+                raise LockTimeoutError(message, what=what, seconds=seconds)
+            await self.sleep(delay)
+            delay = min(2 * delay, _LAST_DELAY)
+        self._cleanup.callback(limit.release)
+
+    def release_locks(self) -> None:
+        """Release all locks before the context ends."""
+        self._cleanup.close()
+
+    def share_deadline(self) -> None:
+        """Let all waits from here on end at one deadline, instead of giving each the whole timeout."""
+        self._shared_deadline = self.deadline
+
+    def share_waits(self) -> None:
+        """Let all waits from here on take the timeout together. The time between them does not count."""
+        self._waits_left = math.inf if self.seconds is None else self.seconds
+
+    @property
+    def deadline(self) -> float:
+        """When the next wait has to end, as ``time.monotonic`` counts; infinity: never."""
+        if self._shared_deadline is not None:
+            return self._shared_deadline
+        if self._waits_left is not None:
+            return time.monotonic() + self._waits_left
+        return math.inf if self.seconds is None else time.monotonic() + self.seconds
+
+    async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
+        locks = LockSet(self.cni.cache_dir, request)
+        # Before the wait: also a wait that is cut short has to give the descriptor and half of the locks back.
+        self._cleanup.callback(locks.close)
+        started = time.monotonic()
+        try:
+            for delay in locks.retry_delays(self.deadline):
+                await self.sleep(delay)
+        except LockTimeoutError as error:
+            message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
+            raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
+        finally:
+            if self._waits_left is not None:
+                self._waits_left = max(0.0, self._waits_left - (time.monotonic() - started))
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline, but never 0: the client refuses that."""
+    return max(_SHORTEST, deadline - time.monotonic())

@@ -1,0 +1,62 @@
+"""The default route of a container through one of its interfaces, with iproute2; blocking."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from libcni.errors import CNIError
+
+__all__ = ["DefaultRouteError", "set_default_route"]
+
+_TIMEOUT = 30.0
+_METRIC = 4096
+
+
+class DefaultRouteError(CNIError):
+    """A default route could not be set."""
+
+
+def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
+    """Make an interface the way out of a network namespace, for the address family of each gateway.
+
+    The default routes that other networks made stay, with a high metric: a CHECK of their plugins looks for them.
+
+    Args:
+        netns: the path of the namespace.
+        ifname: the interface's name.
+        gateways: the gateways, at most one of each family.
+
+    Raises:
+        DefaultRouteError: ``ip`` or ``nsenter`` failed.
+    """
+    for gateway in gateways:
+        family = f"-{ipaddress.ip_address(gateway).version}"
+        routes: list[dict[str, Any]] = json.loads(
+            _run(netns, "ip", "-json", family, "route", "show", "default") or "[]"
+        )
+        for number, route in enumerate(routes):
+            is_wanted = (route.get("dev"), route.get("gateway")) == (ifname, gateway)
+            if is_wanted or "dev" not in route or route.get("metric", 0) >= _METRIC:
+                continue
+            words = ["default", *(["via", route["gateway"]] if "gateway" in route else []), "dev", route["dev"]]
+            metric = ["metric", str(route["metric"])] if "metric" in route else []
+            # The copy comes first, so that a failure in between leaves a way out.
+            _run(netns, "ip", family, "route", "replace", *words, "metric", str(_METRIC + number))
+            _run(netns, "ip", family, "route", "delete", *words, *metric)
+        _run(netns, "ip", family, "route", "replace", "default", "via", gateway, "dev", ifname)
+
+
+def _run(netns: str, *command: str) -> str:
+    words = ["nsenter", f"--net={netns}", *command]
+    try:
+        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=_TIMEOUT)  # noqa: S603
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip() or f"exit status {error.returncode}"
+        raise DefaultRouteError(f"{' '.join(words)}: {reason}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DefaultRouteError(f"{' '.join(words)}: {error}", hint="install iproute2 and util-linux") from error
+    return done.stdout

@@ -1,0 +1,186 @@
+"""GC of all networks: detach what does not live, tell the plugins what does, and remove namespaces that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from libcni.config.identifiers import check_container_id
+from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError, CNIErrorGroup
+from libcni.manager.container import Container
+from libcni.manager.context import OperationContext
+from libcni.manager.events import Event
+from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.manager.networks import NetworkSet
+from libcni.manager.reports import GCSummary, raise_errors
+from libcni.store.attachments import Attachment, recorded_network
+from libcni.verbs.gc import valid_pairs
+from libcni.verbs.reports import GCReport, ValidAttachment
+
+__all__ = ["GC", "Live", "read_live"]
+
+LiveItem = Container | str | ValidAttachment
+"""A container, its ID, an attachment, or a (container ID, interface name) pair."""
+Live = Iterable[LiveItem] | Callable[[], Any]
+"""The containers and attachments that live, or a function that returns them."""
+
+
+class LiveSet:
+    """The containers and the single attachments that live."""
+
+    def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
+        self.containers = frozenset(containers)
+        self.pairs = tuple(pairs)
+        self._owners = self.containers | {container_id for container_id, _ in self.pairs}
+
+    def has(self, container_id: str) -> bool:
+        """Return whether a container lives, or any attachment of it."""
+        return container_id in self._owners
+
+    def valid(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
+        """Return every pair that a live attachment may have.
+
+        A pair too many protects what does not exist. A pair too few lets a plugin free the address of a live
+        container. So the pairs of a live container on all networks are valid on each. The client adds those of torn
+        records as far as their file names tell.
+        """
+        recorded = [(one.container_id, one.ifname) for one in attachments if one.container_id in self.containers]
+        return list(dict.fromkeys([*self.pairs, *recorded]))
+
+
+Plan = Callable[[Container], Iterable[tuple[str, str]]]
+"""Returns the pairs that a set-up of a container makes."""
+
+
+def read_live(live: Any, plan: Plan) -> LiveSet:
+    """Sort what lives.
+
+    Raises:
+        TypeError: ``live`` is None, which could only mean that everything is to be detached, or holds something else.
+        InvalidIdentifierError: a name breaks the specification's rules.
+    """
+    if live is None or isinstance(live, str | bytes):
+        raise TypeError(
+            "live must be containers, container IDs, attachments or (container ID, interface name) pairs; [] for none"
+        )
+    given = list(live)
+    pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
+    ids = [check_container_id(one) for one in given if isinstance(one, str)]
+    if ids:
+        # An ID does not say which networks the container has; without a record it may have the default ones.
+        ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
+        pairs += [(one, ifname) for one in ids for ifname in ifnames]
+    for one in given:
+        if isinstance(one, Container):
+            ids.append(check_container_id(one.id))
+            pairs += plan(one)
+    return LiveSet(ids, dict.fromkeys(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class GC:
+    """One GC of all networks.
+
+    Attributes:
+        context: runs the verbs.
+        networks: the networks in force.
+        live: what lives, or a function that returns it.
+        plan: returns the pairs that a set-up of a container makes.
+        namespaces: removes the namespaces that set-ups made, or None.
+        dry_run: run nothing, only report.
+    """
+
+    context: OperationContext[Any]
+    networks: NetworkSet
+    live: Live
+    plan: Plan
+    namespaces: ContainerNamespaces | None
+    dry_run: bool
+
+    async def run(self) -> GCSummary:
+        """Run GC of every network; raise all errors as one CNIErrorGroup, with the summary in it."""
+        # A set-up that hangs holds all of its networks: GC must not wait the whole timeout for each of them.
+        self.context.share_waits()
+        if not callable(self.live):
+            await self._live()  # refuse it before anything runs
+        reports: dict[str, GCReport] = {}
+        errors: list[CNIError] = []
+        for name, net in _every_network(self.networks, await self.context.attachments()).items():
+            reports[name], failed = await self._network(name, net)
+            errors += failed
+        removed, failed = await self._namespaces()
+        summary = GCSummary(reports, (*errors, *failed), tuple(removed))
+        raise_errors("GC", summary, summary.errors)
+        return summary
+
+    async def _live(self) -> LiveSet:
+        live = await self.context.ask(self.live) if callable(self.live) else self.live
+        # Thousands of containers would hold up an event loop.
+        return await self.context.in_thread(lambda: read_live(live, self.plan))
+
+    async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
+        """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""
+        report = GCReport()
+        errors: list[CNIError] = []
+        try:
+            await self.context.lock_network_for_gc(name)
+            # Ask only now: before, the caller might not know yet of a container that was being set up.
+            live = await self._live()
+            attachments = await self.context.attachments()
+            valid = await self.context.in_thread(lambda: live.valid(attachments))
+            report = await self.context.gc(net, valid, dry_run=self.dry_run)
+        except CNIErrorGroup as group:
+            report = group.report if isinstance(group.report, GCReport) else report
+            errors = [one for one in group.exceptions if isinstance(one, CNIError)]
+        except CNIError as error:
+            errors = [error]
+        finally:
+            # Set-ups on this network go on while GC of the next network runs or hangs.
+            self.context.release_locks()
+        for one in report.detached:
+            self.context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
+        for problem in errors:
+            self.context.emit(Event("problem", name, detail=str(problem), error=problem))
+        return report, errors
+
+    async def _namespaces(self) -> tuple[list[str], list[CNIError]]:
+        """Remove the namespaces of containers that do not live any more."""
+        namespaces = self.namespaces
+        if namespaces is None:
+            return [], []
+        removed: list[str] = []
+        errors: list[CNIError] = []
+        try:
+            recorded = await self.context.in_thread(namespaces.recorded)
+        except CNIError as error:
+            return [], [error]
+        if not recorded:
+            return [], []
+        live = await self._live()
+        for container_id in [one for one in recorded if not live.has(one)]:
+            try:
+                await self.context.lock_container(container_id)
+                live = await self._live()  # again: until now a set-up of this container may have run
+                if live.has(container_id):
+                    continue
+                if self.dry_run:
+                    removed += [namespaces.path(container_id)]
+                elif path := await self.context.in_thread(lambda one=container_id: namespaces.remove_if_unused(one)):  # type: ignore[misc]
+                    removed.append(path)
+            except CNIError as error:
+                self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+                errors.append(error)
+            finally:
+                self.context.release_locks()
+        return removed, errors
+
+
+def _every_network(networks: NetworkSet, attachments: Sequence[Attachment]) -> dict[str, NetworkConfigList | str]:
+    """Return the networks in force, and those that only records know any more, by name."""
+    found: dict[str, NetworkConfigList | str] = {net.name: net for net in networks.all}
+    for one in attachments:
+        if one.network and one.network not in found:
+            found[one.network] = recorded_network(one.record) or one.network
+    return found

@@ -1,0 +1,322 @@
+"""The common part of NetworkManager and AsyncNetworkManager: settings, configuration, events, and each operation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from libcni.aio import AsyncCNIConfig
+from libcni.client import CNIConfig
+from libcni.config.identifiers import check_container_id
+from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
+from libcni.manager.check import check
+from libcni.manager.configuration import Configuration
+from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, assign_names, plan_attachments
+from libcni.manager.container_result import ContainerResult
+from libcni.manager.context import OperationContext, SetUpLimit
+from libcni.manager.events import Event, Events, EventStream
+from libcni.manager.gc import GC, Live
+from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.manager.namespaces import Namespaces
+from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
+from libcni.manager.options import SetUpOptions, check_options, merge_policies
+from libcni.manager.recorded import container_result
+from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.manager.set_up import SetUp
+from libcni.manager.status import status
+from libcni.manager.tear_down import TearDown
+from libcni.manager.watch import Watch
+from libcni.verbs.reports import DelPolicy, OnCancel, RetryPolicy
+
+__all__ = ["ManagerBase"]
+
+ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
+
+
+class ManagerBase(Generic[ClientT]):
+    """The settings of a manager, and what both managers do without waiting."""
+
+    def __init__(  # noqa: PLR0913 - the settings of a manager
+        self,
+        cni: ClientT,
+        *,
+        conf_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        networks: Iterable[NetworkConfigList] = (),
+        default: Default = 1,
+        minimum: int | None = None,
+        loopback: bool | NetworkConfigList = False,
+        prefix: str = "eth",
+        policy: DelPolicy | None = None,
+        retry: RetryPolicy | None = None,
+        namespaces: Namespaces | None = None,
+        max_set_ups: int | None = None,
+        on_cancel: OnCancel = "keep",
+        observer: Callable[[Event], object] | None = None,
+    ) -> None:
+        """Take the settings and read the configurations. Nothing is run.
+
+        Args:
+            cni: the client that runs the verbs of single networks: a CNIConfig, for AsyncNetworkManager an
+                AsyncCNIConfig.
+            conf_dirs: the directories with configurations; of two networks of one name, that of the first directory
+                counts. None: the client's directory.
+            networks: configurations given in code; they come before those of the directories.
+            default: the networks of a container that names none: a name, names, or how many of the first by order.
+            minimum: how many networks must be there for a set-up with the default networks, and for ``status`` to be
+                ready; None: all default networks.
+            loopback: whether every container gets ``lo`` attached first, by the plugin ``loopback``, or by the network
+                that is given here.
+            prefix: the beginning of the names of interfaces that have none of their own.
+            policy: how DEL is done, in addition to an empty CNI_NETNS for a namespace that has gone.
+            retry: how often to try an ADD again that was answered with code 11; None: not at all.
+            namespaces: makes and removes the namespaces of containers that come without one; None: ``set_up`` refuses
+                these.
+            max_set_ups: how many set-ups of this manager may run at once; None: no limit.
+            on_cancel: what a cancelled or interrupted set-up leaves. ``keep``: the records of all that is attached by
+                then, for a tear-down or GC. ``rollback``: nothing; it is detached again first.
+            observer: called with every event.
+
+        Raises:
+            ValueError: ``default``, ``minimum`` or ``max_set_ups`` is less than 1, or another value is unknown.
+            InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
+        """
+        check_default(default, minimum)
+        if max_set_ups is not None and max_set_ups < 1:
+            raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
+        if on_cancel not in {"keep", "rollback"}:
+            raise ValueError(f"on_cancel must be keep or rollback, not {on_cancel!r}")
+        assign_names([None], prefix)  # raises InvalidIdentifierError
+        self.cni = cni
+        self._events = Events()
+        if observer is not None:
+            self._events.observe(observer)
+        directories = [cni.conf_dir] if conf_dirs is None else conf_dirs
+        self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
+        self._loopback_for_all = loopback is not False
+        in_force = self._loopback if self._loopback_for_all else None
+        sources = Sources(tuple(os.path.abspath(os.fspath(one)) for one in directories), tuple(networks), in_force)
+        self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._events.emit)
+        self._prefix = prefix
+        self._policy = merge_policies(DelPolicy(empty_gone_netns=True), policy)
+        self._retry = retry
+        self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
+        self._limit = SetUpLimit(max_set_ups)
+        self._on_cancel: OnCancel = on_cancel
+
+    @property
+    def default(self) -> Default:
+        """The default networks, as they were set."""
+        return self._configuration.default
+
+    @property
+    def minimum(self) -> int | None:
+        """How many networks must be there; None: all default networks."""
+        return self._configuration.minimum
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of interfaces that have none of their own."""
+        return self._prefix
+
+    @property
+    def policy(self) -> DelPolicy:
+        """How DEL is done."""
+        return self._policy
+
+    @property
+    def retry(self) -> RetryPolicy | None:
+        """How often an ADD is tried again that was answered with code 11."""
+        return self._retry
+
+    @property
+    def loopback(self) -> NetworkConfigList | None:
+        """The network that every container gets as ``lo``, or None."""
+        return self._loopback if self._loopback_for_all else None
+
+    @property
+    def max_set_ups(self) -> int | None:
+        """How many set-ups of this manager may run at once; None: no limit."""
+        return self._limit.number
+
+    @property
+    def on_cancel(self) -> OnCancel:
+        """What a cancelled or interrupted set-up leaves."""
+        return self._on_cancel
+
+    @property
+    def configuration(self) -> NetworkSet:
+        """The networks in force, and the problems of files that cannot be used."""
+        return self._configuration.current
+
+    @property
+    def networks(self) -> tuple[NetworkConfigList, ...]:
+        """The networks in force, in order, without loopback."""
+        return self._configuration.current.networks
+
+    def network(self, name: str) -> NetworkConfigList:
+        """Return a network; an unknown name makes the manager read the directories once more.
+
+        Raises:
+            NetworkNotFoundError: there is no network of that name.
+        """
+        return self._configuration.network(name)
+
+    def default_networks(self) -> tuple[NetworkConfigList, ...]:
+        """Return the networks of a container that names none.
+
+        Raises:
+            NetworkNotFoundError: a network is missing, or there are too few; the text says why.
+        """
+        return self._configuration.defaults_or_reload()
+
+    def set_default(self, default: Default) -> None:
+        """Change the networks of a container that names none: a name, names, or how many of the first.
+
+        Raises:
+            ValueError: ``default`` means no network.
+        """
+        check_default(default, self.minimum)
+        self._configuration.default = default
+
+    def reload(self, *, keep: bool = True) -> NetworkSet:
+        """Read all configurations again, and return the networks in force.
+
+        If a network's file is there and cannot be used, its last good configuration stays in force. The same holds for
+        all networks of a directory that has gone. ``keep=False`` drops these networks.
+        """
+        return self._configuration.reload(keep=keep)
+
+    def watch(self, interval: float = 5.0, *, polling: bool | None = None) -> Watch:
+        """Reload whenever a configuration or plugin directory changes, until the returned Watch is closed.
+
+        Args:
+            interval: seconds between two polls. With watchfiles changes are seen at once, and polling goes on.
+            polling: True: poll only; None: use watchfiles (extra ``libcni[watch]``) if it is installed.
+
+        Raises:
+            ConfigError: ``polling`` is False and watchfiles is not installed.
+        """
+        return Watch(self._configuration, interval, polling=polling)
+
+    def observe(self, observer: Callable[[Event], object]) -> Callable[[], None]:
+        """Call ``observer`` for every event from now on, in any thread; return a function that stops that."""
+        return self._events.observe(observer)
+
+    def events(self, limit: int = 1000) -> EventStream:
+        """Return an async iterator over the events from now on; call it where an event loop runs.
+
+        ``limit``: how many events may wait to be read. Beyond that the oldest are lost, and an event says how many.
+        """
+        return self._events.stream(limit)
+
+    def preview(self, container: Container) -> tuple[tuple[str, str], ...]:
+        """Return the attachments that a set-up would make, as (network, interface name) in order.
+
+        Compare it with the records to see whether a container has what it asks for.
+
+        Raises:
+            NetworkNotFoundError: a network is unknown.
+            InvalidIdentifierError: a name breaks the rules.
+        """
+        return tuple((one.net.name, one.rt.ifname) for one in self._plan(container))
+
+    def _plan(self, container: Container) -> list[PlannedAttachment]:
+        wanted: list[tuple[NetworkRequest, NetworkConfigList | None]]
+        requests = container.requests
+        if requests is None:
+            wanted = [(NetworkRequest(net.name), net) for net in self._configuration.defaults_or_reload()]
+        else:
+            wanted = [(one, self._configured(one.network)) for one in requests]
+        return self._plan_from(container, wanted)
+
+    def _plan_from(
+        self, container: Container, wanted: Sequence[tuple[NetworkRequest, NetworkConfigList | None]]
+    ) -> list[PlannedAttachment]:
+        use_loopback = self._loopback_for_all if container.loopback is None else container.loopback
+        loopback = self._loopback if use_loopback else None
+        return plan_attachments(container, wanted, prefix=self._prefix, loopback=loopback)
+
+    def _configured(self, network: str | NetworkConfigList) -> NetworkConfigList:
+        return self._configuration.network(network) if isinstance(network, str) else network
+
+    def _plan_known(self, container: Container) -> tuple[list[PlannedAttachment], list[tuple[str, CNIError]]]:
+        """Return the attachments of a container on the networks that are known, and the errors of the others."""
+        unknown: list[tuple[str, CNIError]] = []
+        wanted: list[tuple[NetworkRequest, NetworkConfigList | None]] = []
+        requests = container.requests
+        try:
+            if requests is None:
+                requests = [NetworkRequest(net) for net in self._configuration.defaults_or_reload()]
+        except NetworkNotFoundError as error:
+            return [], [(error.network or "", error)]
+        for request in requests:
+            try:
+                wanted.append((request, self._configured(request.network)))
+            except NetworkNotFoundError as error:
+                wanted.append((request, None))
+                unknown.append((error.network or "", error))
+        return self._plan_from(container, wanted), unknown
+
+    async def _set_up(
+        self, context: OperationContext[Any], container: Container, options: SetUpOptions
+    ) -> ContainerResult:
+        check_options(options)
+        # all names and networks are checked before anything is made
+        planned = await context.in_thread(lambda: self._plan(container))
+        if container.netns is None and self._namespaces is None:
+            raise ConfigError(
+                f"container {container.id}: it has no network namespace",
+                hint="give netns, or make the manager with namespaces=Namespaces()",
+            )
+        context.share_deadline()
+        await context.enter_limit(self._limit, container.id)
+        chosen: SetUpOptions = {"retry": self._retry, "on_cancel": self._on_cancel, **options}
+        return await SetUp(context, container, planned, self._namespaces, self._policy, chosen).run()
+
+    async def _tear_down(
+        self,
+        context: OperationContext[Any],
+        container: Container | str,
+        ifnames: Iterable[str] | None,
+        policy: DelPolicy | None,
+    ) -> TearDownReport:
+        container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
+        planned, unknown = await context.in_thread(lambda: self._plan_known(container))
+        tear_down = TearDown(
+            context=context,
+            container_id=container.id,
+            networks=self._configuration.current,
+            policy=merge_policies(self._policy, policy),
+            namespaces=self._namespaces,
+            unrecorded=planned,
+            unknown=unknown,
+            ifnames=None if ifnames is None else frozenset(ifnames),
+        )
+        return await tear_down.run()
+
+    async def _check(self, context: OperationContext[Any], container_id: str) -> CheckReport:
+        return await check(context, check_container_id(container_id), self._configuration.current)
+
+    async def _status(self, context: OperationContext[Any], networks: Iterable[str] | None) -> ManagerStatus:
+        defaults: tuple[NetworkConfigList, ...] | CNIError
+        try:
+            defaults = self._configuration.defaults()
+        except NetworkNotFoundError as error:
+            defaults = error
+        names = None if networks is None else tuple(networks)
+        return await status(context, self._configuration.current, defaults, names)
+
+    async def _gc(self, context: OperationContext[Any], live: Live, *, dry_run: bool) -> GCSummary:
+        gc = GC(context, self._configuration.current, live, self._pairs, self._namespaces, dry_run)
+        return await gc.run()
+
+    async def _container(self, context: OperationContext[Any], container_id: str) -> ContainerResult | None:
+        attachments = await context.attachments(check_container_id(container_id))
+        return await context.in_thread(lambda: container_result(container_id, attachments))
+
+    def _pairs(self, container: Container) -> list[tuple[str, str]]:
+        """Return the pairs that a set-up of a container makes, as far as its networks are known."""
+        planned, _ = self._plan_known(container)
+        return [(one.rt.container_id, one.rt.ifname) for one in planned]

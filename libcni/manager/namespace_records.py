@@ -1,0 +1,184 @@
+"""The namespaces that set-ups made, on record in ``<cache_dir>/namespaces``, so that only those are ever removed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from libcni.config import jsontext
+from libcni.config.identifiers import check_container_id
+from libcni.errors import InvalidIdentifierError, RecordError
+from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
+from libcni.manager.recorded import may_belong_to
+from libcni.store.files import Directory, UnusableFileError, read_file, remove, sync_directory, write_draft
+from libcni.store.record import boot_id
+from libcni.store.records import RecordStore
+
+__all__ = ["ContainerNamespaces"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """A namespace that a set-up made.
+
+    Attributes:
+        identity: what identifies it; () while it is being made, which no namespace has; None if it cannot be told,
+            as with a tool of the caller's that keeps namespaces elsewhere: then the name alone counts.
+    """
+
+    identity: NamespaceIdentity | None
+
+
+class ContainerNamespaces:
+    """Makes, adopts and removes the namespaces of containers; blocking.
+
+    The caller holds the container's lock during every method that changes something.
+
+    Args:
+        namespaces: does the work.
+        cache_dir: the directory of the records.
+        owner: only namespaces that a manager of this owner made are adopted or removed.
+    """
+
+    def __init__(self, namespaces: Namespaces, cache_dir: str, owner: str = "") -> None:
+        self._namespaces = namespaces
+        self._owner = owner
+        self._directory = f"{cache_dir}/namespaces"
+        self._drafts = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
+        self._attachments = RecordStore(cache_dir)
+
+    def path(self, container_id: str) -> str:
+        """Return the path of a container's namespace, whether it exists or not."""
+        return self._namespaces.path(container_id)
+
+    def ensure(self, container_id: str) -> str:
+        """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
+
+        Raises:
+            NamespaceError: somebody else made a namespace of that name, or none can be made.
+            RecordError: the record cannot be written; no namespace was made.
+        """
+        path = self.path(container_id)
+        recorded = self._read(container_id)
+        if recorded is not None and self._is_same(container_id, recorded):
+            self._namespaces.lo_up(container_id)  # an earlier set-up may have been killed before that
+            return path
+        if self._namespaces.exists(container_id):
+            raise NamespaceError(
+                f"{path}: there is a network namespace of that name that this manager did not make",
+                name=container_id,
+                hint="give the container its path as netns, or remove it",
+            )
+        if recorded is not None and os.path.lexists(path):
+            self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
+        try:
+            return self._namespaces.create(container_id, lambda identity: self._write(container_id, identity))
+        except NamespaceError:
+            if not self._namespaces.exists(container_id):
+                self._forget(container_id)
+            raise
+
+    def remove_if_unused(self, container_id: str) -> str:
+        """Remove the namespace that a set-up made if nothing is recorded as attached; return its path or "".
+
+        Raises:
+            NamespaceError: it cannot be removed.
+            RecordError: the records cannot be read.
+        """
+        recorded = self._read(container_id)
+        if recorded is None or self._is_attached(container_id):
+            return ""
+        path = self.path(container_id)
+        removed = ""
+        if self._is_same(container_id, recorded):
+            removed = path if self._namespaces.remove(container_id) else ""
+        elif not self._namespaces.exists(container_id) and os.path.lexists(path):
+            self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
+        # Somebody else may have given the name to another namespace since. That one is not ours to remove.
+        # The record goes last: after a kill in between, the next call finds a record without a namespace.
+        self._forget(container_id)
+        return removed
+
+    def recorded(self) -> list[str]:
+        """Return the container IDs of all namespaces on record that this manager may remove.
+
+        Raises:
+            RecordError: the records cannot be listed.
+        """
+        try:
+            names = sorted(os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RecordError(f"{self._directory}: cannot be listed: {error.strerror}", path=self._directory) from error
+        return [name for name in names if self._read(name) is not None]
+
+    def _is_same(self, container_id: str, recorded: NamespaceRecord) -> bool:
+        """Return whether the namespace that has the name now is the recorded one."""
+        return self._namespaces.identity(container_id) == recorded.identity
+
+    def _is_attached(self, container_id: str) -> bool:
+        """Return whether any attachment of the container is recorded, by whomever; a torn record may be one."""
+        records = self._attachments.records(container_id)
+        return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
+
+    def _read(self, container_id: str) -> NamespaceRecord | None:
+        """Return the record of a namespace, or None if there is none of this owner and this directory."""
+        path = f"{self._directory}/{container_id}"
+        try:
+            check_container_id(container_id)
+            with Directory(self._directory) as directory:
+                data = read_file(container_id, directory)
+            document = jsontext.parse(data.decode())
+            numbers = document["identity"]
+            identity = None if numbers is None else tuple(int(number) for number in numbers)
+            maker = document["owner"], document["path"]
+            boot = document["bootId"]
+        except FileNotFoundError:
+            return None
+        except InvalidIdentifierError:
+            return None
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+        except (ValueError, KeyError, TypeError, UnusableFileError) as error:
+            logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
+            return None
+        if maker != (self._owner, self.path(container_id)):
+            return None
+        # No namespace outlives its boot, but the kernel gives its numbers again.
+        return NamespaceRecord(identity if boot == boot_id() else ())
+
+    def _write(self, container_id: str, identity: NamespaceIdentity | None) -> None:
+        document = {
+            "containerId": container_id,
+            "path": self.path(container_id),
+            "identity": None if identity is None else list(identity),
+            "owner": self._owner,
+            "bootId": boot_id(),
+        }
+        data = jsontext.dumps(document).encode()
+        try:
+            with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
+                # The bytes are on the disk before the record has its name, and that before the namespace has its own.
+                draft = write_draft(drafts, data, durable=True)
+                try:
+                    os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)
+                finally:
+                    remove(draft, drafts)
+                sync_directory(directory)
+        except OSError as error:
+            path = f"{self._directory}/{container_id}"
+            raise RecordError(f"{path}: cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+
+    def _forget(self, container_id: str) -> None:
+        path = f"{self._directory}/{container_id}"
+        try:
+            with Directory(self._directory) as directory:
+                remove(container_id, directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be removed: {error.strerror}", path=path, errno=error.errno) from error

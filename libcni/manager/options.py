@@ -1,0 +1,69 @@
+"""The options of ``set_up``, and the checks that run before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, get_args
+
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
+
+__all__ = ["SetUpOptions", "check_options", "merge_policies"]
+
+_WORDS = {"on_existing": get_args(OnExisting), "on_cancel": get_args(OnCancel)}
+_FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
+
+
+class SetUpOptions(TypedDict, total=False):
+    """The options of ``add_network_list`` that a set-up passes on to each network.
+
+    Attributes:
+        rollback: run DEL of a network's whole chain when its ADD fails.
+        on_existing: what to do if the container already has the interface: ``refuse``, ``replace`` or ``allow``.
+        strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
+        negotiate_version: use the highest version that all plugins of a network support.
+        retry: how often to try a plugin again that answers "try again later"; None: not at all.
+        on_cancel: what a cancelled or interrupted set-up leaves: ``keep`` or ``rollback``.
+        allow_own_netns: whether the namespace may be the program's own.
+    """
+
+    rollback: bool
+    on_existing: OnExisting
+    strict: bool
+    negotiate_version: bool
+    retry: RetryPolicy | None
+    on_cancel: OnCancel
+    allow_own_netns: bool
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what ``add_network_list`` would refuse in the middle of a set-up.
+
+    Raises:
+        TypeError: an option is unknown or of the wrong type.
+        ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
+    """
+    unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(sorted(SetUpOptions.__annotations__))
+        raise TypeError(f"unknown option {unknown[0]!r}; the options of set_up are timeout, {known}")
+    for name in _FLAGS:
+        if not isinstance(options.get(name, True), bool):
+            raise TypeError(f"{name} must be True or False, not {options[name]!r}")
+    for name, words in _WORDS.items():
+        if options.get(name, words[0]) not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}, not {options[name]!r}")
+    if not isinstance(options.get("retry"), RetryPolicy | None):
+        raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
+
+
+def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
+    """Return ``base`` with everything that ``given`` turns on."""
+    if given is None:
+        return base
+    return DelPolicy(
+        use_given=base.use_given or given.use_given,
+        keep_going=base.keep_going or given.keep_going,
+        skip_missing=base.skip_missing or given.skip_missing,
+        empty_gone_netns=base.empty_gone_netns or given.empty_gone_netns,
+        retry=given.retry or base.retry,
+    )

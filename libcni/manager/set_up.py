@@ -1,0 +1,132 @@
+"""Set-up of a container: network after network, all or nothing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import CNIError
+from libcni.manager.container import Container, PlannedAttachment, unused_by_all
+from libcni.manager.container_result import AttachmentResult, ContainerResult
+from libcni.manager.context import OperationContext, remaining
+from libcni.manager.default_route import set_default_route
+from libcni.manager.events import Event
+from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.manager.options import SetUpOptions
+from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.verbs.reports import DelPolicy
+
+__all__ = ["SetUp"]
+
+
+@dataclass(slots=True)
+class SetUp:
+    """The set-up of one container.
+
+    Attributes:
+        context: runs the verbs.
+        container: what the caller asks for.
+        planned: the attachments to make, in order.
+        namespaces: makes a namespace if the container has none, or None.
+        policy: how DEL is done in a roll-back.
+        options: the options of every ADD.
+        done: the attachments that were made so far.
+        current: the attachment whose ADD runs, or None.
+        started: when the set-up began, in seconds since 1970.
+    """
+
+    context: OperationContext[Any]
+    container: Container
+    planned: Sequence[PlannedAttachment]
+    namespaces: ContainerNamespaces | None
+    policy: DelPolicy
+    options: SetUpOptions
+    done: list[PlannedAttachment] = field(default_factory=list)
+    current: PlannedAttachment | None = None
+    started: float = field(default_factory=time.time)
+
+    async def run(self) -> ContainerResult:
+        """Attach all networks in order; if one fails, detach what was attached, and raise its error."""
+        context = self.context
+        # without a timeout of its own each network has the client's
+        deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
+        # Networks before container, always: GC takes its locks in that order, too, and neither waits for the other.
+        await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
+        await context.lock_container(self.container.id)
+        try:
+            netns = await self._netns()
+            results = [await self._attach(one.in_namespace(netns), deadline) for one in self.planned]
+            for planned in self.planned:
+                if planned.default_route:
+                    await context.in_thread(partial(set_default_route, netns, planned.rt.ifname, planned.default_route))
+        except Exception as error:
+            await self._undo(error)
+            raise
+        except GeneratorExit:
+            raise  # the event loop has gone: nothing can be awaited any more
+        except BaseException as error:
+            if self.options.get("on_cancel") == "rollback":
+                await context.shielded(self._undo(error))
+            raise
+        unused = unused_by_all(self.container, [one.net for one in self.planned])
+        return ContainerResult(self.container.id, netns, tuple(results), unused)
+
+    async def _netns(self) -> str:
+        if self.container.netns is not None:
+            return self.container.netns
+        namespaces, container_id = self.namespaces, self.container.id
+        if namespaces is None:
+            raise AssertionError("the manager refuses a container without namespace before this")
+        return await self.context.in_thread(lambda: namespaces.ensure(container_id))
+
+    async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:
+        timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
+        # Until ADD returns, an interruption leaves a record that only this knows to be half-made.
+        self.current = planned
+        result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
+        self.current = None
+        self.done.append(planned)
+        self.context.emit(Event("attachment-added", planned.net.name, planned.rt.container_id, planned.rt.ifname))
+        return AttachmentResult(planned.net.name, planned.rt.ifname, result, planned.reference)
+
+    async def _undo(self, error: BaseException) -> None:
+        """Detach what was attached, the last first, and note on ``error`` what goes wrong."""
+        failed: list[CNIError] = []
+        for planned in reversed([*self.done, *await self._interrupted(error)]):
+            rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
+            try:
+                # The roll-back has the client's own timeout: that of the set-up may be over already.
+                await self.context.delete(planned.net, rt, self.policy, DEFAULT)
+                self.context.emit(
+                    Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
+                )
+            except CNIError as problem:
+                failed.append(problem)
+                error.add_note(f"when network {planned.net.name} was detached again: {problem}")
+        namespaces, container_id = self.namespaces, self.container.id
+        # A namespace with something attached stays: a later DEL needs it.
+        if namespaces is not None and self.container.netns is None and not failed:
+            try:
+                await self.context.in_thread(lambda: namespaces.remove_if_unused(container_id))
+            except CNIError as problem:
+                failed.append(problem)
+                error.add_note(f"when the namespace was removed again: {problem}")
+        if isinstance(error, CNIError):
+            error.rollback_errors = (*error.rollback_errors, *failed)
+            self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+
+    async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
+        """Return the attachment whose ADD was cut short, if the client has not rolled it back."""
+        current = self.current
+        if current is None or isinstance(error, CNIError):
+            return []  # the client rolls back after its own errors
+        key = (current.net.name, current.rt.ifname)
+        recorded = [one.record for one in await self.context.attachments(self.container.id)]
+        # an older record is the live attachment of an earlier set-up, which must not be detached here
+        made = [one for one in recorded if (one.network, one.ifname) == key and (one.created or 0) >= self.started]
+        return [current] if made else []

@@ -1,0 +1,53 @@
+"""STATUS of all networks, side by side and within one timeout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError
+from libcni.manager.context import OperationContext, remaining
+from libcni.manager.networks import NetworkSet
+from libcni.manager.reports import ManagerStatus, NetworkState
+from libcni.verbs.client_base import Timeout
+
+__all__ = ["status"]
+
+
+async def status(
+    context: OperationContext[Any],
+    networks: NetworkSet,
+    defaults: tuple[NetworkConfigList, ...] | CNIError,
+    names: Collection[str] | None,
+) -> ManagerStatus:
+    """Ask networks whether they can serve ADD.
+
+    Args:
+        context: runs the verbs.
+        networks: the networks in force.
+        defaults: the default networks, or why there are none.
+        names: the networks to ask; None: all.
+    """
+    deadline = context.deadline
+    chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
+    states = await context.in_parallel([lambda net=net: _ask(context, net, deadline) for net in chosen])  # type: ignore[misc]
+    default_names = set() if isinstance(defaults, CNIError) else {net.name for net in defaults}
+    states = [replace(one, is_default=one.name in default_names, kept=one.name in networks.kept) for one in states]
+    unready = [
+        f"network {one.name}: {one.reason}" for one in states if not one.ready and (one.is_default or names is not None)
+    ]
+    reason = str(defaults) if isinstance(defaults, CNIError) and names is None else "; ".join(unready)
+    return ManagerStatus(not reason, reason, tuple(states), networks.problems)
+
+
+async def _ask(context: OperationContext[Any], net: NetworkConfigList, deadline: float) -> NetworkState:
+    timeout: Timeout = None if deadline == math.inf else remaining(deadline)
+    validation = await context.validate(net, timeout)
+    if deadline != math.inf:
+        timeout = remaining(deadline)
+    answer = await context.status(net, timeout)
+    wrong = [*validation.problems, *answer.errors]
+    return NetworkState(net.name, net.file, not wrong, str(wrong[0]) if wrong else "", plugins=answer.plugins)

@@ -1,0 +1,187 @@
+"""Cases of go-cni's and ocicni's own tests: order, GC, status and check. The names say what they expect.
+
+Where the manager answers in another way, the test says so, and docs/manager-comparison.md why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from libcni import CNIErrorGroup, NotAttachedError
+from libcni.errors import NetworkNotFoundError
+from libcni.manager import Container, NetworkRequest
+from manager.fakes import Place, fails
+
+Make = Callable[..., Any]
+
+
+def default_of(manager: Any) -> list[str]:
+    return [net.name for net in manager.default_networks()]
+
+
+# order: ocicni's "finds the first network by file name", go-cni's WithDefaultConf
+
+
+def test_conf_and_conflist_files_are_in_one_order_by_name(place: Place, make: Make) -> None:
+    """The node of Multus: 00-multus.conf wraps 10-calico.conflist."""
+    place.network("calico", file="10-calico.conflist")
+    place.plugin("multus")
+    (place.conf / "00-multus.conf").write_text('{"cniVersion": "1.0.0", "name": "multus", "type": "multus"}')
+    manager = make()
+    assert default_of(manager) == ["multus"]
+    assert [net.name for net in manager.networks] == ["multus", "calico"]
+    manager.set_up(Container("c1", "/ns"))
+    assert place.calls("ADD") == ["ADD multus c1 eth0"]
+
+
+def test_of_two_files_with_one_name_the_first_by_file_name_counts(place: Place, make: Make) -> None:
+    place.network("net", "second", file="20-net.conflist")
+    place.plugin("first")
+    (place.conf / "10-net.conf").write_text('{"cniVersion": "1.0.0", "name": "net", "type": "first"}')
+    make().set_up(Container("c1", "/ns"))
+    assert place.calls("ADD") == ["ADD first c1 eth0"]
+
+
+def test_a_json_file_is_in_the_same_order(place: Place, make: Make) -> None:
+    place.network("b", file="20-b.conflist")
+    place.plugin("a")
+    (place.conf / "10-a.json").write_text('{"cniVersion": "1.0.0", "name": "a", "type": "a"}')
+    assert default_of(make()) == ["a"]
+
+
+def test_an_earlier_file_that_comes_later_becomes_the_default(place: Place, make: Make) -> None:
+    """ocicni: finds an asynchronously written default network configuration."""
+    place.network("b", file="20-b.conflist")
+    manager = make()
+    assert default_of(manager) == ["b"]
+    place.network("a", file="10-a.conflist")
+    manager.reload()
+    assert default_of(manager) == ["a"]
+    (place.conf / "10-a.conflist").unlink()
+    manager.reload()
+    assert default_of(manager) == ["b"]
+
+
+def test_a_named_default_ignores_files_that_come_first(place: Place, make: Make) -> None:
+    """ocicni: ignores subsequent default network configs if the default is named."""
+    place.network("z")
+    manager = make(default="z")
+    place.network("a", file="00-a.conflist")
+    manager.reload()
+    assert default_of(manager) == ["z"]
+
+
+def test_a_first_file_that_is_broken_is_passed_over(place: Place, make: Make) -> None:
+    (place.conf / "00-broken.conf").write_text("{")
+    (place.conf / "01-empty.conflist").touch()
+    place.network("good", file="10-good.conflist")
+    manager = make()
+    assert default_of(manager) == ["good"]
+    assert len(manager.configuration.problems) == 2
+
+
+# status: go-cni's WithMinNetworkCount and ErrCNINotInitialized, ocicni's Status
+
+
+def test_an_empty_directory_is_not_initialized(place: Place, make: Make) -> None:
+    manager = make()
+    assert not manager.status().ready
+    with pytest.raises(NetworkNotFoundError, match="no configuration in"):
+        manager.set_up(Container("c1", "/ns"))
+
+
+@pytest.mark.parametrize(("minimum", "ready"), [(1, True), (2, True), (3, False)])
+def test_a_minimum_of_networks(place: Place, make: Make, minimum: int, ready: bool) -> None:
+    place.network("a")
+    place.network("b")
+    assert make(minimum=minimum).status().ready is ready
+
+
+def test_the_status_of_the_default_network_is_the_answer_of_its_plugins(place: Place, make: Make) -> None:
+    """ocicni: STATUS is asked from 1.1.0 on, and only the default network's answer counts."""
+    place.network("a", version="1.1.0")
+    place.network("b", version="1.1.0")
+    place.plugin("b", fails("STATUS", 50))
+    assert make().status().ready
+    place.plugin("a", fails("STATUS", 51, "limited"))
+    assert "limited" in make().status().reason
+    place.network("a", version="1.0.0")
+    assert make().status().ready
+
+
+# GC: ocicni's GC(validPods)
+
+
+def test_gc_of_no_container_detaches_all_and_of_all_nothing(place: Place, make: Make) -> None:
+    place.network("a", version="1.1.0")
+    manager = make()
+    for container in ("c1", "c2"):
+        manager.set_up(Container(container, "/ns"))
+    assert manager.gc(["c1", "c2"]).detached == ()
+    assert {one.container_id for one in manager.gc([]).detached} == {"c1", "c2"}
+    assert manager.gc([]).detached == ()
+
+
+def test_gc_goes_over_every_network_even_if_one_fails(place: Place, make: Make) -> None:
+    """ocicni stops nowhere and joins the errors."""
+    place.network("a", version="1.1.0")
+    place.network("b", version="1.1.0")
+    place.plugin("a", fails("GC", msg="stuck"))
+    with pytest.raises(CNIErrorGroup) as caught:
+        make().gc([])
+    assert "stuck" in str(caught.value)
+    assert place.calls("GC") == ["GC a", "GC b"]
+
+
+def test_gc_of_a_network_that_disables_it_runs_nothing(place: Place, make: Make) -> None:
+    document = '{"cniVersion": "1.1.0", "name": "a", "disableGC": true, "plugins": [{"type": "a"}]}'
+    place.plugin("a")
+    (place.conf / "a.conflist").write_text(document)
+    manager = make()
+    manager.set_up(Container("c1", "/ns"))
+    assert manager.gc([]).reports["a"].disabled
+    assert place.calls("DEL", "GC") == []
+
+
+def test_gc_of_versions_before_1_1_detaches_and_asks_no_plugin(place: Place, make: Make) -> None:
+    place.network("a", version="0.4.0")
+    manager = make()
+    manager.set_up(Container("c1", "/ns"))
+    assert len(manager.gc([]).detached) == 1
+    assert place.calls("GC") == []
+
+
+# check: go-cni's Check, ocicni's GetPodNetworkStatus
+
+
+def test_check_calls_every_network_of_the_container_and_no_other(place: Place, make: Make) -> None:
+    for name in ("a", "b", "c"):
+        place.network(name)
+    manager = make()
+    manager.set_up(Container("c1", "/ns", ["a", NetworkRequest("b", "net5")]))
+    manager.set_up(Container("c2", "/ns", ["c"]))
+    manager.check("c1")
+    assert place.calls("CHECK") == ["CHECK a c1 eth0", "CHECK b c1 net5"]
+
+
+def test_check_after_tear_down_is_an_error(place: Place, make: Make) -> None:
+    place.network("a")
+    manager = make()
+    manager.set_up(Container("c1", "/ns"))
+    manager.tear_down("c1")
+    with pytest.raises(NotAttachedError):
+        manager.check("c1")
+
+
+def test_check_of_a_network_that_failed_says_which(place: Place, make: Make) -> None:
+    place.network("a")
+    place.network("b")
+    manager = make()
+    manager.set_up(Container("c1", "/ns", ["a", "b"]))
+    place.plugin("b", fails("CHECK", msg="eth1 is missing"))
+    with pytest.raises(CNIErrorGroup) as caught:
+        manager.check("c1")
+    assert [(one.network, one.state) for one in caught.value.report.checks] == [("a", "ok"), ("b", "failed")]

@@ -1,0 +1,125 @@
+"""Random kills of a loop of set-up, tear-down and GC: nothing is left, and nothing of a neighbour is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real.namespaces import PLUGIN_PATH, PLUGINS, Namespace, inside
+
+from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni.manager import Container, Namespaces, NetworkManager
+from libcni.testing import network_namespace
+
+pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("host-links")]
+
+ROUNDS = 4
+KILLS = int(os.environ.get("LIBCNI_MANAGER_KILLS", "200")) // ROUNDS
+PREFIX = f"mgr-kill-{os.getpid()}"
+OURS = [f"{PREFIX}-{number}" for number in range(3)]
+NEIGHBOUR, BY_HAND = f"{PREFIX}-neighbour", f"{PREFIX}-hand"
+
+PROGRAM = """
+import random, sys
+from libcni import CNIConfig, NetworkConfigList
+from libcni.errors import CNIError
+from libcni.manager import Container, Namespaces, NetworkManager
+seed, plugins, path, cache, document, *names = sys.argv[1:]
+dice = random.Random(int(seed))
+cni = CNIConfig([plugins], cache, env={"PATH": path}, owner="ours", durable=False)
+net = NetworkConfigList.from_bytes(document)
+manager = NetworkManager(cni, conf_dirs=[], networks=[net], namespaces=Namespaces())
+print("ready", flush=True)
+while True:
+    name = dice.choice(names)
+    ports = {"portMappings": [{"hostPort": 21000 + names.index(name), "containerPort": 80, "protocol": "tcp"}]}
+    verb = dice.choice(["set_up", "set_up", "tear_down", "gc"])
+    try:
+        if verb == "set_up":
+            manager.set_up(Container(name, capability_args=ports), on_existing="replace")
+        elif verb == "tear_down":
+            manager.tear_down(name)
+        else:
+            manager.gc([name])
+    except CNIError as error:
+        print(verb, name, error, flush=True)
+"""
+
+
+def network(leases: Path) -> str:
+    ipam = {"type": "host-local", "dataDir": str(leases), "ranges": [[{"subnet": "10.79.1.0/24"}]]}
+    bridge = {"type": "bridge", "bridge": "br-kill", "isGateway": True, "ipam": ipam}
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
+    return json.dumps({"cniVersion": "1.0.0", "name": "kill", "plugins": [bridge, portmap]})
+
+
+@pytest.fixture
+def host() -> Iterator[Namespace]:
+    with network_namespace() as made, inside(made.path):
+        yield Namespace(made.name)
+
+
+@pytest.fixture
+def by_hand() -> Iterator[str]:
+    """A namespace that an operator made, with a container's name."""
+    subprocess.run(["ip", "netns", "add", BY_HAND], check=True)
+    yield f"/run/netns/{BY_HAND}"
+    for name in (BY_HAND, NEIGHBOUR, *OURS):
+        if os.path.lexists(f"/run/netns/{name}"):
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def state(host: Namespace, leases: Path, inner: Namespace, cache: Path) -> dict[str, Any]:
+    """Return everything on the host that a container leaves behind, apart from the bridge."""
+    return {
+        "links": sorted(name for name in host.links() if name.startswith("veth")),
+        "leases": sorted(path.name for path in leases.glob("kill/10.*")),
+        "rules": sorted(line for line in host.run("iptables", "-t", "nat", "-S").splitlines() if "210" in line),
+        "namespaces": sorted(name for name in os.listdir("/run/netns") if name.startswith(PREFIX)),
+        "records": sorted(path.name for part in ("results", "namespaces") for path in (cache / part).glob("*")),
+        "inside": inner.addresses("eth0"),
+    }
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_kills_leave_nothing_and_a_neighbour_untouched(
+    host: Namespace, by_hand: str, tmp_path: Path, number: int
+) -> None:
+    leases, cache = tmp_path / "leases", tmp_path / "cache"
+    document = network(leases)
+    neighbour = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="neighbour")
+    net = NetworkConfigList.from_bytes(document)
+    NetworkManager(neighbour, conf_dirs=[], networks=[net], namespaces=Namespaces()).set_up(
+        Container(
+            NEIGHBOUR, capability_args={"portMappings": [{"hostPort": 21009, "containerPort": 80, "protocol": "tcp"}]}
+        )
+    )
+    inner = Namespace(NEIGHBOUR)
+    before = state(host, leases, inner, cache)
+    words = [sys.executable, "-c", PROGRAM]
+    dice = random.Random(f"{os.environ.get('LIBCNI_SEED', '1')} {number}")
+    for kill in range(KILLS):
+        arguments = [str(number * KILLS + kill), PLUGINS, PLUGIN_PATH, str(cache), document, *OURS]
+        with subprocess.Popen([*words, *arguments], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(dice.uniform(0.0, 0.6))
+            assert process.poll() is None
+            process.kill()
+            said = process.stdout.read()
+        assert said == "", said  # no operation failed, whatever the kill before it left
+    cni = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="ours")
+    manager = NetworkManager(cni, conf_dirs=[], networks=[net], namespaces=Namespaces())
+    manager.gc([])
+    manager.tear_down(BY_HAND)
+    assert state(host, leases, inner, cache) == before
+    assert os.path.exists(by_hand)
+    neighbour.check_network_list(net, RuntimeConf(NEIGHBOUR, None, "eth0"))

@@ -1,0 +1,120 @@
+"""Waits of the manager: bounded, with the container in the error, and never for what others do elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from libcni import CNIErrorGroup, LockTimeoutError
+from libcni.manager import Container
+from manager.fakes import Place
+
+Make = Callable[..., Any]
+
+PROGRAM = """
+import sys
+from libcni import CNIConfig
+from libcni.manager import Container, NetworkManager
+conf, plugins, cache = sys.argv[1:]
+NetworkManager(CNIConfig([plugins], cache, conf_dir=conf)).set_up(Container("c1", "/ns", ["a", "x", "y"]))
+"""
+
+
+@pytest.fixture
+def stopped(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that was stopped inside the set-up of container c1 on network a."""
+    for name in ("a", "b", "x", "y"):
+        place.network(name)
+    place.plugin("a", "[ $CNI_COMMAND = ADD ] && [ $CNI_CONTAINERID = c1 ] && sleep 1")
+    words = [sys.executable, "-c", PROGRAM, str(place.conf), str(place.bin), str(place.cache)]
+    with subprocess.Popen(words) as process:
+        try:
+            while not place.calls("ADD"):
+                assert process.poll() is None
+                time.sleep(0.01)
+            os.kill(process.pid, signal.SIGSTOP)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize("method", ["set_up", "tear_down", "check", "gc"])
+def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(
+    place: Place, make: Make, method: str
+) -> None:
+    manager = make(client={"timeout": 0.5})
+    argument: Any = {"set_up": Container("c1", "/ns", ["a"]), "gc": []}.get(method, "c1")
+    started = time.monotonic()
+    with pytest.raises((LockTimeoutError, CNIErrorGroup)) as caught:
+        getattr(manager, method)(argument)
+    assert time.monotonic() - started < 5
+    error = caught.value.exceptions[0] if isinstance(caught.value, CNIErrorGroup) else caught.value
+    assert isinstance(error, LockTimeoutError)
+    assert error.what == "container c1"
+    assert "container c1" in str(error)
+    assert "//" not in str(error)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_gc_waits_once_for_a_set_up_that_holds_several_networks(place: Place, make: Make) -> None:
+    started = time.monotonic()
+    with pytest.raises(CNIErrorGroup) as caught:
+        make(client={"timeout": 1.5}).gc([])
+    assert time.monotonic() - started < 2.9
+    assert [type(error) for error in caught.value.exceptions] == [LockTimeoutError] * 3
+
+
+@pytest.mark.usefixtures("stopped")
+def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(place: Place, make: Make) -> None:
+    manager = make()
+    failed: list[Exception] = []
+
+    def collect() -> None:
+        try:
+            place.manager().gc(["c2", "c3"], timeout=1.0)
+        except CNIErrorGroup as error:
+            failed.append(error)
+
+    gc = threading.Thread(target=collect)
+    gc.start()
+    manager.set_up(Container("c2", "/ns", ["b"]))
+    manager.set_up(Container("c3", "/ns", ["a"]), timeout=5.0)  # GC waits for network a no longer than its second
+    gc.join()
+    assert [type(error) for error in failed[0].exceptions] == [LockTimeoutError] * 3  # type: ignore[attr-defined]
+    assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "c2", "c3"}
+
+
+def test_a_gc_plugin_that_hangs_in_one_network_does_not_delay_set_ups_of_others(place: Place, make: Make) -> None:
+    place.network("a", version="1.1.0")
+    place.network("b", version="1.1.0")
+    place.plugin("a", "[ $CNI_COMMAND = GC ] && while [ ! -e " + str(place.root / "go") + " ]; do sleep 0.05; done")
+    gc = threading.Thread(target=lambda: place.manager().gc(["c1"]))
+    gc.start()
+    try:
+        while not place.calls("GC"):
+            time.sleep(0.01)
+        make().set_up(Container("c1", "/ns", ["b"]), timeout=20.0)
+        with pytest.raises(LockTimeoutError, match="container c2: the GC of a manager"):
+            make().set_up(Container("c2", "/ns", ["a"]), timeout=0.2)
+    finally:
+        (place.root / "go").touch()
+        gc.join()
+
+
+def test_a_tear_down_goes_on_without_its_lock_on_a_disk_that_takes_none(place: Place, make: Make) -> None:
+    place.network("a")
+    make().set_up(Container("c1", "/ns"))
+    locks = place.cache / "locks"
+    locks.unlink()
+    locks.mkdir()  # cannot be opened as a file
+    make().tear_down("c1")
+    assert place.calls("DEL") == ["DEL a c1 eth0"]
