@@ -1,4 +1,4 @@
-"""Call one plugin once, in this process or as the executable that it is, and look at its answer."""
+"""Call a plugin once, in this process or as an executable."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Target: TypeAlias = Plugin | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Answer:
-    """Hold what a plugin answered.
+    """The answer of a plugin.
 
     Attributes:
-        status: exit status; negative for a signal.
-        stdout: all that it printed there, undecodable bytes replaced.
-        stderr: likewise.
+        status: the exit status; negative for a signal.
+        stdout: everything that the plugin printed there, undecodable bytes replaced.
+        stderr: as ``stdout``.
     """
 
     status: int
@@ -36,8 +36,11 @@ class Answer:
         """The JSON object on stdout.
 
         Raises:
-            ValueError: stdout does not hold exactly one JSON object.
+            ValueError: if stdout does not hold exactly one JSON object.
         """
+        if not self.stdout.strip():
+            said = f"; stderr: {self.stderr.strip()[-500:]!r}" if self.stderr.strip() else ""
+            raise ValueError(f"the plugin printed nothing on stdout (exit status {self.status}){said}")
         document = json.loads(self.stdout)
         if not isinstance(document, dict):
             raise ValueError(f"not a JSON object: {self.stdout!r}")  # noqa: TRY004 - one error for all bad output
@@ -45,7 +48,7 @@ class Answer:
 
     @property
     def code(self) -> int | None:
-        """The code of the error document, or None for success."""
+        """The code of the error document; None if the exit status is 0."""
         return None if self.status == 0 else int(self.document["code"])
 
 
@@ -60,17 +63,19 @@ def call_plugin(
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer.
 
+    The result of a Plugin's ADD is compared with the specification; problems become an error document with code 6.
+
     Args:
-        plugin: a Plugin, called in this process, or the path of an executable.
-        verb: what goes into CNI_COMMAND.
-        config: what goes to stdin, an object or bytes.
+        plugin: a Plugin, which is called in this process, or the path of an executable.
+        verb: the value of CNI_COMMAND.
+        config: the configuration on stdin, an object or bytes.
         env: variables to set, or with None to leave out.
         timeout: seconds that an executable may take.
-        parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. A namespace
-            that is this process's own is accepted.
+        parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. The namespace
+            of this process is accepted.
 
     Raises:
-        subprocess.TimeoutExpired: the executable took longer.
+        subprocess.TimeoutExpired: if the executable takes longer than ``timeout``.
     """
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()
     whole = _environment(verb, env or {}, **parameters)
@@ -84,7 +89,7 @@ def call_plugin(
 
 def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
     stdout, stderr = StringIO(), StringIO()
-    status = plugin.main(env, BytesIO(stdin), stdout, stderr)
+    status = plugin.main(env, BytesIO(stdin), stdout, stderr, check=True)
     return Answer(status, stdout.getvalue(), stderr.getvalue())
 
 

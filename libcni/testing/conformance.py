@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from libcni.config.versions import ALL_VERSIONS, SINCE, parse_version
 from libcni.plugin import Plugin, PluginResult, VerbError
+from libcni.plugin.shapes import error_problems, result_problems, version_problems
 from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.namespaces import NetworkNamespace
-from libcni.testing.shapes import error_problems, result_problems, version_problems
 
 __all__ = ["ConformanceReport", "Finding", "assert_plugin_conforms", "check_plugin"]
 

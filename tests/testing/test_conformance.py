@@ -72,6 +72,8 @@ class Bent(Plugin):
         stdin: BinaryIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
+        *,
+        check: bool = False,
     ) -> int:
         assert env is not None
         assert stdin is not None
