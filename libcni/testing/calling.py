@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from io import BytesIO, StringIO
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from libcni.plugin import Plugin
 
-__all__ = ["Answer", "Target", "call_plugin"]
+__all__ = ["Answer", "Target", "call_plugin", "environment"]
 
 Target: TypeAlias = Plugin | str | os.PathLike[str]
+
+_CHUNK = 65536
+_AFTER_EXIT = 0.3
 
 
 @dataclass(frozen=True)
@@ -25,11 +32,15 @@ class Answer:
         status: the exit status; negative for a signal.
         stdout: everything that the plugin printed there, undecodable bytes replaced.
         stderr: as ``stdout``.
+        seconds: how long the plugin ran.
+        stdout_held: whether another process kept stdout open after the plugin's exit.
     """
 
     status: int
     stdout: str
     stderr: str
+    seconds: float = field(default=0.0, compare=False)
+    stdout_held: bool = field(default=False, compare=False)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -78,13 +89,87 @@ def call_plugin(
         subprocess.TimeoutExpired: if the executable takes longer than ``timeout``.
     """
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()
-    whole = _environment(verb, env or {}, **parameters)
+    whole = environment(verb, env or {}, **parameters)
     if isinstance(plugin, Plugin):
         return _call_here(plugin, stdin, whole)
-    done = subprocess.run(  # noqa: S603 - the caller's own plugin
-        [os.fspath(plugin)], input=stdin, env=whole, capture_output=True, timeout=timeout, check=False
-    )
-    return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return _call_executable(os.fspath(plugin), stdin, whole, timeout)
+
+
+def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
+    started = time.monotonic()
+    # A session of its own: at the timeout its children are killed with it.
+    with subprocess.Popen(  # noqa: S603 - the caller's own plugin
+        [path],
+        env=env,
+        bufsize=0,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            printed, open_streams = _exchange(process, stdin, started + timeout)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                error.timeout = timeout
+            raise
+    stdout, stderr = (printed[name].decode(errors="replace") for name in ("stdout", "stderr"))
+    return Answer(process.returncode, stdout, stderr, time.monotonic() - started, "stdout" in open_streams)
+
+
+def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[dict[str, bytearray], set[str]]:
+    """Write stdin and read both outputs until the process ends; return the outputs, and the streams still open.
+
+    The exit of the process decides, not the end of its streams: a child that it leaves may hold these for ever.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = {"stdout": bytearray(), "stderr": bytearray()}
+    exit_fd = os.pidfd_open(process.pid)
+    os.set_blocking(process.stdin.fileno(), False)
+    open_streams = {"stdout", "stderr"}
+    running = True
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, "stdout")
+            selector.register(process.stderr, selectors.EVENT_READ, "stderr")
+            selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
+            selector.register(exit_fd, selectors.EVENT_READ, "exit")
+            while running or open_streams:
+                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                    if key.data == "exit":
+                        selector.unregister(exit_fd)
+                        running, deadline = False, time.monotonic() + _AFTER_EXIT
+                    elif key.data == "stdin":
+                        stdin = _write_some(process.stdin, stdin)
+                        if not stdin:
+                            selector.unregister(process.stdin)
+                            process.stdin.close()
+                    elif data := os.read(key.fd, _CHUNK):
+                        printed[key.data] += data
+                    else:
+                        selector.unregister(key.fileobj)
+                        open_streams.discard(key.data)
+                if time.monotonic() >= deadline:
+                    if running:
+                        raise subprocess.TimeoutExpired(process.args, deadline)
+                    break
+    finally:
+        os.close(exit_fd)
+    return printed, open_streams
+
+
+def _write_some(stream: IO[bytes], data: bytes) -> bytes:
+    """Write what the pipe takes, and return the rest; a plugin that reads no more takes nothing."""
+    try:
+        return data[os.write(stream.fileno(), data[:_CHUNK]) :] if data else b""
+    except BrokenPipeError:
+        return b""
+    except BlockingIOError:
+        return data
 
 
 def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
@@ -93,7 +178,7 @@ def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
     return Answer(status, stdout.getvalue(), stderr.getvalue())
 
 
-def _environment(  # noqa: PLR0913 - one parameter per variable
+def environment(  # noqa: PLR0913 - one parameter per variable
     verb: str,
     env: Mapping[str, str | None],
     *,
@@ -103,6 +188,7 @@ def _environment(  # noqa: PLR0913 - one parameter per variable
     args: str = "",
     path: str = "",
 ) -> dict[str, str]:
+    """Return the environment of a call: this process's own without CNI_*, and the variables of the specification."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
     values = {
         **inherited,

@@ -137,6 +137,7 @@ SUBJECTS: Mapping[str, Subject] = {
         around=_veth,
         faults={
             **WITHOUT_IPAM,
+            "CHECK after DEL is refused": "its CHECK checks nothing",
             "DEL without CNI_NETNS": "its DEL needs the namespace (spec: optional)",
             "DEL without namespace": "its DEL needs the namespace (spec: DEL succeeds without)",
             "DEL makes no namespace": "it locks the file of CNI_NETNS, and makes one where there is none",

@@ -68,9 +68,23 @@ def test_a_scenario_is_played_step_by_step(cni_fakes: FakePlugins) -> None:
 
 def test_a_child_that_lingers_holds_stdout(cni_fakes: FakePlugins) -> None:
     fake = cni_fakes.scenario("fake", {"DEL": {"linger": 3}})
+    answer = call_plugin(fake.path, "DEL", config())
+    assert (answer.status, answer.stdout_held) == (0, True)
+    assert answer.seconds < 3
+    assert not call_plugin(fake.path, "VERSION").stdout_held
+    assert fake.verbs == ("DEL", "VERSION")
+
+
+def test_a_silent_plugin_is_said_to_be_silent(cni_fakes: FakePlugins) -> None:
+    cni_fakes.scenario("fake", {"ADD": {"stdout": "", "stderr": "why"}})
+    with pytest.raises(ValueError, match=r"printed nothing on stdout \(exit status 0\); stderr: 'why'"):
+        _ = call(cni_fakes).document
+
+
+def test_a_plugin_that_does_not_end_in_time_is_stopped(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.scenario("fake", {"DEL": {"sleep": 60}})
     with pytest.raises(subprocess.TimeoutExpired):
-        call_plugin(fake.path, "DEL", config(), timeout=1.0)
-    assert fake.verbs == ("DEL",)
+        call_plugin(fake.path, "DEL", config(), timeout=0.5)
 
 
 def test_a_few_lines_of_python_are_a_plugin(cni_fakes: FakePlugins) -> None:
