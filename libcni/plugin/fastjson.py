@@ -35,6 +35,8 @@ def loads(text: str) -> Any:
         RecursionError: it is nested too deeply.
     """
     bare = text.strip(" \t\n\r")
+    if not bare:
+        raise ValueError("it is empty")
     try:
         from _json import make_scanner
 

@@ -14,12 +14,14 @@ from libcni.plugin.results import PluginResult, refuse_other_form
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from typing import Any, TypeVar
 
     from libcni.plugin.delegation import Delegate
     from libcni.plugin.runtime_config import RuntimeConfig
 
     ArgsT = TypeVar("ArgsT")
+    ConfigT = TypeVar("ConfigT")
 
 __all__ = ["Request"]
 
@@ -118,6 +120,32 @@ class Request:
         from libcni.plugin.arguments import load_args
 
         return load_args(self.env.get("CNI_ARGS", ""), into)
+
+    def load_config(self, into: type[ConfigT], key: str = "") -> ConfigT:
+        """Return the configuration as an object of the class ``into``; unknown keys are ignored.
+
+        Args:
+            into: a dataclass, a TypedDict or a pydantic model. An attribute ``data_dir`` takes the key ``dataDir`` too.
+            key: the part to load, such as ``ipam``; "" for the whole configuration.
+
+        Raises:
+            VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
+        """
+        from libcni.plugin.typed_config import load_config
+
+        if key and key not in self.config:
+            raise VerbError(f'missing key "{key}"', code=INVALID_NETWORK_CONFIG)
+        return load_config(self.config[key] if key else self.config, into, key)
+
+    def in_namespace(self) -> AbstractContextManager[None]:
+        """Return a context in which this thread, and programs that it starts, are in the container's namespace.
+
+        Raises:
+            VerbError: with code 8, if the namespace cannot be entered.
+        """
+        from libcni.plugin.namespace import in_namespace
+
+        return in_namespace(self.netns)
 
     @property
     def runtime_config(self) -> RuntimeConfig:
