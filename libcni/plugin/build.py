@@ -20,10 +20,9 @@ from pathlib import Path
 from textwrap import fill
 
 from libcni.errors import CNIError
+from libcni.executor.start_ahead import PLUGIN_MARKER
 
 __all__ = ["BuildError", "build", "main"]
-
-_MARKER = "libcni.plugin: reads stdin first"
 
 _LIBRARY = (
     "libcni",
@@ -171,7 +170,7 @@ def build(
     later = {name: text for name, text in code.items() if name not in eager}
     script = _SCRIPT.format(
         interpreter=f"{python} -I" if packages else f"{python} -IS",
-        marker=_MARKER,
+        marker=PLUGIN_MARKER.decode(),
         name=target.name,
         version=_version(),
         magic=magic,

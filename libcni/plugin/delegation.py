@@ -13,11 +13,11 @@ from typing import Any
 from libcni.errors import InvalidOutputError, PluginError
 from libcni.executor.find import find_plugin
 from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import Limits
+from libcni.executor.protocol import CallOptions
 from libcni.plugin.failure import VerbError
 from libcni.plugin.reading import decode
 from libcni.plugin.results import PluginResult
-from libcni.protocol.invocation import Invocation, Outcome, failure
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["Delegate"]
 
@@ -57,7 +57,7 @@ class Delegate:
         invocation = self._invocation(verb)
         other = {name: value for name, value in self.env.items() if name not in invocation.env}
         with _sigterm_as_exception():
-            outcome = ProcessExecutor().execute(invocation, Limits(env=other))
+            outcome = ProcessExecutor().execute(invocation, CallOptions(env=other))
         sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))
         if outcome.exit_status != 0:
             raise _failed(invocation, outcome)
@@ -76,11 +76,13 @@ class Delegate:
             document = decode(outcome.stdout)
             known = _error_fields(document)
             if known is not None and not _RESULT_KEYS & document.keys():
-                raise failure(PluginError, invocation, f"error with exit status 0: {known['msg']}", outcome, **known)
+                raise plugin_failure(
+                    PluginError, invocation, f"error with exit status 0: {known['msg']}", outcome, **known
+                )
             return PluginResult.from_document(document, version)
         except VerbError as error:
             problem = f"it printed no result: {error.details or error.msg}"
-            raise failure(InvalidOutputError, invocation, problem, outcome) from error
+            raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error
 
     def _invocation(self, verb: str) -> Invocation:
         return Invocation(
@@ -97,15 +99,15 @@ class Delegate:
 
 def _failed(invocation: Invocation, outcome: Outcome) -> PluginError:
     if outcome.signal is not None:
-        return failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
+        return plugin_failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
     try:
         known = _error_fields(decode(outcome.stdout))
     except VerbError:
         known = None
     if known is None:
         problem = f"exit status {outcome.exit_status}, and no error document"
-        return failure(PluginError, invocation, problem, outcome)
-    return failure(PluginError, invocation, known["msg"], outcome, **known)
+        return plugin_failure(PluginError, invocation, problem, outcome)
+    return plugin_failure(PluginError, invocation, known["msg"], outcome, **known)
 
 
 def _error_fields(document: dict[str, Any]) -> dict[str, Any] | None:

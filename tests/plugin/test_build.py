@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
+from libcni.executor.start_ahead import reads_first
 from libcni.plugin.build import BuildError, build, main
 from libcni.testing import assert_plugin_conforms, call_plugin
 from plugin.plugins import LIBRARY, ROOT, config
@@ -22,7 +23,8 @@ plugin = Plugin("mine")
 
 @plugin.add
 def add(request: Request) -> None:
-    print(*[module.__file__ for module in [*sys.modules.values()] if getattr(module, "__file__", None)], file=sys.stderr)
+    modules = [*sys.modules.values()]
+    print(*[module.__file__ for module in modules if getattr(module, "__file__", None)], file=sys.stderr)
     if request.config.get("fail"):
         raise VerbError("asked to fail", code=ErrorCode.TRY_AGAIN_LATER)
     if request.config.get("delegate"):
@@ -54,7 +56,7 @@ def test_the_product_is_one_executable_that_needs_nothing_else(built: Path, tmp_
 
 
 def test_the_product_says_that_it_reads_stdin_first(built: Path) -> None:
-    assert built.read_bytes().split(b"\n")[1] == b"# libcni.plugin: reads stdin first"
+    assert reads_first(str(built))
 
 
 def test_errors_delegation_and_tracebacks_work_in_the_product(built: Path, tmp_path: Path) -> None:
