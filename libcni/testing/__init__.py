@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from libcni.testing.calling import Answer, call_plugin
     from libcni.testing.conformance import ConformanceFinding, ConformanceReport, assert_plugin_conforms, check_plugin
     from libcni.testing.fakes import FakeCall, FakePlugin, FakePlugins
-    from libcni.testing.namespaces import NetworkNamespace, network_namespace, why_no_namespaces
+    from libcni.testing.namespaces import NetworkNamespace, network_namespace, wait_until, why_no_namespaces
     from libcni.testing.recording import AsyncRecordingExecutor, RecordedCall, RecordingExecutor, error_outcome
 
 _MODULES = {
     "calling": "Answer call_plugin",
     "conformance": "ConformanceFinding ConformanceReport assert_plugin_conforms check_plugin",
     "fakes": "FakeCall FakePlugin FakePlugins",
-    "namespaces": "NetworkNamespace network_namespace why_no_namespaces",
+    "namespaces": "NetworkNamespace network_namespace wait_until why_no_namespaces",
     "recording": "AsyncRecordingExecutor RecordedCall RecordingExecutor error_outcome",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -40,6 +40,7 @@ __all__ = [
     "check_plugin",
     "error_outcome",
     "network_namespace",
+    "wait_until",
     "why_no_namespaces",
 ]
 
