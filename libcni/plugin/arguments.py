@@ -62,6 +62,7 @@ def _refuse_unknown(pairs: list[tuple[str, str]], kinds: dict[str, Any]) -> None
 
 
 def _convert(name: str, value: str, kind: Any) -> object:
+    # An optional attribute: text is never None, so the other part of the union converts it.
     if get_origin(kind) in {Union, UnionType}:
         kind = next(part for part in get_args(kind) if part is not NoneType)
     if kind is bool:
@@ -73,6 +74,7 @@ def _convert(name: str, value: str, kind: Any) -> object:
 
 
 def _bool(name: str, value: str) -> bool:
+    # Not bool(value), for which every text but the empty one is true.
     if value.lower() not in _BOOLS:
         raise _unparsable(name, value, "it must be 1, true, 0 or false")
     return _BOOLS[value.lower()]

@@ -56,6 +56,7 @@ class Delegate:
         """
         invocation = self._invocation(verb)
         other = {name: value for name, value in self.env.items() if name not in invocation.env}
+        # The executor returns at the delegate's exit, also if a process that it has left keeps its stdout open.
         with _sigterm_as_exception():
             outcome = ProcessExecutor().execute(invocation, CallOptions(env=other))
         sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))
@@ -75,6 +76,7 @@ class Delegate:
         try:
             document = decode(outcome.stdout)
             known = _error_fields(document)
+            # An exit status of 0 does not make a result of an error document: the plugin would report success.
             if known is not None and not _RESULT_KEYS & document.keys():
                 raise plugin_failure(
                     PluginError, invocation, f"error with exit status 0: {known['msg']}", outcome, **known

@@ -141,6 +141,7 @@ class Plugin:
         if not env.get("CNI_COMMAND"):
             stderr.write(f"{self.about}\nCNI protocol versions supported: {', '.join(self.versions)}\n")
             return 0
+        # Before any function of the author runs: one print would make two documents of the answer.
         kept = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = stderr
         try:
@@ -312,6 +313,7 @@ def _stdin() -> BinaryIO:
 
 def _claim_stdout() -> int:
     """Return a descriptor for the real stdout, and make descriptor 1 a copy of stderr."""
+    # Descriptors, not only sys.stdout: programs that the plugin starts inherit descriptor 1.
     _fill_stdio()
     claimed = os.dup(1)
     os.dup2(2, 1)

@@ -41,6 +41,7 @@ def check_environment(verb: str, env: Mapping[str, str]) -> None:
     """
     if verb not in REQUIRED:
         raise _wrong(f"unknown CNI_COMMAND: {verb}")
+    # All problems at once: a person who starts a plugin by hand needs one attempt, not six.
     missing = [name for name in REQUIRED[verb] if not env.get(name)]
     invalid = _invalid(verb, env)
     if missing:

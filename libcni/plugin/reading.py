@@ -50,6 +50,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
         descriptor = stdin.fileno()
     except (OSError, ValueError):  # not a file: a buffer in memory
         return read(stdin)
+    # Wait for the first byte or the end only: what has begun to write will end.
     from select import POLLHUP, POLLIN, poll
 
     waiter = poll()
@@ -63,6 +64,7 @@ def decode(raw: bytes) -> dict[str, Any]:
     Raises:
         VerbError: with code 6, if ``raw`` is not one JSON object.
     """
+    # bytes.decode is strict: text that is no UTF-8 would reach a delegate, which sees other characters.
     try:
         document = loads(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -250,6 +250,7 @@ def _family(address: str) -> str:
 
 
 def _copy(value: Any) -> Any:
+    # A deep copy: a change of the result must not show in the configuration that a delegate or prev_result reads.
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     return [_copy(part) for part in value] if isinstance(value, list) else value

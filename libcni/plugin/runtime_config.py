@@ -152,6 +152,7 @@ class _Fields:
         self.extra = dict(self.document)
 
     def take(self, key: str, kind: type[_T], default: Any = _REQUIRED) -> Any:
+        # The exact key wins, if a runtime sends both.
         found = key if key in self.extra else next((k for k in self.extra if k.lower() == key.lower()), key)
         value = self.extra.pop(found, None)
         if value is None:
@@ -199,6 +200,7 @@ def _ip_range(fields: _Fields) -> AddressRange:
 
 
 def _check(label: str, value: Any, kind: type[_T]) -> _T:
+    # In Python True is an int, in JSON it is not.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _invalid(f"{label} must be {kind.__name__}, not {value!r}")
     return value

@@ -22,10 +22,12 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
         version: the configuration's ``cniVersion``.
         abbreviated: whether an IPAM plugin printed it, so without ``interfaces`` and ``ips[].interface``.
     """
+    # The other checks rely on lists of objects.
     problems = [*_not_objects(result)]
     if problems:
         return problems
     problems += _version(result, version)
+    # Before 0.3.0 a result has ip4 and ip6, and none of the other lists.
     if parse_version(version) < (0, 3, 0):
         return [*problems, *_legacy(result)]
     problems += [*_ips(result, version), *_routes(result, "routes"), *_interfaces(result), *_dns(result)]

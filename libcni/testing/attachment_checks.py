@@ -1,4 +1,4 @@
-"""Checks along the life of one attachment: ADD, CHECK, GC and DEL, and what each leaves behind."""
+"""Checks along the life of one attachment: ADD, CHECK, GC and DEL, and the state after each."""
 
 from __future__ import annotations
 

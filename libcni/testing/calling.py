@@ -139,6 +139,7 @@ def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -
             selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
             selector.register(exit_fd, selectors.EVENT_READ, "exit")
             while running or open_streams:
+                # The deadline is compared after each event: a plugin that prints without end must not pass it.
                 for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
                     if key.data == "exit":
                         selector.unregister(exit_fd)
@@ -192,6 +193,7 @@ def environment(  # noqa: PLR0913 - one parameter per variable
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
     values = {
         **inherited,
+        # Every variable is set, as a runtime of this library does; shell plugins use "set -u".
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": container_id,
         "CNI_NETNS": netns,

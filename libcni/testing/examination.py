@@ -1,4 +1,4 @@
-"""One examination of one plugin: how it is called, and what its answers have in common."""
+"""One examination of one plugin: its calls, and the checks that hold for all answers."""
 
 from __future__ import annotations
 
@@ -133,6 +133,7 @@ class Examination:
         if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
             self._chatty.append(f"{verb}: {answer.stdout[:200]!r}")
         code = document_of(answer, 1)[0].get("code")
+        # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
         if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
             self._odd_codes.append(f"{verb}: code {code}")
 
@@ -157,6 +158,7 @@ def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin
     options: dict[str, Any],
 ) -> Answer:
     """Call a plugin of this process in a thread, because a function that hangs cannot be stopped."""
+    # A daemon thread: the interpreter can exit although the function hangs.
     answers: list[Answer] = []
     kept = sys.stdout, sys.stderr
     thread = threading.Thread(

@@ -1,4 +1,4 @@
-"""Fake plugins on disk: executables that do what a test tells them and write down what they received."""
+"""Fake plugins on disk: executables that play a test's scenario and record their calls."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ def check_addresses(exam: Examination, version: str) -> None:
     if problem or gives_fixed_addresses(exam, result, version):
         pool.delete_all()
         return
+    # One after the other first: a plugin that fails here needs no race to be wrong.
     second = pool.addresses(pool.add("second"))
     shared = sorted(set(pool.addresses(answer)) & set(second))
     exam.found("two containers get different addresses", f"both have {', '.join(shared)}" if shared else "", version)
@@ -77,6 +78,7 @@ class _Pool:
         self.delete_all()
         if freed and freed[0] in got:
             return ""
+        # The plugin did not take the request for an address, so look whether the address comes round again.
         seen: list[str] = []
         deadline = time.monotonic() + _CYCLE_SECONDS
         while len(seen) < _CYCLES and time.monotonic() < deadline:

@@ -88,6 +88,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
     container = f"conformance-{uuid4().hex[:8]}"
     env = environment("ADD", {}, container_id=container, **exam.options)
     problem = ""
+    # stdin is an open pipe without data, as for a plugin that a runtime starts ahead.
     with subprocess.Popen(  # noqa: S603 - the caller's own plugin
         [os.fspath(exam.plugin)],  # type: ignore[arg-type]  # an executable, as tested above
         env=env,

@@ -70,11 +70,13 @@ def _snapshot(name: str) -> Snapshot:
                 lines.add(f"address {address.get('local')}/{address.get('prefixlen')} on {link['ifname']}")
     for family in ("-4", "-6"):
         for route in _ip(name, family, "route", "show", "table", "all"):
+            # The kernel makes and removes the routes of addresses itself.
             if route.get("protocol") != "kernel" and route.get("type", "unicast") == "unicast":
                 keys = ("dst", "gateway", "dev", "table")
                 lines.add("route " + " ".join(str(route[key]) for key in keys if key in route))
         for rule in _ip(name, family, "rule", "show"):
             lines.add("rule " + " ".join(f"{key} {value}" for key, value in sorted(rule.items())))
+    # Rules only: counters and empty chains differ without any fault.
     for program in ("iptables-save", "ip6tables-save"):
         lines.update(_firewall(name, program))
     return Snapshot(frozenset(lines))

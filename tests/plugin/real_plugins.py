@@ -226,10 +226,10 @@ def _failed(report: ConformanceReport) -> str:
 PACKAGE = "containernetworking-plugins"
 _PAGE = """# Results of the real plugins
 
-`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin goes through every verb in every
-spec version that it supports, and through the calls that it must refuse; links, addresses, routes and rules are compared before and
-after. `python tests/plugin/real_plugins.py > docs/plugin-conformance.md` writes this page, and
-`tests/plugin/test_real_plugins.py` compares it with the plugins.
+`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin goes through every
+verb in every spec version that it supports, and through the calls that it must refuse; links, addresses, routes and
+rules are compared before and after. `python tests/plugin/real_plugins.py > docs/plugin-conformance.md` writes this
+page, and `tests/plugin/test_real_plugins.py` compares it with the plugins.
 
 The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
 (`tests/testing/test_conformance.py`).
@@ -238,9 +238,9 @@ The plugins of this project's `examples/` pass all checks in all versions, GC an
 |---|---|---|---|
 {rows}
 
-These plugins know no spec 1.1.0: the check asks GC and STATUS only to see them refused. The newest Go plugins support 1.1.0, but
-most register no function for GC. Their GC succeeds and frees nothing, so an IPAM plugin among them fails `GC of everything frees`,
-and a plugin that delegates fails `GC is forwarded to the IPAM plugin`.
+These plugins know no spec 1.1.0: the check asks GC and STATUS only to see them refused. The newest Go plugins support
+1.1.0, but most register no function for GC. Their GC succeeds and frees nothing, so an IPAM plugin among them fails `GC
+of everything frees`, and a plugin that delegates fails `GC is forwarded to the IPAM plugin`.
 
 ## Reasons
 
@@ -248,8 +248,8 @@ and a plugin that delegates fails `GC is forwarded to the IPAM plugin`.
 |---|---|---|
 {notes}
 
-`DEL without CNI_PATH` is not asked of plugins that delegate, because they need the path. A chained plugin may leave routes in the
-namespace, and is not added twice: the plugin that made the interface removes it, and the routes with it.
+`DEL without CNI_PATH` is not asked of plugins that delegate, because they need the path. A chained plugin may leave
+routes in the namespace, and is not added twice: the plugin that made the interface removes it, and the routes with it.
 """
 
 
