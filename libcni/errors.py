@@ -22,11 +22,11 @@ Catch ``CNIError`` to catch all. Compare ``code`` and classes, never text.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
+
+    from libcni._error_code import ErrorCode
 
 __all__ = [
     "AttachmentExistsError",
@@ -53,25 +53,13 @@ KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
 
 
-class ErrorCode(IntEnum):
-    """The well-known codes of a plugin's error document (spec 1.1.0, section 5, Error).
+def __getattr__(name: str) -> object:
+    """Import ``ErrorCode`` on first use: the import of ``enum`` would take a plugin a third of its start."""
+    if name != "ErrorCode":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from libcni._error_code import ErrorCode
 
-    ``INVALID_NETNS`` and ``INTERNAL`` are not in the spec's table; Go's plugins print them.
-    """
-
-    UNKNOWN = 0
-    INCOMPATIBLE_CNI_VERSION = 1
-    UNSUPPORTED_FIELD = 2
-    UNKNOWN_CONTAINER = 3
-    INVALID_ENVIRONMENT_VARIABLES = 4
-    IO_FAILURE = 5
-    DECODING_FAILURE = 6
-    INVALID_NETWORK_CONFIG = 7
-    INVALID_NETNS = 8
-    TRY_AGAIN_LATER = 11
-    PLUGIN_NOT_AVAILABLE = 50
-    LIMITED_CONNECTIVITY = 51
-    INTERNAL = 999
+    return ErrorCode
 
 
 def _restore(cls: type[CNIError], args: tuple[Any, ...], state: dict[str, Any]) -> CNIError:
@@ -281,6 +269,8 @@ class PluginError(CNIError):
         The sign is ignored: the 0.4.0 specification prints a list dash before each code, and some plugins took it for
         a minus.
         """
+        from libcni._error_code import ErrorCode
+
         if self.code is None or abs(self.code) not in ErrorCode.__members__.values():
             return None
         return ErrorCode(abs(self.code))
@@ -288,11 +278,15 @@ class PluginError(CNIError):
     @property
     def retryable(self) -> bool:
         """Whether the plugin asked the runtime to try again later (code 11)."""
+        from libcni._error_code import ErrorCode
+
         return self.well_known is ErrorCode.TRY_AGAIN_LATER
 
     @property
     def cleanup_needed(self) -> bool:
         """Whether a DEL is needed: False if the plugin reported that it does not know the container (code 3)."""
+        from libcni._error_code import ErrorCode
+
         return self.well_known is not ErrorCode.UNKNOWN_CONTAINER
 
 

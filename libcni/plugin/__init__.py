@@ -1,4 +1,4 @@
-"""Write a CNI plugin: register a function per verb; the protocol around it is handled here.
+"""Write a CNI plugin: register a function for each verb; this package handles the protocol around it.
 
     from libcni.plugin import Plugin, Request
 
@@ -15,16 +15,41 @@
     if __name__ == "__main__":
         plugin.run()
 
-A plugin is a new process per verb, so this package imports next to nothing: what a no-op does not need is
-imported where it is first used.
+A plugin is a new process for each verb. So this package imports as little as it can; a module that a no-op does not
+need is imported on first use.
 """
 
 from __future__ import annotations
 
-from libcni.errors import ErrorCode
 from libcni.plugin.dispatch import Plugin
 from libcni.plugin.failure import VerbError
 from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from libcni.errors import ErrorCode
+
 __all__ = ["ErrorCode", "Plugin", "PluginResult", "Request", "VerbError"]
+
+
+class _LazyErrorCode:
+    """Stands for ``libcni.ErrorCode``, and imports it on first use.
+
+    Plugins import the name at their start and need it for errors only; ``enum`` would take a third of the start.
+    A module's ``__getattr__`` would not help, because ``from libcni.plugin import ErrorCode`` calls it at once.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        from libcni.errors import ErrorCode
+
+        return getattr(ErrorCode, name)
+
+    def __call__(self, value: int) -> object:
+        from libcni.errors import ErrorCode
+
+        return ErrorCode(value)
+
+
+if not TYPE_CHECKING:
+    ErrorCode = _LazyErrorCode()

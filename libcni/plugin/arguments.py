@@ -1,12 +1,11 @@
-"""CNI_ARGS, as pairs and as an object with types (spec 1.1.0, section 2; conventions, CNI_ARGS)."""
+"""Read CNI_ARGS, as pairs and as a typed object (spec 1.1.0, section 2, Parameters; CONVENTIONS.md, CNI_ARGS)."""
 
 from __future__ import annotations
 
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from libcni.errors import ErrorCode
-from libcni.plugin.failure import VerbError
+from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, VerbError
 
 __all__ = ["load_args", "parse_args"]
 
@@ -19,7 +18,7 @@ def parse_args(text: str) -> list[tuple[str, str]]:
     """Return the pairs of ``text``, such as ``K8S_POD_NAME=web;IgnoreUnknown=1``, in order.
 
     Raises:
-        VerbError: code 4, a pair has not exactly one ``=``.
+        VerbError: with code 4, if a pair does not have exactly one ``=``.
     """
     return [_pair(part) for part in text.split(";")] if text else []
 
@@ -32,14 +31,15 @@ def _pair(part: str) -> tuple[str, str]:
 
 
 def load_args(text: str, into: type[_T]) -> _T:
-    """Return an object of the class ``into`` with the values of ``text`` in its annotated attributes.
+    """Return an object of the class ``into`` whose annotated attributes have the values of ``text``.
 
-    A name that ``text`` does not have keeps the class's default, or becomes None. A value is turned by the
-    annotation: str, bool (1, true, 0, false in any case), int, or any class that takes one string. The class is
-    made with no arguments.
+    An attribute whose name is not in ``text`` keeps the class's default, or becomes None. The annotation converts the
+    value: str, bool (1, true, 0 or false in any case), int, or any class that takes one string. The class is called
+    without arguments.
 
     Raises:
-        VerbError: code 4, a malformed pair or value, or an unknown name without ``IgnoreUnknown=1``.
+        VerbError: with code 4, if a pair or a value is malformed, or a name is unknown and ``IgnoreUnknown=1`` is
+            missing.
     """
     pairs = parse_args(text)
     kinds = {name: kind for name, kind in get_type_hints(into).items() if not name.startswith("_")}
@@ -62,6 +62,7 @@ def _refuse_unknown(pairs: list[tuple[str, str]], kinds: dict[str, Any]) -> None
 
 
 def _convert(name: str, value: str, kind: Any) -> object:
+    # An optional attribute: text is never None, so the other part of the union converts it.
     if get_origin(kind) in {Union, UnionType}:
         kind = next(part for part in get_args(kind) if part is not NoneType)
     if kind is bool:
@@ -73,6 +74,7 @@ def _convert(name: str, value: str, kind: Any) -> object:
 
 
 def _bool(name: str, value: str) -> bool:
+    # Not bool(value), for which every text but the empty one is true.
     if value.lower() not in _BOOLS:
         raise _unparsable(name, value, "it must be 1, true, 0 or false")
     return _BOOLS[value.lower()]
@@ -83,4 +85,4 @@ def _unparsable(name: str, value: str, problem: str) -> VerbError:
 
 
 def _invalid(problem: str) -> VerbError:
-    return VerbError(f"CNI_ARGS: {problem}", code=ErrorCode.INVALID_ENVIRONMENT_VARIABLES)
+    return VerbError(f"CNI_ARGS: {problem}", code=INVALID_ENVIRONMENT_VARIABLES)

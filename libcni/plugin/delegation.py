@@ -2,107 +2,150 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from libcni.errors import CNIError, ErrorCode, InvalidOutputError, PluginError
+from libcni.errors import InvalidOutputError, PluginError
 from libcni.executor.find import find_plugin
+from libcni.executor.process import ProcessExecutor
+from libcni.executor.protocol import CallOptions
 from libcni.plugin.failure import VerbError
 from libcni.plugin.reading import decode
 from libcni.plugin.results import PluginResult
+from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = ["Delegate"]
 
-    from libcni.plugin.request import Request
-
-__all__ = ["add", "delegate"]
+_RESULT_KEYS = frozenset({"interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 
 
-def add(request: Request, plugin_type: str, config: Mapping[str, Any] | None) -> PluginResult:
-    """Run ADD of ``plugin_type`` and return its result; where that fails, run its DEL and raise what ADD raised."""
-    output = _add_or_undo(request, plugin_type, config)
-    return PluginResult.from_document(output, request.version)
+class Delegate:
+    """A plugin that this plugin runs, with the environment and the configuration that it gets.
 
-
-def _add_or_undo(request: Request, plugin_type: str, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    try:
-        return _Delegate(request, "ADD", plugin_type, config).result()
-    except PluginError:
-        try:
-            delegate(request, "DEL", plugin_type, config)
-        except CNIError as error:
-            sys.stderr.write(f"undoing the delegated ADD failed as well: {error}\n")
-        raise
-
-
-def delegate(request: Request, verb: str, plugin_type: str, config: Mapping[str, Any] | None) -> None:
-    """Run ``verb`` of ``plugin_type``, whose output does not matter.
+    Args:
+        plugin_type: the executable's name, to be found on CNI_PATH.
+        stdin: the configuration for the delegate.
+        env: the environment of this plugin.
+        network: the network's name, for errors.
 
     Raises:
-        PluginError: it failed.
-        PluginNotFoundError: it is not on CNI_PATH.
+        PluginNotFoundError: if no such executable is on CNI_PATH.
+        InvalidIdentifierError: if ``plugin_type`` is empty or a path.
     """
-    _Delegate(request, verb, plugin_type, config).run()
 
-
-class _Delegate:
-    """Hold one call of a delegated plugin."""
-
-    def __init__(self, request: Request, verb: str, plugin_type: str, config: Mapping[str, Any] | None) -> None:
-        self.request = request
-        self.verb = verb
+    def __init__(self, plugin_type: str, stdin: bytes, env: Mapping[str, str], network: str) -> None:
         self.type = plugin_type
-        self.stdin = request.stdin if config is None else json.dumps(config).encode()
-        self.path = find_plugin(plugin_type, request.path)
+        self.stdin = stdin
+        self.env = env
+        self.network = network
+        directories = [part for part in env.get("CNI_PATH", "").split(os.pathsep) if part]
+        self.path = find_plugin(plugin_type, directories)
 
-    def run(self) -> bytes:
-        """Return what the plugin printed, or raise PluginError. Its stderr is this process's."""
-        env = {**self.request.env, "CNI_COMMAND": self.verb}
-        try:
-            done = subprocess.run([self.path], input=self.stdin, stdout=subprocess.PIPE, env=env, check=False)  # noqa: S603 - found on CNI_PATH
-        except OSError as error:
-            raise self._error(f"it cannot be started: {error}") from error
-        if done.returncode:
-            raise self._failed(done)
-        return done.stdout
+    def run(self, verb: str) -> Outcome:
+        """Run ``verb``, and print the delegate's stderr on this plugin's.
 
-    def result(self) -> dict[str, Any]:
-        """Return the result that the plugin printed."""
-        output = self.run()
+        There is no deadline: the runtime has one for this plugin.
+
+        Raises:
+            PluginError: if the delegate does not exit with status 0, or cannot be started.
+        """
+        invocation = self._invocation(verb)
+        other = {name: value for name, value in self.env.items() if name not in invocation.env}
+        # The executor returns at the delegate's exit, also if a process that it has left keeps its stdout open.
+        with _sigterm_as_exception():
+            outcome = ProcessExecutor().execute(invocation, CallOptions(env=other))
+        sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))
+        if outcome.exit_status != 0:
+            raise _failed(invocation, outcome)
+        return outcome
+
+    def add(self, version: str) -> PluginResult:
+        """Run ADD and return its result, to be printed in ``version``.
+
+        Raises:
+            PluginError: if ADD fails; its ``code`` is that of the error document, or None if there is none.
+            InvalidOutputError: if the delegate exits with status 0 and prints no result.
+        """
+        outcome = self.run("ADD")
+        invocation = self._invocation("ADD")
         try:
-            return decode(output)
+            document = decode(outcome.stdout)
+            known = _error_fields(document)
+            # An exit status of 0 does not make a result of an error document: the plugin would report success.
+            if known is not None and not _RESULT_KEYS & document.keys():
+                raise plugin_failure(
+                    PluginError, invocation, f"error with exit status 0: {known['msg']}", outcome, **known
+                )
+            return PluginResult.from_document(document, version)
         except VerbError as error:
-            raise self._error(f"it printed no result: {error.details}", InvalidOutputError, stdout=output) from error
+            problem = f"it printed no result: {error.details or error.msg}"
+            raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error
 
-    def _failed(self, done: subprocess.CompletedProcess[bytes]) -> PluginError:
-        known = _end(done.returncode)
-        try:
-            document = decode(done.stdout)
-            known["code"] = int(document.get("code", ErrorCode.INTERNAL))
-        except (VerbError, TypeError, ValueError):
-            how = " ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items())
-            return self._error(f"{how}, and no error document", stdout=done.stdout, **known)
-        known["msg"], known["details"] = str(document.get("msg", "")), str(document.get("details", ""))
-        return self._error(known["msg"], stdout=done.stdout, **known)
-
-    def _error(
-        self, problem: str, kind: type[PluginError] = PluginError, *, stdout: bytes = b"", **known: Any
-    ) -> PluginError:
-        return kind(
-            problem,
+    def _invocation(self, verb: str) -> Invocation:
+        return Invocation(
+            verb=verb,
             plugin=self.type,
             path=self.path,
-            verb=self.verb,
-            network=self.request.name,
-            container_id=self.request.container_id,
-            ifname=self.request.ifname,
-            stdout=stdout.decode(errors="backslashreplace"),
-            **known,
+            stdin=self.stdin,
+            env={**{name: value for name, value in self.env.items() if name.startswith("CNI_")}, "CNI_COMMAND": verb},
+            network=self.network,
+            container_id=self.env.get("CNI_CONTAINERID", ""),
+            ifname=self.env.get("CNI_IFNAME", ""),
         )
 
 
-def _end(returncode: int) -> dict[str, Any]:
-    return {"exit_status": returncode} if returncode > 0 else {"signal": -returncode}
+def _failed(invocation: Invocation, outcome: Outcome) -> PluginError:
+    if outcome.signal is not None:
+        return plugin_failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
+    try:
+        known = _error_fields(decode(outcome.stdout))
+    except VerbError:
+        known = None
+    if known is None:
+        problem = f"exit status {outcome.exit_status}, and no error document"
+        return plugin_failure(PluginError, invocation, problem, outcome)
+    return plugin_failure(PluginError, invocation, known["msg"], outcome, **known)
+
+
+def _error_fields(document: dict[str, Any]) -> dict[str, Any] | None:
+    """Return code, msg and details of an error document (spec 1.1.0, section 5, Error); None if it is none."""
+    code = document.get("code")
+    if not isinstance(code, int) or isinstance(code, bool):
+        return None
+    return {"code": code, "msg": str(document.get("msg", "")), "details": str(document.get("details", ""))}
+
+
+@contextmanager
+def _sigterm_as_exception() -> Iterator[None]:
+    """Let SIGTERM stop the delegate before it stops this plugin.
+
+    The delegate has a process group of its own, so a runtime that signals the group of this plugin does not reach it.
+    Without this handler the delegate would go on, and allocate after the runtime's clean-up.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _raise_terminated)
+    try:
+        yield
+    except _TerminatedError:
+        # The executor has killed the delegate; now this process ends as the signal asked.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM arrived. It is no Exception, so that no handler takes it for a failure."""
+
+
+def _raise_terminated(_number: int, _frame: object) -> None:
+    raise _TerminatedError

@@ -1,80 +1,104 @@
-"""From the start of a plugin's process to its function, and from there to one document on stdout."""
+"""Run a plugin: from its environment and stdin to its function, and from there to one document on stdout."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from io import BytesIO, StringIO
 
 from libcni.config.versions import ALL_VERSIONS, check_known
 from libcni.plugin.environment import check_environment, check_netns
-from libcni.plugin.failure import VerbError, error_document, is_foreseen
-from libcni.plugin.reading import check_name, check_version, decode, read, version_of
+from libcni.plugin.failure import DECODING_FAILURE, INVALID_NETWORK_CONFIG, VerbError, error_document, is_expected
+from libcni.plugin.fastjson import dumps
+from libcni.plugin.reading import check_name, check_version, decode, read, read_version_request, version_of
 from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, BinaryIO, NoReturn, TextIO, TypeAlias, TypeVar
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, BinaryIO, Literal, NoReturn, TextIO, TypeAlias, TypeVar
 
     Function: TypeAlias = Callable[[Request], PluginResult | Mapping[str, Any] | None]
     FunctionT = TypeVar("FunctionT", bound=Function)
+    Delegates: TypeAlias = Callable[[Request], Iterable[tuple[str, Mapping[str, Any] | None]]]
 
 __all__ = ["Plugin"]
 
+_ERROR_KEYS = frozenset({"cniVersion", "code", "msg", "details"})
+
 
 class Plugin:
-    """Answer the verbs of the CNI specification with the functions registered here.
+    """A CNI plugin: it answers each verb with the function that is registered for it.
 
-    ADD and DEL need a function. CHECK, GC and STATUS succeed without one. A function gets the Request. What it raises
-    becomes the error document: a VerbError with its own code and text.
+    ADD and DEL need a function. CHECK, GC and STATUS succeed without one. A function gets a ``Request``. If it raises a
+    ``VerbError``, that becomes the error document; any other exception becomes an error document with code 999.
 
     Args:
         name: the plugin's type.
         versions: the spec versions that it supports.
-        about: one line for whoever starts it by hand.
+        about: one line for a person who starts the plugin by hand.
+        ipam: whether the plugin delegates to the IPAM plugin in ``ipam.type`` of its configuration (spec 1.1.0, section
+            4). CHECK, DEL, GC and STATUS are then forwarded to it; ADD's function calls ``request.ipam_add()``.
+            ``"optional"``: only if the configuration has an ``ipam`` section.
+        delegates: a function that returns the other plugins to forward CHECK, DEL, GC and STATUS to: pairs of a type
+            and its configuration, or None for this plugin's own. ADD's function calls ``request.delegate_add``.
 
     Raises:
-        VersionError: a version that the specification does not have.
+        VersionError: if a version is not one of the specification.
+        ValueError: if ``versions`` is empty.
     """
 
-    def __init__(self, name: str, *, versions: Sequence[str] = ALL_VERSIONS, about: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        versions: Sequence[str] = ALL_VERSIONS,
+        about: str = "",
+        ipam: bool | Literal["optional"] = False,
+        delegates: Delegates | None = None,
+    ) -> None:
         self.name = name
         self.versions: tuple[str, ...] = tuple(check_known(version) for version in versions)
+        if not self.versions:
+            raise ValueError(f"plugin {name} must support at least one version of the specification")
         self.about: str = about or f"CNI plugin {name}"
+        self.ipam: bool | Literal["optional"] = ipam
+        self.delegates: Delegates | None = delegates
         self._functions: dict[str, Function] = {}
 
     def add(self, function: FunctionT) -> FunctionT:
         """Register the function for ADD (spec 1.1.0, section 2, ADD).
 
-        It fills ``request.result``, or returns what to print instead: a PluginResult, or a mapping as JSON has it.
+        It fills ``request.result``, or returns the result: a PluginResult, or a mapping with the specification's keys.
         """
         return self._register("ADD", function)
 
     def delete(self, function: FunctionT) -> FunctionT:
         """Register the function for DEL (spec 1.1.0, section 2, DEL).
 
-        It succeeds where nothing is left to undo, and without a namespace.
+        It must succeed if nothing is left to undo, and without a namespace.
         """
         return self._register("DEL", function)
 
     def check(self, function: FunctionT) -> FunctionT:
-        """Register the function for CHECK: it raises where what ADD made has gone (spec 1.1.0, section 2, CHECK)."""
+        """Register the function for CHECK (spec 1.1.0, section 2, CHECK).
+
+        It raises if the product of ADD has gone.
+        """
         return self._register("CHECK", function)
 
     def gc(self, function: FunctionT) -> FunctionT:
         """Register the function for GC (spec 1.1.0, section 2, GC).
 
-        It frees what ``request.valid_attachments`` does not hold.
+        It frees the resources of attachments that are not in ``request.valid_attachments``.
         """
         return self._register("GC", function)
 
     def status(self, function: FunctionT) -> FunctionT:
         """Register the function for STATUS (spec 1.1.0, section 2, STATUS).
 
-        It raises a VerbError, code 50 or 51, where ADD could not be served.
+        It raises a VerbError with code 50 or 51 if an ADD could not be served.
         """
         return self._register("STATUS", function)
 
@@ -83,12 +107,13 @@ class Plugin:
         return function
 
     def run(self) -> NoReturn:
-        """Answer the call that this process is, and exit: 0, or 1 with an error document.
+        """Answer the call for which this process was started, and exit: with 0, or with 1 and an error document.
 
-        Whatever else writes to file descriptor 1, child processes included, writes to stderr instead.
+        Anything else that writes to file descriptor 1, child processes included, writes to stderr instead. With the
+        argument ``--check`` the result of ADD is compared with the specification before it is printed.
         """
         with os.fdopen(_claim_stdout(), "w", encoding="utf-8") as stdout:
-            status = self.main(stdout=stdout)
+            status = self.main(stdout=stdout, check="--check" in sys.argv[1:])
         sys.exit(status)
 
     def main(
@@ -97,64 +122,129 @@ class Plugin:
         stdin: BinaryIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
+        *,
+        check: bool = False,
     ) -> int:
-        """Answer one call and return the exit status. Arguments left out are those of the process.
+        """Answer one call and return the exit status.
 
         During the call ``sys.stdout`` and ``sys.stderr`` are ``stderr``: a ``print`` does not spoil the document.
+
+        Args:
+            env: the environment; this and the streams default to those of the process.
+            stdin: the configuration.
+            stdout: gets the document.
+            stderr: gets anything else.
+            check: whether the result of ADD is compared with the specification before it is printed.
         """
         env = os.environ if env is None else env
         stdout, stderr = stdout or sys.stdout, stderr or sys.stderr or StringIO()
         if not env.get("CNI_COMMAND"):
             stderr.write(f"{self.about}\nCNI protocol versions supported: {', '.join(self.versions)}\n")
             return 0
+        # Before any function of the author runs: one print would make two documents of the answer.
         kept = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = stderr
         try:
-            status, text = self._text(_Call(env, stdin or _stdin()), stderr)
+            status, text = self._answer(_Input(env, stdin or _stdin()), stderr, check=check)
         finally:
             sys.stdout, sys.stderr = kept
         stdout.write(text)
         stdout.flush()
         return status
 
-    def _text(self, call: _Call, stderr: TextIO) -> tuple[int, str]:
+    def _answer(self, call: _Input, stderr: TextIO, *, check: bool) -> tuple[int, str]:
         try:
-            document = self._answer(call)
-            return 0, "" if document is None else _encode(document)
+            # First of all: a runtime may have started this process before it has the configuration.
+            call.read()
+            for verb in ("ADD", "DEL"):
+                if verb not in self._functions:
+                    raise VerbError(f"plugin {self.name} has no function for {verb}")
+            check_environment(call.verb, call.env)
+            if call.verb == "VERSION":
+                return 0, _encode(self._version_document(call))
+            request = call.request(self.versions)
+            if request.verb == "ADD":
+                return 0, self._add(request, check=check)
+            self._serve(request)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
-            if not is_foreseen(error):
+            if not is_expected(error):
                 _print_traceback(error, stderr)
             return 1, _encode(error_document(error, call.version or self.versions[-1]))
+        return 0, ""
 
-    def _answer(self, call: _Call) -> dict[str, Any] | None:
-        for verb in ("ADD", "DEL"):
-            if verb not in self._functions:
-                raise VerbError(f"plugin {self.name} has no function for {verb}")
-        call.read()
-        check_environment(call.verb, call.env)
-        if call.verb == "VERSION":
-            return self._version_document(call)
-        return self._serve(call.request(self.versions))
-
-    def _version_document(self, call: _Call) -> dict[str, Any]:
+    def _version_document(self, call: _Input) -> dict[str, Any]:
         config = call.config() if call.stdin.strip() else {}
         return {"cniVersion": config.get("cniVersion") or self.versions[-1], "supportedVersions": [*self.versions]}
 
-    def _serve(self, request: Request) -> dict[str, Any] | None:
-        function = self._functions.get(request.verb)
-        returned = function(request) if function else None
-        if request.verb != "ADD":
-            return None
-        if returned is None:
-            returned = request.result
-        if isinstance(returned, PluginResult):
-            returned.version = request.version
-            return returned.to_document()
-        return PluginResult.from_document(returned, request.version).to_document()
+    def _add(self, request: Request, *, check: bool) -> str:
+        ipam_type = self._ipam_type(request)
+        try:
+            returned = self._functions["ADD"](request)
+            if ipam_type and not request.has_added(ipam_type):
+                raise VerbError(f"plugin {self.name} declares ipam, and its ADD does not call request.ipam_add()")
+            document = _result_document(request.result if returned is None else returned, request.version)
+            if check:
+                _check_result(document, request.version)
+            return _encode(document)
+        except BaseException:
+            # The runtime's DEL would undo it as well, if there is one; a failed ADD should leave nothing behind.
+            request.undo_delegated()
+            raise
+
+    def _serve(self, request: Request) -> None:
+        """Run a verb other than ADD: the plugin's own function, and the delegates."""
+        # A step is a delegate's type and configuration, or None for the plugin's own function.
+        steps: list[tuple[str, Mapping[str, Any] | None] | None] = [*self._declared(request)]
+        # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do.
+        steps.insert(0 if request.verb == "GC" else len(steps), None)
+        errors: list[Exception] = []
+        for step in steps:
+            try:
+                self._run_step(request, step)
+            except Exception as error:
+                if request.verb not in {"DEL", "GC"}:
+                    raise
+                # DEL and GC free as much as they can.
+                errors.append(error)
+        for other in errors[1:]:
+            sys.stderr.write(f"{request.verb} failed as well: {other}\n")
+        if errors:
+            raise errors[0]
+
+    def _run_step(self, request: Request, step: tuple[str, Mapping[str, Any] | None] | None) -> None:
+        if step is None:
+            function = self._functions.get(request.verb)
+            if function is not None:
+                function(request)
+            return
+        forward = {
+            "CHECK": request.delegate_check,
+            "DEL": request.delegate_del,
+            "GC": request.delegate_gc,
+            "STATUS": request.delegate_status,
+        }
+        forward[request.verb](*step)
+
+    def _declared(self, request: Request) -> list[tuple[str, Mapping[str, Any] | None]]:
+        declared = [*self.delegates(request)] if self.delegates else []
+        ipam_type = self._ipam_type(request)
+        return [(ipam_type, None), *declared] if ipam_type else declared
+
+    def _ipam_type(self, request: Request) -> str:
+        if not self.ipam:
+            return ""
+        try:
+            if not request.ipam_type and self.ipam != "optional":
+                raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
+        except VerbError:
+            if request.verb == "DEL":
+                return ""  # ADD refuses such a configuration, so nothing was allocated with it
+            raise
+        return request.ipam_type
 
 
-class _Call:
-    """Hold what is known of a call before it is known to be right."""
+class _Input:
+    """The environment and stdin of a call, before they are known to be valid."""
 
     def __init__(self, env: Mapping[str, str], stream: BinaryIO) -> None:
         self.env = env
@@ -166,24 +256,30 @@ class _Call:
         self._config: dict[str, Any] = {}
 
     def read(self) -> None:
-        """Read stdin; a problem with it is kept, because one with the environment comes first."""
-        if self.verb == "VERSION" and self._stream.isatty():
-            return
+        """Read stdin; keep a problem with it, because a problem with the environment is reported first."""
         try:
-            self.stdin = read(self._stream)
+            self.stdin = read_version_request(self._stream) if self.verb == "VERSION" else read(self._stream)
             self._config = decode(self.stdin)
             self.version = version_of(self._config)
         except VerbError as error:
             self._problem = error
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration, or raise what was wrong with it."""
+        """Return the configuration.
+
+        Raises:
+            VerbError: if stdin could not be read or decoded.
+        """
         if self._problem is not None:
             raise self._problem
         return self._config
 
     def request(self, supported: Sequence[str]) -> Request:
-        """Return the checked request, or raise VerbError."""
+        """Return the request.
+
+        Raises:
+            VerbError: if the configuration is invalid, or of a version that is not ``supported``.
+        """
         config = self.config()
         check_name(config)
         check_version(self.verb, self.version, supported)
@@ -192,12 +288,32 @@ class _Call:
         return Request(self.verb, self.env, config, self.stdin)
 
 
+def _result_document(returned: object, version: str) -> dict[str, Any]:
+    if isinstance(returned, PluginResult):
+        returned.version = version
+        return returned.to_document()
+    if isinstance(returned, dict) and "code" in returned and returned.keys() <= _ERROR_KEYS:
+        code = returned["code"]
+        known = code if isinstance(code, int) and code > 0 else DECODING_FAILURE
+        raise VerbError(str(returned.get("msg", "")), code=known, details=str(returned.get("details", "")))
+    return PluginResult.from_document(returned, version).to_document()
+
+
+def _check_result(document: dict[str, Any], version: str) -> None:
+    from libcni.plugin.shapes import result_problems
+
+    problems = result_problems(document, version)
+    if problems:
+        raise VerbError("ADD returned no valid result", code=DECODING_FAILURE, details="; ".join(problems))
+
+
 def _stdin() -> BinaryIO:
-    return sys.stdin.buffer if sys.stdin else BytesIO()  # None where descriptor 0 was closed at the start
+    return sys.stdin.buffer if sys.stdin else BytesIO()  # None if descriptor 0 was closed at the start
 
 
 def _claim_stdout() -> int:
-    """Return a descriptor for the real stdout, and let 1 be stderr."""
+    """Return a descriptor for the real stdout, and make descriptor 1 a copy of stderr."""
+    # Descriptors, not only sys.stdout: programs that the plugin starts inherit descriptor 1.
     _fill_stdio()
     claimed = os.dup(1)
     os.dup2(2, 1)
@@ -205,14 +321,14 @@ def _claim_stdout() -> int:
 
 
 def _fill_stdio() -> None:
-    """Open what is closed of 0 to 2: a duplicate of stdout would take the free number, and be taken for stderr."""
+    """Open the closed ones of descriptors 0 to 2; else the copy of stdout would get such a number, say stderr's."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - stderr
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
 
 
 def _encode(document: dict[str, Any]) -> str:
-    return json.dumps(document, allow_nan=False) + "\n"
+    return dumps(document) + "\n"
 
 
 def _print_traceback(error: BaseException, stderr: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""What the environment must hold for each verb (spec 1.1.0, section 2, Parameters)."""
+"""Check the environment variables of a verb (spec 1.1.0, section 2, Parameters)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import sys
 
 from libcni.config.identifiers import check_container_id, check_ifname
-from libcni.errors import ErrorCode, InvalidIdentifierError
-from libcni.plugin.failure import VerbError
+from libcni.errors import InvalidIdentifierError
+from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETNS, VerbError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "STATUS": (),
     "VERSION": (),
 }
-"""The verbs, each with the variables that it needs beside CNI_COMMAND. An empty one counts as missing."""
+"""The variables that each verb needs besides CNI_COMMAND. An empty variable counts as missing."""
 
 _RULES: Mapping[str, Callable[[object], str]] = {
     "CNI_CONTAINERID": check_container_id,
@@ -34,9 +34,14 @@ _RULES: Mapping[str, Callable[[object], str]] = {
 
 
 def check_environment(verb: str, env: Mapping[str, str]) -> None:
-    """Raise VerbError (code 4) that names each variable which is missing or invalid for ``verb``."""
+    """Refuse a missing or an invalid variable.
+
+    Raises:
+        VerbError: with code 4; the text names all variables that are missing or invalid for ``verb``.
+    """
     if verb not in REQUIRED:
         raise _wrong(f"unknown CNI_COMMAND: {verb}")
+    # All problems at once: a person who starts a plugin by hand needs one attempt, not six.
     missing = [name for name in REQUIRED[verb] if not env.get(name)]
     invalid = _invalid(verb, env)
     if missing:
@@ -57,14 +62,16 @@ def _invalid(verb: str, env: Mapping[str, str]) -> list[str]:
 
 
 def _wrong(msg: str, details: str = "") -> VerbError:
-    return VerbError(msg, code=ErrorCode.INVALID_ENVIRONMENT_VARIABLES, details=details)
+    return VerbError(msg, code=INVALID_ENVIRONMENT_VARIABLES, details=details)
 
 
 def check_netns(env: Mapping[str, str]) -> None:
-    """Raise VerbError (code 8) where CNI_NETNS is the namespace that this process itself is in.
+    """Refuse the plugin's own network namespace as CNI_NETNS.
 
-    Nothing is checked where CNI_NETNS_OVERRIDE is ``1`` or ``true``, off Linux, or where it cannot be opened:
-    a DEL must go on when the namespace has gone.
+    Nothing is checked if CNI_NETNS_OVERRIDE is ``1`` or ``true``, or on another system than Linux.
+
+    Raises:
+        VerbError: with code 8, if both are the same namespace.
     """
     netns = env.get("CNI_NETNS", "")
     if not netns or sys.platform != "linux" or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
@@ -72,10 +79,10 @@ def check_netns(env: Mapping[str, str]) -> None:
     try:
         same = os.path.samefile(netns, "/proc/self/ns/net")
     except (OSError, ValueError):
-        return
+        return  # a DEL must go on after the namespace has gone
     if same:
         raise VerbError(
             "plugin's netns and netns from CNI_NETNS should not be the same",
-            code=ErrorCode.INVALID_NETNS,
+            code=INVALID_NETNS,
             details=f"CNI_NETNS is {netns}",
         )

@@ -1,26 +1,42 @@
-"""The error that a plugin answers with, and the error document of spec 1.1.0, section 5."""
+"""The error that a plugin answers with, and its error document (spec 1.1.0, section 5, Error)."""
 
 from __future__ import annotations
 
-from libcni.errors import CNIError, ErrorCode, PluginError
+from libcni.errors import CNIError, PluginError, shorten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["VerbError", "error_document"]
+__all__ = ["VerbError", "error_document", "is_expected"]
+
+# The numbers of libcni.ErrorCode; importing the enumeration would cost each start of a plugin 3 ms.
+INCOMPATIBLE_CNI_VERSION = 1
+INVALID_ENVIRONMENT_VARIABLES = 4
+IO_FAILURE = 5
+DECODING_FAILURE = 6
+INVALID_NETWORK_CONFIG = 7
+INVALID_NETNS = 8
+INTERNAL = 999
+
+_TAIL = 1000
 
 
 class VerbError(CNIError):
-    """Answer a verb with an error: raise it from a plugin's function.
+    """The error that a plugin's function raises to fail the verb.
 
     Attributes:
-        code: a well-known code, or 100 and above for the plugin's own (spec 1.1.0, section 5, Error).
+        code (int): a well-known code, or 100 and above for the plugin's own (spec 1.1.0, section 5, Error).
         msg (str): one short sentence.
-        details (str): more about it, or "".
+        details (str): more about the error, or "".
+
+    Raises:
+        ValueError: ``code`` is zero or negative; the runtime would not see an error.
     """
 
-    def __init__(self, msg: str, *, code: int = ErrorCode.INTERNAL, details: str = "") -> None:
+    def __init__(self, msg: str, *, code: int = INTERNAL, details: str = "") -> None:
+        if int(code) <= 0:
+            raise ValueError(f"the code of an error must be positive, not {code}: 100 and above are the plugin's own")
         super().__init__(f"{msg}; {details}" if details else msg)
         self.code: int = int(code)
         self.msg = msg
@@ -28,24 +44,46 @@ class VerbError(CNIError):
 
 
 def error_document(error: BaseException, version: str) -> dict[str, Any]:
-    """Return the error result of spec 1.1.0, section 5, for a configuration of ``version``.
+    """Return the error document for ``error`` (spec 1.1.0, section 5, Error).
 
-    A delegated plugin's error is passed up with its own code; whatever else was not foreseen has code 999.
+    The error of a delegate keeps its code and message, and the end of the delegate's output is added to its details.
+    Any other exception gets code 999.
+
+    Args:
+        error: the exception that ended the verb.
+        version: the configuration's ``cniVersion``.
     """
-    document: dict[str, Any] = {"cniVersion": version, "code": int(ErrorCode.INTERNAL), "msg": _text(error)}
-    if isinstance(error, VerbError) or (isinstance(error, PluginError) and error.code is not None):
+    document: dict[str, Any] = {"cniVersion": version, "code": INTERNAL, "msg": _text(error)}
+    details = ""
+    if isinstance(error, VerbError):
         document.update(code=error.code, msg=error.msg)
-        if error.details:
-            document["details"] = error.details
+        details = error.details
+    elif isinstance(error, PluginError):
+        if error.code is not None:
+            # A negative code is one of the 0.4.0 text, which prints a dash before each.
+            document.update(code=abs(error.code) or INTERNAL, msg=error.msg)
+        details = _delegate_details(error)
+    if details:
+        document["details"] = details
     return document
 
 
-def is_foreseen(error: BaseException) -> bool:
-    """Return whether ``error`` says all there is to say, so that a traceback would only be noise."""
+def is_expected(error: BaseException) -> bool:
+    """Return whether ``error`` explains itself, so that a traceback would add nothing."""
     return isinstance(error, CNIError)
 
 
 def _text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the plugin's function called sys.exit({error.code!r})"
+    if isinstance(error, KeyError) and error.args:
+        return f'missing key "{error.args[0]}"'
     return str(error) or type(error).__name__
+
+
+def _delegate_details(error: PluginError) -> str:
+    parts = [error.details]
+    for stream, text in (("stdout", error.stdout if error.code is None else ""), ("stderr", error.stderr)):
+        if text.strip():
+            parts.append(f"{stream} of {error.plugin}: {shorten(text.strip(), _TAIL, end=True)}")
+    return "; ".join(part for part in parts if part)

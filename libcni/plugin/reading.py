@@ -1,34 +1,72 @@
-"""Read what a plugin gets on stdin, and check it (spec 1.1.0, section 3, execution configuration)."""
+"""Read a plugin's stdin and check the configuration there (spec 1.1.0, section 3, execution configuration)."""
 
 from __future__ import annotations
 
-import json
-
 from libcni.config.identifiers import check_network_name
 from libcni.config.versions import DEFAULT_VERSION, SINCE, parse_version, supports
-from libcni.errors import ErrorCode, InvalidIdentifierError, VersionError
-from libcni.plugin.failure import VerbError
+from libcni.errors import InvalidIdentifierError, VersionError
+from libcni.plugin.failure import (
+    DECODING_FAILURE,
+    INCOMPATIBLE_CNI_VERSION,
+    INVALID_NETWORK_CONFIG,
+    IO_FAILURE,
+    VerbError,
+)
+from libcni.plugin.fastjson import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any, BinaryIO, NoReturn
+    from typing import Any, BinaryIO
 
-__all__ = ["check_version", "decode", "read", "version_of"]
+__all__ = ["check_name", "check_version", "decode", "read", "read_version_request", "version_of"]
+
+_VERSION_WAIT = 1.0
 
 
 def read(stdin: BinaryIO) -> bytes:
-    """Return all of ``stdin``, or raise VerbError (code 5)."""
+    """Return all bytes of ``stdin``.
+
+    Raises:
+        VerbError: with code 5, if reading fails.
+    """
     try:
         return stdin.read()
     except (OSError, ValueError) as error:
-        raise VerbError(f"error reading from stdin: {error}", code=ErrorCode.IO_FAILURE) from error
+        raise VerbError(f"error reading from stdin: {error}", code=IO_FAILURE) from error
+
+
+def read_version_request(stdin: BinaryIO) -> bytes:
+    """Return the configuration on ``stdin`` for a VERSION, or no bytes if nothing comes within a second.
+
+    VERSION needs no configuration, and a person at a terminal or a runtime's open pipe may send none.
+
+    Raises:
+        VerbError: with code 5, if reading fails.
+    """
+    try:
+        if stdin.isatty():
+            return b""
+        descriptor = stdin.fileno()
+    except (OSError, ValueError):  # not a file: a buffer in memory
+        return read(stdin)
+    # Wait for the first byte or the end only: what has begun to write will end.
+    from select import POLLHUP, POLLIN, poll
+
+    waiter = poll()
+    waiter.register(descriptor, POLLIN | POLLHUP)
+    return read(stdin) if waiter.poll(_VERSION_WAIT * 1000) else b""
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in ``raw``, or raise VerbError (code 6)."""
+    """Return the JSON object in ``raw``.
+
+    Raises:
+        VerbError: with code 6, if ``raw`` is not one JSON object.
+    """
+    # bytes.decode is strict: text that is no UTF-8 would reach a delegate, which sees other characters.
     try:
-        document = json.loads(raw.decode(), parse_constant=_refuse_constant)
+        document = loads(raw.decode())
     except (ValueError, RecursionError) as error:
         raise _undecodable(str(error)) from error
     if not isinstance(document, dict):
@@ -38,40 +76,42 @@ def decode(raw: bytes) -> dict[str, Any]:
     return document
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _undecodable(problem: str) -> VerbError:
-    return VerbError(
-        "the network configuration on stdin cannot be read", code=ErrorCode.DECODING_FAILURE, details=problem
-    )
+    return VerbError("the network configuration on stdin cannot be read", code=DECODING_FAILURE, details=problem)
 
 
 def check_name(config: dict[str, Any]) -> None:
-    """Raise VerbError (code 7) where the network has no name, or an invalid one."""
+    """Refuse a configuration without a valid network name.
+
+    Raises:
+        VerbError: with code 7.
+    """
     if not config.get("name"):
-        raise VerbError("missing network name", code=ErrorCode.INVALID_NETWORK_CONFIG)
+        raise VerbError("missing network name", code=INVALID_NETWORK_CONFIG)
     try:
         check_network_name(config["name"])
     except InvalidIdentifierError as error:
-        raise VerbError(str(error), code=ErrorCode.INVALID_NETWORK_CONFIG) from error
+        raise VerbError(str(error), code=INVALID_NETWORK_CONFIG) from error
 
 
 def version_of(config: dict[str, Any]) -> str:
-    """Return the spec version of ``config``: what it says, or 0.1.0."""
+    """Return the spec version of ``config``: its ``cniVersion``, or 0.1.0 if it has none."""
     return str(config.get("cniVersion") or DEFAULT_VERSION)
 
 
 def check_version(verb: str, version: str, supported: Sequence[str]) -> None:
-    """Raise VerbError (code 1) where ``verb`` cannot be answered in ``version``, and code 6 for no version at all."""
+    """Refuse a version that the plugin does not support, or that does not have the verb.
+
+    Raises:
+        VerbError: with code 1; with code 6 if ``version`` is malformed.
+    """
     if verb in SINCE:
         _check_since(verb, version, supported)
     if version not in supported:
         shown = " ".join(f'"{known}"' for known in supported)
         raise VerbError(
             "incompatible CNI versions",
-            code=ErrorCode.INCOMPATIBLE_CNI_VERSION,
+            code=INCOMPATIBLE_CNI_VERSION,
             details=f'config is "{version}", plugin supports [{shown}]',
         )
 
@@ -80,8 +120,8 @@ def _check_since(verb: str, version: str, supported: Sequence[str]) -> None:
     try:
         allowed = supports(version, verb)
     except VersionError as error:
-        raise VerbError(str(error), code=ErrorCode.DECODING_FAILURE) from error
+        raise VerbError(str(error), code=DECODING_FAILURE) from error
     if not allowed:
-        raise VerbError(f"config version does not allow {verb}", code=ErrorCode.INCOMPATIBLE_CNI_VERSION)
+        raise VerbError(f"config version does not allow {verb}", code=INCOMPATIBLE_CNI_VERSION)
     if max(map(parse_version, supported)) < parse_version(version):
-        raise VerbError(f"plugin version does not allow {verb}", code=ErrorCode.INCOMPATIBLE_CNI_VERSION)
+        raise VerbError(f"plugin version does not allow {verb}", code=INCOMPATIBLE_CNI_VERSION)

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import os
+import sys
 
-from libcni.errors import ErrorCode
-from libcni.plugin.failure import VerbError
+from libcni.errors import CNIError
+from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
+from libcni.plugin.fastjson import dumps
 from libcni.plugin.reading import version_of
-from libcni.plugin.results import PluginResult
+from libcni.plugin.results import PluginResult, refuse_other_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from typing import Any, TypeVar
 
+    from libcni.plugin.delegation import Delegate
     from libcni.plugin.runtime_config import RuntimeConfig
 
     ArgsT = TypeVar("ArgsT")
+    ConfigT = TypeVar("ConfigT")
 
 __all__ = ["Request"]
 
+# Go libcni and spec 1.1.0 name the list differently: spec, section 2, GC; Go, pkg/types/types.go.
 _VALID = ("cni.dev/valid-attachments", "cni.dev/attachments")
 
 
 class Request:
-    """Hold what the runtime sent: environment and configuration, read and checked for the verb.
+    """One call: its environment and configuration, read and checked for the verb.
 
     Attributes:
         verb (str): ``ADD``, ``DEL``, ``CHECK``, ``GC`` or ``STATUS``.
         version: the configuration's spec version, one that the plugin supports.
-        container_id: the container, "" where the verb has none.
-        netns: the path of its network namespace, "" where the verb has none, and on some DELs.
-        ifname: the interface's name, "" where the verb has none.
+        container_id: the container's ID; "" if the verb has none.
+        netns: the path of its network namespace; "" if the verb has none, and on some DELs.
+        ifname: the interface's name; "" if the verb has none.
         path: the directories of CNI_PATH.
-        config (dict[str, Any]): the whole configuration, as JSON says it.
-        stdin (bytes): the same, byte for byte: what a delegated plugin receives.
+        config (dict[str, Any]): the whole configuration, as ``json`` decodes it.
+        stdin (bytes): the configuration's bytes, which a delegate receives.
         env (Mapping[str, str]): the environment.
         name: the network's name.
     """
@@ -51,22 +57,40 @@ class Request:
         self.ifname: str = env.get("CNI_IFNAME", "")
         self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
         self._result: PluginResult | None = None
+        self._to_undo: list[Delegate] = []
+        self._added: list[str] = []
 
     @property
     def prev_result(self) -> PluginResult | None:
         """The previous plugin's result (on CHECK and DEL: the chain's), or None.
 
-        It is read when asked for, so that a DEL that does not need it survives a broken one.
+        It is decoded on access, so that a DEL that does not need it survives a broken one.
 
         Raises:
-            VerbError: code 6, it is not a result.
+            VerbError: with code 6, if it is not a result, or a result of another version than the configuration's.
         """
         document = self.config.get("prevResult")
-        return None if document is None else PluginResult.from_document(document, self.version)
+        if document is None:
+            return None
+        refuse_other_form(document, self.version)
+        return PluginResult.from_document(document, self.version)
+
+    def require_prev_result(self) -> PluginResult:
+        """Return the previous result, for a plugin that cannot be the first of a chain.
+
+        Raises:
+            VerbError: with code 7, if there is none; with code 6, as ``prev_result``.
+        """
+        previous = self.prev_result
+        if previous is None:
+            raise VerbError(
+                "missing prevResult: this plugin must follow one that makes an interface", code=INVALID_NETWORK_CONFIG
+            )
+        return previous
 
     @property
     def result(self) -> PluginResult:
-        """The result in the making, which an ADD prints: a copy of ``prev_result`` to change, or an empty one."""
+        """The result that ADD prints: a copy of ``prev_result`` to change, or an empty one."""
         if self._result is None:
             self._result = self.prev_result or PluginResult(self.version)
         return self._result
@@ -77,31 +101,58 @@ class Request:
 
     @property
     def args(self) -> dict[str, str]:
-        """The pairs of CNI_ARGS; the last of a name wins.
+        """The pairs of CNI_ARGS; of several with one name the last counts.
 
         Raises:
-            VerbError: code 4, a pair has not exactly one ``=``.
+            VerbError: with code 4, if a pair does not have exactly one ``=``.
         """
         from libcni.plugin.arguments import parse_args
 
         return dict(parse_args(self.env.get("CNI_ARGS", "")))
 
     def load_args(self, into: type[ArgsT]) -> ArgsT:
-        """Return CNI_ARGS as an object of the class ``into``: one annotated attribute per known name.
+        """Return CNI_ARGS as an object of the class ``into``, which has an annotated attribute for each known name.
 
         Raises:
-            VerbError: code 4, a malformed pair or value, or an unknown name without ``IgnoreUnknown=1``.
+            VerbError: with code 4, if a pair or a value is malformed, or a name is unknown and ``IgnoreUnknown=1`` is
+                missing.
         """
         from libcni.plugin.arguments import load_args
 
         return load_args(self.env.get("CNI_ARGS", ""), into)
 
-    @property
-    def runtime_config(self) -> RuntimeConfig:
-        """The capabilities that the runtime passed, typed; keys in whatever case.
+    def load_config(self, into: type[ConfigT], key: str = "") -> ConfigT:
+        """Return the configuration as an object of the class ``into``; unknown keys are ignored.
+
+        Args:
+            into: a dataclass, a TypedDict or a pydantic model. An attribute ``data_dir`` takes the key ``dataDir`` too.
+            key: the part to load, such as ``ipam``; "" for the whole configuration.
 
         Raises:
-            VerbError: code 7, a well-known one is not as the conventions have it.
+            VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
+        """
+        from libcni.plugin.typed_config import load_config
+
+        if key and key not in self.config:
+            raise VerbError(f'missing key "{key}"', code=INVALID_NETWORK_CONFIG)
+        return load_config(self.config[key] if key else self.config, into, key)
+
+    def in_namespace(self) -> AbstractContextManager[None]:
+        """Return a context in which this thread, and programs that it starts, are in the container's namespace.
+
+        Raises:
+            VerbError: with code 8, if the namespace cannot be entered.
+        """
+        from libcni.plugin.namespace import in_namespace
+
+        return in_namespace(self.netns)
+
+    @property
+    def runtime_config(self) -> RuntimeConfig:
+        """Typed access to the capabilities that the runtime passed.
+
+        Raises:
+            VerbError: with code 7, if a well-known capability does not follow the conventions.
         """
         from libcni.plugin.runtime_config import RuntimeConfig
 
@@ -109,52 +160,110 @@ class Request:
 
     @property
     def valid_attachments(self) -> frozenset[tuple[str, str]]:
-        """The (container ID, interface name) pairs of this network that a GC must leave alone.
+        """The (container ID, interface name) pairs of this network that a GC must keep.
 
         Raises:
-            VerbError: code 7, there is no such list: nothing may be collected then.
+            VerbError: with code 7, if there is no such list: then a GC must free nothing.
         """
         key = next((key for key in _VALID if key in self.config), None)
         if key is None:
-            raise VerbError(f"{_VALID[0]} is missing", code=ErrorCode.INVALID_NETWORK_CONFIG)
+            raise VerbError(f"{_VALID[0]} is missing: without it a GC must free nothing", code=INVALID_NETWORK_CONFIG)
         # Go libcni sends null for the empty list.
         return frozenset(_attachment(key, entry) for entry in self.config[key] or [])
 
-    def delegate_add(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> PluginResult:
-        """Run another plugin's ADD and return its result (spec 1.1.0, section 4); where it fails, its DEL as well.
+    def delegate_add(
+        self, plugin_type: str, config: Mapping[str, Any] | None = None, *, undo: bool | None = None
+    ) -> PluginResult:
+        """Run ADD of another plugin and return its result (spec 1.1.0, section 4).
+
+        If this plugin's ADD fails after this call, the delegate's DEL undoes it.
 
         Args:
-            plugin_type: the executable's name, looked for on CNI_PATH.
-            config: what it gets on stdin; None for exactly what this plugin got.
+            plugin_type: the executable's name, to be found on CNI_PATH.
+            config: the delegate's configuration; None for this plugin's own, byte for byte.
+            undo: whether a failure is followed by the delegate's DEL. False: never. True: always, also if the delegate
+                refuses the ADD. None: unless the delegate refuses it with an error document. Then the delegate has
+                allocated nothing, and DEL would free the allocation of an earlier ADD of the same attachment.
 
         Raises:
-            PluginError: it failed; let it pass, and its code and text reach the runtime.
-            PluginNotFoundError: it is not on CNI_PATH.
+            PluginError: if the delegate fails. Do not catch it: its code and text reach the runtime.
+            PluginNotFoundError: if it is not on CNI_PATH.
         """
-        from libcni.plugin.delegation import add
-
-        return add(self, plugin_type, config)
+        delegate = self._delegate(plugin_type, config)
+        self._added.append(plugin_type)
+        if undo is not False:
+            # Before the call: an exception of any kind, such as an interrupt, can come when the delegate has allocated.
+            self._to_undo.append(delegate)
+        try:
+            return delegate.add(self.version)
+        except CNIError as error:
+            if undo is None and getattr(error, "code", None) is not None:
+                self._to_undo.remove(delegate)
+            raise
 
     def delegate_check(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run another plugin's CHECK; parameters and errors as for ``delegate_add``."""
-        self._delegate("CHECK", plugin_type, config)
+        """Run CHECK of another plugin; parameters and errors as for ``delegate_add``."""
+        self._delegate(plugin_type, config).run("CHECK")
 
     def delegate_del(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run another plugin's DEL; parameters and errors as for ``delegate_add``."""
-        self._delegate("DEL", plugin_type, config)
+        """Run DEL of another plugin; parameters and errors as for ``delegate_add``."""
+        self._delegate(plugin_type, config).run("DEL")
 
     def delegate_status(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run another plugin's STATUS; parameters and errors as for ``delegate_add``."""
-        self._delegate("STATUS", plugin_type, config)
+        """Run STATUS of another plugin; parameters and errors as for ``delegate_add``."""
+        self._delegate(plugin_type, config).run("STATUS")
 
     def delegate_gc(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run another plugin's GC; parameters and errors as for ``delegate_add``."""
-        self._delegate("GC", plugin_type, config)
+        """Run GC of another plugin; parameters and errors as for ``delegate_add``."""
+        self._delegate(plugin_type, config).run("GC")
 
-    def _delegate(self, verb: str, plugin_type: str, config: Mapping[str, Any] | None) -> None:
-        from libcni.plugin.delegation import delegate
+    def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:
+        from libcni.plugin.delegation import Delegate
 
-        delegate(self, verb, plugin_type, config)
+        stdin = self.stdin if config is None else dumps(dict(config)).encode()
+        return Delegate(plugin_type, stdin, self.env, self.name)
+
+    @property
+    def ipam_type(self) -> str:
+        """The type of the IPAM plugin that the configuration names; "" if there is no ``ipam`` section.
+
+        Raises:
+            VerbError: with code 7, if there is a section without a type.
+        """
+        ipam = self.config.get("ipam")
+        if not ipam:
+            return ""
+        plugin_type = ipam.get("type") if isinstance(ipam, dict) else None
+        if not isinstance(plugin_type, str) or not plugin_type:
+            raise VerbError('missing key "ipam.type"', code=INVALID_NETWORK_CONFIG)
+        return plugin_type
+
+    def ipam_add(self, *, undo: bool | None = None) -> PluginResult:
+        """Run ADD of the IPAM plugin that the configuration names; see ``delegate_add``.
+
+        Declare the delegation with ``Plugin(..., ipam=True)``: CHECK, DEL, GC and STATUS are then forwarded.
+
+        Raises:
+            VerbError: with code 7, if the configuration names no IPAM plugin.
+            PluginError: if the IPAM plugin fails.
+            PluginNotFoundError: if it is not on CNI_PATH.
+        """
+        if not self.ipam_type:
+            raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
+        return self.delegate_add(self.ipam_type, undo=undo)
+
+    def has_added(self, plugin_type: str) -> bool:
+        """Return whether ADD of ``plugin_type`` was delegated in this call."""
+        return plugin_type in self._added
+
+    def undo_delegated(self) -> None:
+        """Run DEL of the delegates whose ADD this call has run, the last one first; print what fails on stderr."""
+        while self._to_undo:
+            delegate = self._to_undo.pop()
+            try:
+                delegate.run("DEL")
+            except CNIError as error:
+                sys.stderr.write(f"cannot undo the delegated ADD: {error}\n")
 
 
 def _attachment(key: str, entry: object) -> tuple[str, str]:
@@ -162,4 +271,4 @@ def _attachment(key: str, entry: object) -> tuple[str, str]:
         container_id, ifname = entry.get("containerID"), entry.get("ifname")
         if isinstance(container_id, str) and isinstance(ifname, str):
             return container_id, ifname
-    raise VerbError(f"{key}: {entry!r} is not an attachment", code=ErrorCode.INVALID_NETWORK_CONFIG)
+    raise VerbError(f"{key}: {entry!r} is not an attachment", code=INVALID_NETWORK_CONFIG)

@@ -1,26 +1,25 @@
-"""The capabilities that a runtime passes in ``runtimeConfig``, typed (CONVENTIONS.md, well-known capabilities).
+"""Typed access to the capabilities in ``runtimeConfig`` (CONVENTIONS.md, well-known capabilities).
 
-Keys of the conventions are read in whatever case: containerd sends ``HostPort`` for ``hostPort``.
+Upper and lower case of the well-known keys do not matter: containerd sends ``HostPort`` for ``hostPort``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from libcni.errors import ErrorCode
-from libcni.plugin.failure import VerbError
+from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DNS", "Bandwidth", "IPRange", "PortMapping", "RuntimeConfig"]
+__all__ = ["AddressRange", "BandwidthLimits", "DNSSettings", "PortMappingEntry", "RuntimeConfig"]
 
 _T = TypeVar("_T")
 _REQUIRED = object()
 
 
-class PortMapping(NamedTuple):
-    """Say that a port of the host leads to one of the container."""
+class PortMappingEntry(NamedTuple):
+    """A port of the host that is forwarded to a port of the container."""
 
     host_port: int
     container_port: int
@@ -29,8 +28,8 @@ class PortMapping(NamedTuple):
     extra: Mapping[str, Any]
 
 
-class Bandwidth(NamedTuple):
-    """Limit an interface: rates in bits per second, bursts in bits, 0 for no limit."""
+class BandwidthLimits(NamedTuple):
+    """The limits of an interface: rates in bits per second, bursts in bits, 0 for no limit."""
 
     ingress_rate: int
     ingress_burst: int
@@ -39,8 +38,8 @@ class Bandwidth(NamedTuple):
     extra: Mapping[str, Any]
 
 
-class DNS(NamedTuple):
-    """Configure name resolution, as the runtime wants it."""
+class DNSSettings(NamedTuple):
+    """The name resolution that the runtime asks for."""
 
     servers: tuple[str, ...]
     searches: tuple[str, ...]
@@ -48,8 +47,8 @@ class DNS(NamedTuple):
     extra: Mapping[str, Any]
 
 
-class IPRange(NamedTuple):
-    """Offer a range of addresses; "" where a part is left to the plugin."""
+class AddressRange(NamedTuple):
+    """A range of addresses; "" for a part that the plugin may choose."""
 
     subnet: str
     range_start: str
@@ -59,12 +58,13 @@ class IPRange(NamedTuple):
 
 
 class RuntimeConfig:
-    """Read ``runtimeConfig``, each capability when it is asked for; None or empty where the runtime sent none.
+    """The capabilities of ``runtimeConfig``; None or empty for one that the runtime did not send.
 
-    Each property raises VerbError (code 7) where its capability is not as the conventions have it.
+    Each property decodes its capability on access, and raises VerbError (code 7) if the value does not follow the
+    conventions. So a malformed capability does not disturb a plugin that does not use it.
 
     Attributes:
-        document: the whole object as it was sent, unknown capabilities included.
+        document: the whole object, unknown capabilities included.
         network: the network's name.
     """
 
@@ -73,25 +73,25 @@ class RuntimeConfig:
         self.document: Mapping[str, Any] = {} if document is None else _Fields("runtimeConfig", document).document
 
     @property
-    def port_mappings(self) -> tuple[PortMapping, ...]:
+    def port_mappings(self) -> tuple[PortMappingEntry, ...]:
         """``portMappings``."""
         return tuple(_port_mapping(_Fields("portMappings", entry)) for entry in self._list("portMappings"))
 
     @property
-    def bandwidth(self) -> Bandwidth | None:
+    def bandwidth(self) -> BandwidthLimits | None:
         """``bandwidth``."""
         value = self._take("bandwidth", object, None)
         return None if value is None else _bandwidth(_Fields("bandwidth", value))
 
     @property
-    def dns(self) -> DNS | None:
+    def dns(self) -> DNSSettings | None:
         """``dns``."""
         value = self._take("dns", object, None)
         return None if value is None else _dns(_Fields("dns", value))
 
     @property
-    def ip_ranges(self) -> tuple[tuple[IPRange, ...], ...]:
-        """``ipRanges``: per address wanted, the ranges that it may come from."""
+    def ip_ranges(self) -> tuple[tuple[AddressRange, ...], ...]:
+        """``ipRanges``: for each requested address, the ranges that it may come from."""
         return tuple(
             tuple(_ip_range(_Fields("ipRanges", entry)) for entry in _check("ipRanges", ranges, list))
             for ranges in self._list("ipRanges")
@@ -99,7 +99,7 @@ class RuntimeConfig:
 
     @property
     def ips(self) -> tuple[str, ...]:
-        """``ips``: the addresses wanted, with or without a prefix."""
+        """``ips``: the requested addresses, with or without a prefix length."""
         return self._strings("ips")
 
     @property
@@ -119,7 +119,7 @@ class RuntimeConfig:
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """``aliases``: the container's names on this network. podman sends an object: from networks to names."""
+        """``aliases``: the container's names on this network; podman sends an object from network names to lists."""
         value = self._take("aliases", object, [])
         names = value.get(self.network) or [] if isinstance(value, dict) else _check("aliases", value, list)
         return tuple(str(_check("aliases", name, str)) for name in names)
@@ -144,28 +144,29 @@ class RuntimeConfig:
 
 
 class _Fields:
-    """Take the known fields out of a JSON object, whatever their case; what is left is ``extra``."""
+    """The fields of a JSON object, found without regard to case; ``extra`` keeps those that nobody has taken."""
 
-    def __init__(self, what: str, document: object) -> None:
-        self.what = what
-        self.document: dict[str, Any] = _check(what, document, dict)
+    def __init__(self, label: str, document: object) -> None:
+        self.label = label
+        self.document: dict[str, Any] = _check(label, document, dict)
         self.extra = dict(self.document)
 
     def take(self, key: str, kind: type[_T], default: Any = _REQUIRED) -> Any:
+        # The exact key wins, if a runtime sends both.
         found = key if key in self.extra else next((k for k in self.extra if k.lower() == key.lower()), key)
         value = self.extra.pop(found, None)
         if value is None:
             if default is _REQUIRED:
-                raise _invalid(f"{self.what}: {key} is missing")
+                raise _invalid(f"{self.label}: {key} is missing")
             return default
-        return _check(f"{self.what}: {key}", value, kind)
+        return _check(f"{self.label}: {key}", value, kind)
 
     def strings(self, key: str) -> tuple[str, ...]:
         return tuple(_check(key, value, str) for value in self.take(key, list, []))
 
 
-def _port_mapping(fields: _Fields) -> PortMapping:
-    return PortMapping(
+def _port_mapping(fields: _Fields) -> PortMappingEntry:
+    return PortMappingEntry(
         fields.take("hostPort", int),
         fields.take("containerPort", int),
         fields.take("protocol", str, "tcp"),
@@ -174,8 +175,8 @@ def _port_mapping(fields: _Fields) -> PortMapping:
     )
 
 
-def _bandwidth(fields: _Fields) -> Bandwidth:
-    return Bandwidth(
+def _bandwidth(fields: _Fields) -> BandwidthLimits:
+    return BandwidthLimits(
         fields.take("ingressRate", int, 0),
         fields.take("ingressBurst", int, 0),
         fields.take("egressRate", int, 0),
@@ -184,12 +185,12 @@ def _bandwidth(fields: _Fields) -> Bandwidth:
     )
 
 
-def _dns(fields: _Fields) -> DNS:
-    return DNS(fields.strings("servers"), fields.strings("searches"), fields.strings("options"), fields.extra)
+def _dns(fields: _Fields) -> DNSSettings:
+    return DNSSettings(fields.strings("servers"), fields.strings("searches"), fields.strings("options"), fields.extra)
 
 
-def _ip_range(fields: _Fields) -> IPRange:
-    return IPRange(
+def _ip_range(fields: _Fields) -> AddressRange:
+    return AddressRange(
         fields.take("subnet", str),
         fields.take("rangeStart", str, ""),
         fields.take("rangeEnd", str, ""),
@@ -198,11 +199,12 @@ def _ip_range(fields: _Fields) -> IPRange:
     )
 
 
-def _check(what: str, value: Any, kind: type[_T]) -> _T:
+def _check(label: str, value: Any, kind: type[_T]) -> _T:
+    # In Python True is an int, in JSON it is not.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _invalid(f"{what} must be {kind.__name__}, not {value!r}")
+        raise _invalid(f"{label} must be {kind.__name__}, not {value!r}")
     return value
 
 
 def _invalid(problem: str) -> VerbError:
-    return VerbError(problem, code=ErrorCode.INVALID_NETWORK_CONFIG)
+    return VerbError(problem, code=INVALID_NETWORK_CONFIG)

@@ -1,6 +1,6 @@
-"""Test plugins and runtimes: call a plugin, check it against the specification, fake one, run without any.
+"""Test plugins and runtimes: call a plugin, check it against the specification, fake it, or run without plugins.
 
-Everything here is loaded when it is first used: pytest imports this package before it measures coverage.
+Each module is imported on first use, because pytest imports this package before it measures coverage.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from libcni.testing.calling import Answer, call_plugin
-    from libcni.testing.conformance import ConformanceReport, Finding, assert_plugin_conforms, check_plugin
+    from libcni.testing.conformance import ConformanceFinding, ConformanceReport, assert_plugin_conforms, check_plugin
     from libcni.testing.fakes import FakeCall, FakePlugin, FakePlugins
-    from libcni.testing.namespaces import NetworkNamespace, network_namespace, why_no_namespaces
+    from libcni.testing.namespaces import NetworkNamespace, network_namespace, wait_until, why_no_namespaces
     from libcni.testing.recording import AsyncRecordingExecutor, RecordedCall, RecordingExecutor, error_outcome
 
 _MODULES = {
     "calling": "Answer call_plugin",
-    "conformance": "ConformanceReport Finding assert_plugin_conforms check_plugin",
+    "conformance": "ConformanceFinding ConformanceReport assert_plugin_conforms check_plugin",
     "fakes": "FakeCall FakePlugin FakePlugins",
-    "namespaces": "NetworkNamespace network_namespace why_no_namespaces",
+    "namespaces": "NetworkNamespace network_namespace wait_until why_no_namespaces",
     "recording": "AsyncRecordingExecutor RecordedCall RecordingExecutor error_outcome",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -27,11 +27,11 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names.sp
 __all__ = [
     "Answer",
     "AsyncRecordingExecutor",
+    "ConformanceFinding",
     "ConformanceReport",
     "FakeCall",
     "FakePlugin",
     "FakePlugins",
-    "Finding",
     "NetworkNamespace",
     "RecordedCall",
     "RecordingExecutor",
@@ -40,6 +40,7 @@ __all__ = [
     "check_plugin",
     "error_outcome",
     "network_namespace",
+    "wait_until",
     "why_no_namespaces",
 ]
 

@@ -1,43 +1,57 @@
-"""Call one plugin once, in this process or as the executable that it is, and look at its answer."""
+"""Call a plugin once, in this process or as an executable."""
 
 from __future__ import annotations
 
 import json
 import os
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from io import BytesIO, StringIO
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from libcni.plugin import Plugin
 
-__all__ = ["Answer", "Target", "call_plugin"]
+__all__ = ["Answer", "Target", "call_plugin", "environment"]
 
 Target: TypeAlias = Plugin | str | os.PathLike[str]
+
+_CHUNK = 65536
+_AFTER_EXIT = 0.3
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Hold what a plugin answered.
+    """The answer of a plugin.
 
     Attributes:
-        status: exit status; negative for a signal.
-        stdout: all that it printed there, undecodable bytes replaced.
-        stderr: likewise.
+        status: the exit status; negative for a signal.
+        stdout: everything that the plugin printed there, undecodable bytes replaced.
+        stderr: as ``stdout``.
+        seconds: how long the plugin ran.
+        stdout_held: whether another process kept stdout open after the plugin's exit.
     """
 
     status: int
     stdout: str
     stderr: str
+    seconds: float = field(default=0.0, compare=False)
+    stdout_held: bool = field(default=False, compare=False)
 
     @property
     def document(self) -> dict[str, Any]:
         """The JSON object on stdout.
 
         Raises:
-            ValueError: stdout does not hold exactly one JSON object.
+            ValueError: if stdout does not hold exactly one JSON object.
         """
+        if not self.stdout.strip():
+            said = f"; stderr: {self.stderr.strip()[-500:]!r}" if self.stderr.strip() else ""
+            raise ValueError(f"the plugin printed nothing on stdout (exit status {self.status}){said}")
         document = json.loads(self.stdout)
         if not isinstance(document, dict):
             raise ValueError(f"not a JSON object: {self.stdout!r}")  # noqa: TRY004 - one error for all bad output
@@ -45,7 +59,7 @@ class Answer:
 
     @property
     def code(self) -> int | None:
-        """The code of the error document, or None for success."""
+        """The code of the error document; None if the exit status is 0."""
         return None if self.status == 0 else int(self.document["code"])
 
 
@@ -60,35 +74,112 @@ def call_plugin(
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer.
 
+    The result of a Plugin's ADD is compared with the specification; problems become an error document with code 6.
+
     Args:
-        plugin: a Plugin, called in this process, or the path of an executable.
-        verb: what goes into CNI_COMMAND.
-        config: what goes to stdin, an object or bytes.
+        plugin: a Plugin, which is called in this process, or the path of an executable.
+        verb: the value of CNI_COMMAND.
+        config: the configuration on stdin, an object or bytes.
         env: variables to set, or with None to leave out.
         timeout: seconds that an executable may take.
-        parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. A namespace
-            that is this process's own is accepted.
+        parameters: ``container_id``, ``netns``, ``ifname``, ``args``, ``path``; each has a default. The namespace
+            of this process is accepted.
 
     Raises:
-        subprocess.TimeoutExpired: the executable took longer.
+        subprocess.TimeoutExpired: if the executable takes longer than ``timeout``.
     """
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()
-    whole = _environment(verb, env or {}, **parameters)
+    whole = environment(verb, env or {}, **parameters)
     if isinstance(plugin, Plugin):
         return _call_here(plugin, stdin, whole)
-    done = subprocess.run(  # noqa: S603 - the caller's own plugin
-        [os.fspath(plugin)], input=stdin, env=whole, capture_output=True, timeout=timeout, check=False
-    )
-    return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return _call_executable(os.fspath(plugin), stdin, whole, timeout)
+
+
+def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
+    started = time.monotonic()
+    # A session of its own: at the timeout its children are killed with it.
+    with subprocess.Popen(  # noqa: S603 - the caller's own plugin
+        [path],
+        env=env,
+        bufsize=0,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            printed, open_streams = _exchange(process, stdin, started + timeout)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                error.timeout = timeout
+            raise
+    stdout, stderr = (printed[name].decode(errors="replace") for name in ("stdout", "stderr"))
+    return Answer(process.returncode, stdout, stderr, time.monotonic() - started, "stdout" in open_streams)
+
+
+def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[dict[str, bytearray], set[str]]:
+    """Write stdin and read both outputs until the process ends; return the outputs, and the streams still open.
+
+    The exit of the process decides, not the end of its streams: a child that it leaves may hold these for ever.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = {"stdout": bytearray(), "stderr": bytearray()}
+    exit_fd = os.pidfd_open(process.pid)
+    os.set_blocking(process.stdin.fileno(), False)
+    open_streams = {"stdout", "stderr"}
+    running = True
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, "stdout")
+            selector.register(process.stderr, selectors.EVENT_READ, "stderr")
+            selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
+            selector.register(exit_fd, selectors.EVENT_READ, "exit")
+            while running or open_streams:
+                # The deadline is compared after each event: a plugin that prints without end must not pass it.
+                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                    if key.data == "exit":
+                        selector.unregister(exit_fd)
+                        running, deadline = False, time.monotonic() + _AFTER_EXIT
+                    elif key.data == "stdin":
+                        stdin = _write_some(process.stdin, stdin)
+                        if not stdin:
+                            selector.unregister(process.stdin)
+                            process.stdin.close()
+                    elif data := os.read(key.fd, _CHUNK):
+                        printed[key.data] += data
+                    else:
+                        selector.unregister(key.fileobj)
+                        open_streams.discard(key.data)
+                if time.monotonic() >= deadline:
+                    if running:
+                        raise subprocess.TimeoutExpired(process.args, deadline)
+                    break
+    finally:
+        os.close(exit_fd)
+    return printed, open_streams
+
+
+def _write_some(stream: IO[bytes], data: bytes) -> bytes:
+    """Write what the pipe takes, and return the rest; a plugin that reads no more takes nothing."""
+    try:
+        return data[os.write(stream.fileno(), data[:_CHUNK]) :] if data else b""
+    except BrokenPipeError:
+        return b""
+    except BlockingIOError:
+        return data
 
 
 def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
     stdout, stderr = StringIO(), StringIO()
-    status = plugin.main(env, BytesIO(stdin), stdout, stderr)
+    status = plugin.main(env, BytesIO(stdin), stdout, stderr, check=True)
     return Answer(status, stdout.getvalue(), stderr.getvalue())
 
 
-def _environment(  # noqa: PLR0913 - one parameter per variable
+def environment(  # noqa: PLR0913 - one parameter per variable
     verb: str,
     env: Mapping[str, str | None],
     *,
@@ -98,9 +189,11 @@ def _environment(  # noqa: PLR0913 - one parameter per variable
     args: str = "",
     path: str = "",
 ) -> dict[str, str]:
+    """Return the environment of a call: this process's own without CNI_*, and the variables of the specification."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
     values = {
         **inherited,
+        # Every variable is set, as a runtime of this library does; shell plugins use "set -u".
         "CNI_COMMAND": verb,
         "CNI_CONTAINERID": container_id,
         "CNI_NETNS": netns,

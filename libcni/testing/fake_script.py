@@ -1,4 +1,4 @@
-"""The source of every fake plugin: write down the call, then play a scenario. Standard library only; runs anywhere."""
+"""The source of every fake plugin: it records the call, then plays a scenario. It needs the standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 
 
 def record(verb: str, stdin: bytes) -> int:
-    """Write down a call and return how many of the same verb came before it."""
+    """Record a call, and return how many calls of the same verb came before it."""
     before = sum(name.endswith(f"-{verb}.json") for name in os.listdir(CALLS))
     name = f"{time.time_ns()}-{os.getpid()}-{verb}.json"
     text = json.dumps({"verb": verb, "env": dict(os.environ), "stdin": stdin.decode("latin-1"), "argv": sys.argv})
@@ -27,15 +27,58 @@ def record(verb: str, stdin: bytes) -> int:
     return before
 
 
-def step_for(verb: str, number: int) -> dict[str, Any]:
-    """Return the scenario's step for this call: of a list, one after the other and the last for ever."""
+def scenario() -> dict[str, Any]:
+    """Return the whole scenario."""
     with open(os.path.join(HOME, "scenario.json"), encoding="utf-8") as file:
-        steps = json.load(file).get(verb, {})
+        return dict(json.load(file))
+
+
+def step_for(verb: str, number: int) -> dict[str, Any]:
+    """Return the step for this call; of a list each call takes the next step, and all later calls the last."""
+    steps = scenario().get(verb, {})
     return dict(steps[min(number, len(steps) - 1)] if isinstance(steps, list) else steps)
 
 
+def supported() -> list[str]:
+    """Return the versions that the scenario's VERSION lists."""
+    step = scenario().get("VERSION", {})
+    step = step[-1] if isinstance(step, list) else step
+    return list(step.get("versions", VERSIONS))
+
+
+def refusal(verb: str, config: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the error for a configuration of a version that the plugin does not support, or None."""
+    version, versions = config.get("cniVersion") or VERSIONS[0], supported()
+    if verb == "VERSION" or versions == VERSIONS or version in versions:
+        return None
+    shown = " ".join(f'"{known}"' for known in versions)
+    details = f'config is "{version}", plugin supports [{shown}]'
+    return {"error": {"code": 1, "msg": "incompatible CNI versions", "details": details}}
+
+
+def shaped(result: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a result of 1.x in the form of ``version``; one that says its own version stays as it is."""
+    if "cniVersion" in result or version not in VERSIONS or VERSIONS.index(version) >= VERSIONS.index("1.0.0"):
+        return result
+    ips = [{"version": family(ip.get("address")), **ip} for ip in result.get("ips", [])]
+    if VERSIONS.index(version) >= VERSIONS.index("0.3.0"):
+        return {**result, "ips": ips} if ips else result
+    flat = {key: value for key, value in result.items() if key not in {"ips", "interfaces", "routes"}}
+    for ip in ips:
+        routes = [route for route in result.get("routes", []) if family(route.get("dst")) == ip["version"]]
+        kept = {key: value for key, value in ip.items() if key not in {"version", "address", "interface"}}
+        part = {"ip": ip.get("address"), **kept, **({"routes": routes} if routes else {})}
+        flat.setdefault(f"ip{ip['version']}", part)
+    return flat
+
+
+def family(address: object) -> str:
+    """Return "4" or "6"."""
+    return "6" if ":" in str(address) else "4"
+
+
 def answer(verb: str, step: dict[str, Any], config: dict[str, Any]) -> str:
-    """Return what goes to stdout."""
+    """Return the text for stdout."""
     version = config.get("cniVersion") or VERSIONS[0]
     if "stdout" in step:
         return str(step["stdout"])
@@ -45,23 +88,55 @@ def answer(verb: str, step: dict[str, Any], config: dict[str, Any]) -> str:
         return json.dumps({"cniVersion": version, "supportedVersions": step.get("versions", VERSIONS)})
     if verb != "ADD":
         return ""
-    return json.dumps({"cniVersion": version, **step.get("result", config.get("prevResult") or {})})
+    result = shaped(step["result"], version) if "result" in step else config.get("prevResult") or {}
+    return json.dumps({"cniVersion": version, **result})
+
+
+def begin(step: dict[str, Any]) -> None:
+    """Do what comes before the answer."""
+    if step.get("ignoreTerm"):
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if step.get("linger"):
+        # The child keeps stdout open: a runtime must not wait for that.
+        import subprocess
+
+        command = ["sleep", str(step["linger"])]
+        subprocess.Popen(command, start_new_session=bool(step.get("detach")))  # noqa: S603 - seconds only
+    if "touch" in step:
+        with open(step["touch"], "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+    time.sleep(step.get("sleep", 0))
+    while "waitFor" in step and not os.path.exists(step["waitFor"]):
+        time.sleep(0.005)
 
 
 def play(verb: str, step: dict[str, Any], config: dict[str, Any]) -> int:
     """Carry out one step and return the exit status."""
-    if step.get("linger"):
-        # Its stdout stays open in the child: a runtime must not wait for that.
-        import subprocess
-
-        subprocess.Popen(["sleep", str(step["linger"])])  # noqa: S603, S607 - seconds only
-    time.sleep(step.get("sleep", 0))
+    begin(step)
     sys.stderr.write(step.get("stderr", ""))
     sys.stdout.write(answer(verb, step, config))
     sys.stdout.flush()
+    while "endless" in step:
+        os.write({"stdout": 1, "stderr": 2}[step["endless"]], b"x" * 65536)
     if "signal" in step:
         os.kill(os.getpid(), step["signal"])
     return int(step.get("exit", 1 if "error" in step else 0))
+
+
+def play_stateful(stdin: bytes) -> None:
+    """Run a plugin of plugins-fake, with its state and its knobs in this plugin's own directory; it does not return."""
+    from io import BytesIO, TextIOWrapper
+
+    with open(os.path.join(HOME, "stateful.json"), encoding="utf-8") as file:
+        chosen = json.load(file)
+    sys.path.insert(0, chosen["home"])
+    from fakecni import plugins, protocol  # type: ignore[import-not-found]
+
+    sys.stdin = TextIOWrapper(BytesIO(stdin))
+    sys.argv[0] = os.path.join(HOME, os.path.basename(__file__))  # its knobs are in this file, with .json
+    protocol.main(getattr(plugins, chosen["class"]))
 
 
 def parsed(stdin: bytes) -> dict[str, Any]:
@@ -78,13 +153,16 @@ def main() -> int:
     verb = os.environ.get("CNI_COMMAND", "")
     stdin = sys.stdin.buffer.read()
     number = record(verb, stdin)
+    if os.path.exists(os.path.join(HOME, "stateful.json")):
+        play_stateful(stdin)
     body = os.path.join(HOME, "body.py")
     if os.path.exists(body):
         with open(body, encoding="utf-8") as file:
             code = compile(file.read(), body, "exec")
         exec(code, {"verb": verb, "stdin": stdin, "config": parsed(stdin), "env": os.environ})  # noqa: S102
         return 0
-    return play(verb, step_for(verb, number), parsed(stdin))
+    config = parsed(stdin)
+    return play(verb, refusal(verb, config) or step_for(verb, number), config)
 
 
 if __name__ == "__main__":

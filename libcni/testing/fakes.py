@@ -1,4 +1,4 @@
-"""Fake plugins on disk: executables that do what a test tells them and write down what they received."""
+"""Fake plugins on disk: executables that play a test's scenario and record their calls."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ __all__ = ["FakeCall", "FakePlugin", "FakePlugins"]
 
 _VERBS = frozenset({"ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"})
 _KEYS = frozenset({"result", "error", "stdout", "stderr", "exit", "signal", "sleep", "linger", "versions"})
+_KEYS |= {"ignoreTerm", "detach", "touch", "waitFor", "endless"}
+_STATEFUL = {"fake": "Plugin", "ipam": "Ipam", "bridge": "Bridge", "tuning": "Tuning", "portmap": "Portmap"}
 _LOG = ".calls"
 _SHELL = """#!/bin/sh
 stdin={home}/$$.stdin
@@ -121,13 +123,23 @@ class FakePlugins:
     def scenario(self, name: str, steps: str | Mapping[str, Any] | None = None) -> FakePlugin:
         """Write a plugin that plays ``steps``: a mapping, or YAML of one, from a verb to what to do.
 
-        One step has some of: ``result`` (ADD; default: pass ``prevResult`` on), ``error`` (code, msg, details),
-        ``stdout`` (raw text instead), ``stderr``, ``exit`` (status), ``signal`` (number, to itself), ``sleep``
-        (seconds, before it answers), ``linger`` (seconds that a child keeps stdout open), ``versions`` (VERSION).
-        A list of steps is played call by call, its last for ever.
+        A step has some of these keys, which act in this order:
+
+        - ``ignoreTerm``: true to ignore SIGTERM.
+        - ``linger``: seconds that a child keeps stdout open; ``detach``: true for a child in a session of its own.
+        - ``touch``: a file to make, for "the plugin has acted"; with ``error`` the plugin fails after it has acted.
+        - ``sleep``: seconds; ``waitFor``: a file to wait for.
+        - ``stderr``: text.
+        - ``result``: of ADD, in the form of 1.x, printed in that of the configuration; by default ``prevResult``.
+        - ``error``: code, msg and details instead; ``stdout``: text instead of any document.
+        - ``versions``, of VERSION: the supported versions; other configurations are refused with code 1.
+        - ``endless``: ``stdout`` or ``stderr``, to print there without end.
+        - ``signal``: a number, to send to itself; ``exit``: the exit status.
+
+        Of a list of steps each call takes the next, and all later calls the last.
 
         Raises:
-            ValueError: an unknown verb or key.
+            ValueError: if a verb or a key is unknown.
         """
         loaded = _load(steps)
         _check(loaded)
@@ -136,6 +148,30 @@ class FakePlugins:
     def python(self, name: str, body: str) -> FakePlugin:
         """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand."""
         return self._python(name, "body.py", dedent(body))
+
+    def stateful(self, name: str, kind: str = "", knobs: Mapping[str, Any] | None = None) -> FakePlugin:
+        """Write a plugin that keeps its addresses, interfaces or ports as files, like a real one.
+
+        The files are in ``.state`` below ``path``, unless a knob or FAKE_CNI_STATE names another directory.
+
+        Args:
+            name: the plugin's type.
+            kind: ``ipam``, ``bridge``, ``tuning``, ``portmap`` or ``fake`` (passes ``prevResult`` on); by default the
+                part of ``name`` after ``fake-``.
+            knobs: faults to play, such as ``{"ADD": {"errorAfter": {"code": 11}}}``; plugins-fake/README.md has all.
+
+        Raises:
+            ValueError: if ``kind`` is unknown.
+        """
+        chosen = kind or name.removeprefix("fake-")
+        if chosen not in _STATEFUL:
+            raise ValueError(f"there is no stateful fake {chosen!r}: {', '.join(_STATEFUL)}")
+        stateful = {"home": str(_stateful_home()), "class": _STATEFUL[chosen]}
+        plugin = self._python(name, "stateful.json", json.dumps(stateful))
+        state = os.environ.get("FAKE_CNI_STATE", str(self.path.absolute() / ".state"))
+        text = json.dumps({"stateDir": state, **(knobs or {})})
+        (_home(plugin.path) / f"{name}.json").write_text(text, encoding="utf-8")
+        return plugin
 
     def shell(
         self,
@@ -182,6 +218,12 @@ class FakePlugins:
         new.chmod(0o755)
         new.rename(path)  # not written in place: a running shell would go on in the new text
         return FakePlugin(path)
+
+
+def _stateful_home() -> Path:
+    """Return the directory of the package fakecni: beside this module in the wheel, plugins-fake in the repository."""
+    here = Path(__file__).resolve().parent
+    return here if (here / "fakecni").is_dir() else here.parents[1] / "plugins-fake"
 
 
 def _home(path: Path) -> Path:

@@ -1,23 +1,34 @@
-"""Network namespaces for tests, made with ``ip netns``."""
+"""Network namespaces for tests, with a ping and an echo server; made with ``ip netns``."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
+import struct
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from ipaddress import ip_address
+from typing import Any, TypeVar
 from uuid import uuid4
 
-__all__ = ["NetworkNamespace", "network_namespace", "why_no_namespaces"]
+from libcni.plugin.namespace import in_namespace
+
+__all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namespaces"]
+
+_T = TypeVar("_T")
+_RETRY = 0.05
+_IPV4 = 4
 
 
 @dataclass(frozen=True)
 class NetworkNamespace:
-    """Be one network namespace.
+    """A network namespace.
 
     Attributes:
         name: its name for ``ip netns``.
@@ -27,14 +38,14 @@ class NetworkNamespace:
 
     @property
     def path(self) -> str:
-        """What goes into CNI_NETNS."""
+        """The value for CNI_NETNS."""
         return f"/run/netns/{self.name}"
 
     def run(self, *command: str) -> str:
         """Run ``command`` in the namespace and return its stdout.
 
         Raises:
-            subprocess.CalledProcessError: it failed.
+            subprocess.CalledProcessError: if it fails.
         """
         return _ip("netns", "exec", self.name, *command)
 
@@ -43,17 +54,144 @@ class NetworkNamespace:
         shown: list[dict[str, Any]] = json.loads(_ip("-json", "-netns", self.name, "address", "show") or "[]")
         return {link["ifname"]: _addresses(link) for link in shown if link}
 
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Run the block, and the programs that it starts, in the namespace; other threads stay where they are.
+
+        Raises:
+            VerbError: if the namespace cannot be entered.
+        """
+        with in_namespace(self.path):
+            yield
+
+    def ping(self, address: str, timeout: float = 10.0) -> float:
+        """Send ICMP echo requests from the namespace until one is answered; return the seconds that this took.
+
+        Args:
+            address: an IPv4 or IPv6 address, without a prefix length.
+            timeout: seconds.
+
+        Raises:
+            TimeoutError: if ``address`` does not answer.
+        """
+        started = time.monotonic()
+        with self.entered():
+            sender = _icmp_socket(address)
+        with sender:
+            wait_until(lambda: _is_answered(sender, address), timeout, f"no answer to a ping from {address}")
+        return time.monotonic() - started
+
+    @contextmanager
+    def echo_server(self, port: int = 0, address: str = "") -> Iterator[int]:
+        """Serve a TCP port of the namespace that sends back what it gets; give its number to the block.
+
+        Args:
+            port: the port's number, 0 for a free one.
+            address: the address to listen on, "" for all IPv4 addresses.
+        """
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with self.entered():  # a socket stays in the namespace in which it was made
+            server = socket.create_server((address, port), family=family)
+        thread = threading.Thread(target=_serve, args=(server,), daemon=True)
+        thread.start()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            # close() alone would leave accept() waiting in the thread.
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            server.close()
+            thread.join()
+
+    def echo(self, address: str, port: int, text: str = "hello", timeout: float = 10.0) -> str:
+        """Send ``text`` from the namespace to an echo server, and return the answer; try again until it answers.
+
+        Raises:
+            TimeoutError: if nothing answers.
+        """
+
+        def attempt() -> str:
+            with self.entered(), suppress(OSError), socket.create_connection((address, port), 1.0) as connection:
+                connection.sendall(text.encode())
+                connection.shutdown(socket.SHUT_WR)
+                return connection.makefile(encoding="utf-8").read()
+            return ""
+
+        return wait_until(attempt, timeout, f"no echo from {address} port {port}")
+
+
+def wait_until(condition: Callable[[], _T], timeout: float = 10.0, problem: str = "") -> _T:
+    """Call ``condition`` again and again until its value is true, and return the value.
+
+    Args:
+        condition: a function without parameters.
+        timeout: seconds.
+        problem: the text of the error.
+
+    Raises:
+        TimeoutError: if the value is still false after ``timeout``.
+    """
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{problem or 'the condition is false'} after {timeout:g} s")
+        time.sleep(_RETRY)
+    return value
+
 
 def _addresses(link: dict[str, Any]) -> list[str]:
     return [f"{address['local']}/{address['prefixlen']}" for address in link["addr_info"]]
 
 
+def _icmp_socket(address: str) -> socket.socket:
+    if ip_address(address).version == _IPV4:
+        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    return socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+
+
+def _is_answered(sender: socket.socket, address: str) -> bool:
+    """Send one echo request, and return whether its answer comes within a fifth of a second."""
+    is_ipv4 = sender.family == socket.AF_INET
+    request, reply = (8, 0) if is_ipv4 else (128, 129)
+    number = int.from_bytes(os.urandom(2), "big")
+    body = struct.pack("!HH", number, 1)
+    # The kernel fills in the checksum of ICMPv6 only.
+    checksum = _checksum(struct.pack("!BBH", request, 0, 0) + body) if is_ipv4 else 0
+    sender.settimeout(0.2)
+    try:
+        sender.sendto(struct.pack("!BBH", request, 0, checksum) + body, (address, 0))
+        while True:
+            data, peer = sender.recvfrom(2048)
+            answer = data[(data[0] & 15) * 4 :] if is_ipv4 else data
+            if peer[0] == address and answer[0] == reply and answer[4:6] == body[:2]:
+                return True
+    except OSError:
+        return False
+
+
+def _checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    folded: int = (total >> 16) + (total & 0xFFFF)
+    return ~folded & 0xFFFF
+
+
+def _serve(server: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection, suppress(OSError):
+            while data := connection.recv(65536):
+                connection.sendall(data)
+
+
 @contextmanager
 def network_namespace() -> Iterator[NetworkNamespace]:
-    """Make a namespace, and remove it afterwards.
+    """Make a namespace for the block, and remove it afterwards.
 
     Raises:
-        subprocess.CalledProcessError: it cannot be made; ``why_no_namespaces`` knows before.
+        subprocess.CalledProcessError: if it cannot be made; ``why_no_namespaces`` tells before.
     """
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
     _ip("netns", "add", namespace.name)
@@ -64,7 +202,7 @@ def network_namespace() -> Iterator[NetworkNamespace]:
 
 
 def why_no_namespaces() -> str | None:
-    """Return why this process cannot make network namespaces, or None where it can."""
+    """Return the reason why this process cannot make network namespaces; None if it can."""
     if shutil.which("ip") is None:
         return "network namespaces need the ip command (iproute2)"
     if os.geteuid() != 0:

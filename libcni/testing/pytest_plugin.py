@@ -29,7 +29,7 @@ def cni_fakes(tmp_path: Path) -> FakePlugins:
 
 @pytest.fixture(scope="session")
 def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
-    """Return what makes a network namespace for a ``with`` block; skip, with the reason, where that cannot be done."""
+    """Return a context manager that makes a network namespace; skip the test, with the reason, if there can be none."""
     from libcni.testing.namespaces import network_namespace, why_no_namespaces
 
     reason = why_no_namespaces()
@@ -40,6 +40,6 @@ def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
 
 @pytest.fixture
 def cni_netns(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]) -> Iterator[NetworkNamespace]:
-    """Make a network namespace for one test; skip, with the reason, where that cannot be done."""
+    """Make a network namespace for one test; skip the test, with the reason, if there can be none."""
     with cni_namespaces() as namespace:
         yield namespace

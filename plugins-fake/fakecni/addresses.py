@@ -1,4 +1,4 @@
-"""Which address is free: the first host of a subnet is the gateway, the others are given out in order."""
+"""Allocate addresses: the first host of a subnet is the gateway, the others follow in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def subnets(ipam: dict) -> list:
 
 def allocate(shelf: Shelf, subnet: str, owner: Owner) -> dict:
     """Take the first free address of ``subnet``; return it as a result's ``ips`` lists it."""
-    import ipaddress  # a third of what json costs, and only ADD needs it
+    import ipaddress  # only ADD needs it
 
     network = ipaddress.ip_network(subnet)
     first = int(network.network_address) + 1

@@ -1,4 +1,4 @@
-"""What one call received, and what a real plugin would refuse in it."""
+"""One call, and the checks with which a real plugin would refuse it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
 
 
 class Failure(Exception):  # noqa: N818 - it is a plugin's answer, not an error of this program
-    """A failure that is told to the runtime."""
+    """A failure that becomes an error document."""
 
     def __init__(self, code: int, msg: str, details: str = "", **more: object) -> None:
         super().__init__(msg)
@@ -57,13 +57,13 @@ class Call:
         if self.verb not in VERBS:
             raise Failure(4, f"unknown CNI_COMMAND: {self.verb}")
         if (self.version or results.VERSIONS[0]) not in supported:
-            told = f'config is "{self.version}", plugin supports {exact.dumps(supported)}'
-            raise Failure(1, "incompatible CNI versions", told)
+            details = f'config is "{self.version}", plugin supports {exact.dumps(supported)}'
+            raise Failure(1, "incompatible CNI versions", details)
         if results.number(self.version) < SINCE.get(self.verb, (0,)):
             raise Failure(1, f"config version does not allow {self.verb}")
 
     def previous(self) -> dict | None:
-        """Return prevResult in the shape of 1.x, or None; fail if it is of another version's shape."""
+        """Return prevResult in the form of 1.x, or None; fail if it has the form of another version."""
         document = self.config.get("prevResult")
         if document is None:
             return None
@@ -81,7 +81,7 @@ class Call:
 
 
 def _parsed(stdin: bytes) -> tuple[dict, str]:
-    """Return the configuration, and what is wrong with it."""
+    """Return the configuration, and the problem with it or ""."""
     try:
         document = exact.loads(stdin)
     except ValueError as error:

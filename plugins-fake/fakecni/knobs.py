@@ -1,4 +1,4 @@
-"""All the ways to misbehave. README.md has the table."""
+"""The faults that a fake plugin can play; README.md has the table."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ class Knobs:
         self.call, self.script = call, script
         self.start = system.now()
         self.grandchild = None
-        self.told = _chosen({**_sidecar(script), **_dict(call.config.get("fake"))}, call.verb)
-        self.supported = self.told.get("supportedVersions", results.VERSIONS)
-        self.state_dir = self.told.get("stateDir") or call.env.get("FAKE_CNI_STATE")
+        self.chosen = _chosen({**_sidecar(script), **_dict(call.config.get("fake"))}, call.verb)
+        self.supported = self.chosen.get("supportedVersions", results.VERSIONS)
+        self.state_dir = self.chosen.get("stateDir") or call.env.get("FAKE_CNI_STATE")
 
     def begin(self) -> None:
-        """Do what is to happen before the verb."""
-        if self.told.get("ignoreTerm"):
+        """Play the faults that come before the verb."""
+        if self.chosen.get("ignoreTerm"):
             system.ignore_term()
-        if "grandchild" in self.told:
-            self.grandchild = _grandchild(**self.told["grandchild"])
-        if "touch" in self.told:
-            system.appear(self.told["touch"], str(os.getpid()))
-        system.write(2, self.told.get("stderr", "").encode())
+        if "grandchild" in self.chosen:
+            self.grandchild = _grandchild(**self.chosen["grandchild"])
+        if "touch" in self.chosen:
+            system.appear(self.chosen["touch"], str(os.getpid()))
+        system.write(2, self.chosen.get("stderr", "").encode())
         self.pause("sleep")
-        if "waitFor" in self.told:
-            system.wait_for(self.told["waitFor"])
+        if "waitFor" in self.chosen:
+            system.wait_for(self.chosen["waitFor"])
 
     def pause(self, knob: str) -> None:
-        """Sleep for as many seconds as ``knob`` says."""
-        if knob in self.told:
-            time.sleep(exact.number(self.told[knob]))
+        """Sleep for the seconds of ``knob``, if it is set."""
+        if knob in self.chosen:
+            time.sleep(exact.number(self.chosen[knob]))
 
     def fail_if_told(self, knob: str) -> None:
-        """Fail with the error document that ``knob`` holds."""
-        if knob in self.told:
-            raise Failure(**{"code": 999, "msg": "told to fail", **self.told[knob]})
+        """Fail with the error document of ``knob``, if it is set."""
+        if knob in self.chosen:
+            raise Failure(**{"code": 999, "msg": "told to fail", **self.chosen[knob]})
 
     def put(self, document: dict | None) -> None:
-        """Print the answer, or what the knobs want instead of it and around it."""
+        """Print the answer, or the text that replaces or surrounds it."""
         text = "" if document is None else exact.dumps(document) + "\n"
-        text = self.told.get("stdout", text)
-        text = self.told.get("before", "") + text + self.told.get("after", "")
+        text = self.chosen.get("stdout", text)
+        text = self.chosen.get("before", "") + text + self.chosen.get("after", "")
         system.write(1, text.encode("utf-8", "surrogateescape"))
 
     def changed(self, result: dict) -> object:
-        """Return the document to print for ``result``, which has the shape of 1.x."""
-        document = results.shaped(result, self.told.get("cniVersion", self.call.version))
-        return exact.merged(self.told.get("result", document), self.told.get("merge", {}))
+        """Return the document to print for ``result``, which has the form of 1.x."""
+        document = results.shaped(result, self.chosen.get("cniVersion", self.call.version))
+        return exact.merged(self.chosen.get("result", document), self.chosen.get("merge", {}))
 
     def finish(self, status: int) -> None:
         """Log the call and end the process."""
         self.pause("linger")
         self._log()
-        if "endless" in self.told:
-            system.write_without_end({"stdout": 1, "stderr": 2}[self.told["endless"]])
-        if "signal" in self.told:
-            os.kill(os.getpid(), self.told["signal"])
-        os._exit(self.told.get("exit", status))
+        if "endless" in self.chosen:
+            system.write_without_end({"stdout": 1, "stderr": 2}[self.chosen["endless"]])
+        if "signal" in self.chosen:
+            os.kill(os.getpid(), self.chosen["signal"])
+        os._exit(self.chosen.get("exit", status))
 
     def _log(self) -> None:
-        path = self.told.get("log") or self.call.env.get("FAKE_CNI_LOG")
+        path = self.chosen.get("log") or self.call.env.get("FAKE_CNI_LOG")
         if path:
             system.append(path, (exact.dumps(self._entry()) + "\n").encode())
 
@@ -89,16 +89,16 @@ class Knobs:
 
 
 def _chosen(everything: dict, verb: str) -> dict:
-    """Return the knobs for ``verb``: its own before the general ones, the harmful ones only ``while`` told."""
-    told = {key: value for key, value in everything.items() if key not in VERBS}
-    told.update(_dict(everything.get(verb)))
-    if "while" not in told or os.path.exists(told["while"]):
-        return told
-    return {key: value for key, value in told.items() if key in HARMLESS}
+    """Return the knobs for ``verb``; its own win. With ``while``, faults need that file."""
+    chosen = {key: value for key, value in everything.items() if key not in VERBS}
+    chosen.update(_dict(everything.get(verb)))
+    if "while" not in chosen or os.path.exists(chosen["while"]):
+        return chosen
+    return {key: value for key, value in chosen.items() if key in HARMLESS}
 
 
 def _sidecar(script: str) -> dict:
-    """Return what stands in ``<script>.json``: the only knobs for VERSION, which gets no configuration."""
+    """Return the content of ``<script>.json``; VERSION has no other knobs, because it gets no configuration."""
     try:
         with open(script + ".json", "rb") as file:
             return _dict(exact.loads(file.read()))

@@ -1,4 +1,4 @@
-"""What each fake plugin does when nobody tells it to misbehave."""
+"""The fake plugins, without their faults."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Plugin:
         return self.call.previous() or {"interfaces": [self.interface()], "ips": []}
 
     def check(self) -> None:
-        """Fail if what was added is not there."""
+        """Fail if the product of ADD is missing."""
         self.call.required_previous()
 
     def delete(self) -> None:
-        """Remove what belongs to this attachment; that it is not there is fine."""
+        """Remove the resources of this attachment, if there are any."""
         self.call.previous()
 
     def gc(self) -> None:
-        """Remove what belongs to no valid attachment of this network."""
+        """Remove the resources of this network's attachments that are not valid."""
 
     def status(self) -> None:
         """Fail if ADD cannot be served."""
@@ -48,7 +48,7 @@ class Plugin:
         return owner == self.owner
 
     def stale(self, owner: Owner) -> bool:
-        """Return whether GC is to remove what ``owner`` has: it is of this network, or unknown, and not valid."""
+        """Return whether GC removes the resources of ``owner``: of this network or unknown, and not valid."""
         valid = self.call.config.get("cni.dev/valid-attachments") or []
         known = [(entry["containerID"], entry["ifname"]) for entry in valid]
         return owner[2] in (self.call.network, "") and owner[:2] not in known
@@ -58,7 +58,7 @@ class Ipam(Plugin):
     """``fake-ipam``: allocate addresses, as host-local does."""
 
     def addresses(self) -> Shelf:
-        """Return where this network's addresses are kept."""
+        """Return the directory of this network's addresses."""
         return self.shelf("addresses", self.call.network)
 
     def add(self) -> dict:
@@ -125,7 +125,7 @@ class Bridge(Plugin):
         self.shelf("interfaces").drop(self.name)
 
     def gc(self) -> None:
-        """Give back what belongs to attachments that are no longer valid."""
+        """Give back the resources of attachments that are no longer valid."""
         self.shelf("interfaces").release(self.stale)
         if self.ipam:
             self.ipam.gc()

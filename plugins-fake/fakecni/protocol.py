@@ -1,4 +1,4 @@
-"""One call of a plugin: read, act, answer, log; and between these, misbehave as told."""
+"""One call of a plugin: read, act, answer and log, with the faults between these steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results in the shape of each spec version. Inside, a result has the shape of 1.x and no ``cniVersion``."""
+"""Results in the form of each spec version. In memory a result has the form of 1.x and no ``cniVersion``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAMILIES = {"ip4": "4", "ip6": "6"}
 
 
 def number(version: str) -> tuple[int, ...]:
-    """Return ``version`` for comparison; what is no version sorts last."""
+    """Return ``version`` for comparison; an invalid version sorts last."""
     try:
         return tuple(int(part) for part in (version or VERSIONS[0]).split("."))
     except ValueError:

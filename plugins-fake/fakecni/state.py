@@ -1,6 +1,6 @@
-"""What a plugin keeps on disk: one file per address, interface or port, so that a leak can be seen as a file.
+"""The state of a plugin on disk: one file for each address, interface or port, so that a leak is a file.
 
-A file's name is what is kept; its lines are the container ID, the interface name and the network of its owner.
+The file's name is the resource; its lines are the container ID, the interface name and the network of its owner.
 """
 
 from __future__ import annotations

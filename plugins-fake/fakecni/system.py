@@ -1,4 +1,4 @@
-"""What the operating system does for a plugin that misbehaves or keeps a log."""
+"""System calls of the faults and of the log."""
 
 from __future__ import annotations
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from conformance.golang import GO_VERSION, Reasons
 from conformance.observe import Difference
@@ -17,7 +22,9 @@ each difference needs a reason in `testdata/go-differences.yaml`. What a vector 
 
 def render(reasons: Reasons, total: int) -> str:
     """Return the page."""
-    return "".join([_HEAD, _counts(reasons, total), _rules(reasons), _single(reasons), _unknown(reasons)])
+    return "".join(
+        [_HEAD, _counts(reasons, total), _rules(reasons), _single(reasons), _unknown(reasons), plugin_side()]
+    )
 
 
 def _counts(reasons: Reasons, total: int) -> str:
@@ -52,6 +59,30 @@ def _unknown(reasons: Reasons) -> str:
     for report in reasons.unknown:
         needs.setdefault(report.unknown, []).append(report.vector.name)
     return head + _table(("what", "vectors"), [(what, _named(names, 1000)) for what, names in sorted(needs.items())])
+
+
+def plugin_side() -> str:
+    """Return the section on the plugin side, from testdata/skel-differences.yaml."""
+    file = Path(__file__).resolve().parents[2] / "testdata/skel-differences.yaml"
+    cases = yaml.safe_load(file.read_text(encoding="utf-8"))["cases"]
+    head = (
+        "## Plugin side: pkg/skel\n\n"
+        "Of the cases of Go's tests of `pkg/skel` (`pkg/skel/skel_test.go`) `libcni.plugin` answers these otherwise, "
+        "on purpose; `tests/plugin/test_skel_differences.py` makes each call.\n\n"
+    )
+    rows = [(case["case"], case["go"], _skel_answer(case["answer"]), case["why"]) for case in cases]
+    return head + _table(("case", "what Go does", "what we do", "why"), rows)
+
+
+def _skel_answer(answer: Mapping[str, Any]) -> str:
+    if "raises" in answer:
+        return "`Plugin(...)` raises VersionError"
+    if "stderr" in answer:
+        return "the about text on stderr, exit status 0"
+    if "code" in answer:
+        text = answer["msg"].replace("\\", "").replace(" .* ", " ... ")
+        return f"code {answer['code']}, {text}"
+    return f"`{json.dumps(answer['document'])}`" if "document" in answer else "succeeds"
 
 
 def _named(names: Sequence[str], shown: int = 6) -> str:

@@ -1,4 +1,4 @@
-"""The real plugins of Debian, each with surroundings in which its ADD succeeds, and what is known to be wrong with it.
+"""The real plugins of Debian, each with surroundings in which its ADD succeeds, and with its known faults.
 
 ``python tests/plugin/real_plugins.py > docs/plugin-conformance.md`` writes the table.
 """
@@ -137,6 +137,7 @@ SUBJECTS: Mapping[str, Subject] = {
         around=_veth,
         faults={
             **WITHOUT_IPAM,
+            "CHECK after DEL is refused": "its CHECK checks nothing",
             "DEL without CNI_NETNS": "its DEL needs the namespace (spec: optional)",
             "DEL without namespace": "its DEL needs the namespace (spec: DEL succeeds without)",
             "DEL makes no namespace": "it locks the file of CNI_NETNS, and makes one where there is none",
@@ -223,28 +224,32 @@ def _failed(report: ConformanceReport) -> str:
 
 
 PACKAGE = "containernetworking-plugins"
-_PAGE = """# What the real plugins pass
+_PAGE = """# Results of the real plugins
 
-`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin through every verb in every
-spec version that it supports, and through the calls that it must refuse. Made by
-`python tests/plugin/real_plugins.py > docs/plugin-conformance.md`; `tests/plugin/test_real_plugins.py` keeps it true.
+`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin goes through every
+verb in every spec version that it supports, and through the calls that it must refuse; links, addresses, routes and
+rules are compared before and after. `python tests/plugin/real_plugins.py > docs/plugin-conformance.md` writes this
+page, and `tests/plugin/test_real_plugins.py` compares it with the plugins.
 
 The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
-(`tests/plugin/test_conformance.py`).
+(`tests/testing/test_conformance.py`).
 
-| plugin | versions | checks passed | what it fails, beside what all fail |
+| plugin | versions | checks passed | failures, apart from those that all have |
 |---|---|---|---|
 {rows}
 
-These plugins know no spec 1.1.0, so GC and STATUS are only asked for to see them refused.
+These plugins know no spec 1.1.0: the check asks GC and STATUS only to see them refused. The newest Go plugins support
+1.1.0, but most register no function for GC. Their GC succeeds and frees nothing, so an IPAM plugin among them fails `GC
+of everything frees`, and a plugin that delegates fails `GC is forwarded to the IPAM plugin`.
 
-## Why
+## Reasons
 
-| plugin | check | what it does |
+| plugin | check | reason |
 |---|---|---|
 {notes}
 
-`DEL without CNI_PATH` is not asked of plugins that delegate, which need the path.
+`DEL without CNI_PATH` is not asked of plugins that delegate, because they need the path. A chained plugin may leave
+routes in the namespace, and is not added twice: the plugin that made the interface removes it, and the routes with it.
 """
 
 

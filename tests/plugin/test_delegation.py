@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from libcni.errors import InvalidOutputError, PluginError, PluginNotFoundError
-from libcni.plugin import Request
+from libcni.plugin import Plugin, PluginResult, Request, VerbError
 from libcni.testing import Answer, call_plugin
-from plugin.plugins import VERBS, Recorder, config
+from plugin.plugins import VERBS, Recorder, config, nothing, write_plugin
 
 SHELL = """#!/bin/sh
 cat > "$0.$CNI_COMMAND.stdin"
@@ -80,10 +86,9 @@ def test_the_delegates_result_is_typed_and_keeps_its_fields(tmp_path: Path) -> N
     assert call(tmp_path).document == RESULT
 
 
-def test_the_delegates_stderr_is_the_plugins(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_delegates_stderr_is_the_plugins(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD="echo '{}'")
-    call(tmp_path)
-    assert capfd.readouterr().err == "log of ADD\n"
+    assert call(tmp_path).stderr == "log of ADD\n"
 
 
 ERROR = '{"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all of it"}'
@@ -94,11 +99,14 @@ def test_the_delegates_error_is_passed_up(tmp_path: Path, verb: str) -> None:
     write_delegate(tmp_path, **{verb: f"echo '{ERROR}'; exit 7"})
     answer = call(tmp_path, verb)
     assert answer.status == 1
-    assert answer.document == json.loads(ERROR)
+    assert answer.document == {**json.loads(ERROR), "details": f"all of it; stderr of ipam: log of {verb}"}
 
 
-@pytest.mark.parametrize("failure", [f"echo '{ERROR}'; exit 1", "exit 3", "kill -9 $$", "echo garbage"])
-def test_a_failed_delegated_add_is_followed_by_its_del(tmp_path: Path, failure: str) -> None:
+REFUSED, BROKEN = f"echo '{ERROR}'; exit 1", "kill -9 $$"
+
+
+@pytest.mark.parametrize("failure", ["exit 3", BROKEN, "echo garbage", "echo '{}'; exit 1"])
+def test_an_add_that_may_have_allocated_is_followed_by_del(tmp_path: Path, failure: str) -> None:
     write_delegate(tmp_path, ADD=failure)
     recorder = delegating()
     assert call(tmp_path, recorder=recorder).status == 1
@@ -107,12 +115,129 @@ def test_a_failed_delegated_add_is_followed_by_its_del(tmp_path: Path, failure: 
     assert received(tmp_path, "ADD", "env").replace("=ADD", "=DEL") == received(tmp_path, "DEL", "env")
 
 
+def deleted(directory: Path) -> bool:
+    return (directory / "ipam.DEL.stdin").exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "undo", "expected"),
+    [
+        (REFUSED, None, False),
+        (REFUSED, True, True),
+        (REFUSED, False, False),
+        (BROKEN, None, True),
+        (BROKEN, False, False),
+    ],
+)
+def test_a_refused_add_has_nothing_to_undo_unless_the_plugin_asks_for_it(
+    tmp_path: Path, failure: str, undo: bool | None, expected: bool
+) -> None:
+    write_delegate(tmp_path, ADD=failure)
+    assert call(tmp_path, recorder=delegating(add=lambda r: r.delegate_add("ipam", undo=undo))).status == 1
+    assert deleted(tmp_path) is expected
+
+
+@pytest.mark.parametrize(("undo", "expected"), [(None, True), (False, False)])
+@pytest.mark.parametrize("how", ["raises", "sys.exit", "returns no JSON"])
+def test_a_failure_after_the_delegated_add_undoes_it(
+    tmp_path: Path, how: str, undo: bool | None, expected: bool
+) -> None:
+    def add(request: Request) -> dict[str, object]:
+        request.delegate_add("ipam", undo=undo)
+        if how == "raises":
+            raise RuntimeError("the interface cannot be made")
+        if how == "sys.exit":
+            raise SystemExit(3)
+        return {"vendor": {1}}
+
+    write_delegate(tmp_path, ADD="echo '{}'")
+    assert call(tmp_path, recorder=delegating(add=add)).code == 999
+    assert deleted(tmp_path) is expected
+
+
 def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD=f"echo '{ERROR}'; exit 1", DEL="exit 9")
-    answer = call(tmp_path)
+    answer = call(tmp_path, recorder=delegating(add=lambda request: request.delegate_add("ipam", undo=True)))
     assert answer.code == 11
-    assert "undoing the delegated ADD failed as well: " in answer.stderr
+    assert "cannot undo the delegated ADD: " in answer.stderr
     assert "exit status 9" in answer.stderr
+
+
+def test_an_error_document_with_exit_status_0_is_an_error(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD=f"echo '{ERROR}'")
+    answer = call(tmp_path)
+    assert (answer.status, answer.code, answer.document["msg"]) == (1, 11, "full")
+
+
+def test_the_end_of_what_the_delegate_printed_reaches_the_operator(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD="echo '{}'; echo why >&2; exit 1")
+    answer = call(tmp_path)
+    assert answer.code == 999
+    assert "exit status 1, and no error document" in answer.document["msg"]
+    assert answer.document["details"] == "stdout of ipam: {}; stderr of ipam: log of ADD\nwhy"
+
+
+def test_an_unknown_version_of_the_delegates_result_is_refused(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD="""echo '{"cniVersion": "7.0.0"}'""")
+    answer = call(tmp_path)
+    assert answer.code == 999
+    assert "unknown cniVersion '7.0.0'" in answer.document["msg"]
+
+
+def test_a_process_that_the_delegate_leaves_on_its_stdout_is_not_waited_for(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD="sleep 30 & echo '{}'")
+    start = time.monotonic()
+    assert call(tmp_path).status == 0
+    assert time.monotonic() - start < 15
+
+
+def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path) -> None:
+    path = write_delegate(tmp_path, ADD="echo '{}'")
+    writer = path.open("a", encoding="utf-8")
+    timer = threading.Timer(0.2, writer.close)
+    timer.start()
+    assert call(tmp_path).status == 0
+    timer.join()
+
+
+SLOW = """
+@plugin.add
+def add(request):
+    request.delegate_add("ipam")
+plugin.delete(lambda request: request.delegate_del("ipam"))
+"""
+
+
+def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD='echo $$ > "$0.pid"; exec sleep 60')
+    plugin = write_plugin(tmp_path, "main", SLOW)
+    env = {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "c",
+        "CNI_NETNS": "/x",
+        "CNI_IFNAME": "e",
+        "CNI_PATH": str(tmp_path),
+    }
+    with subprocess.Popen([plugin], env={**os.environ, **env}, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(config()).encode())
+        process.stdin.close()
+        pid = int(wait_until(lambda: text(tmp_path / "ipam.pid")))
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+
+
+def text(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 20
+    while not (value := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return value
 
 
 def test_a_delegate_that_succeeds_gets_no_del(tmp_path: Path) -> None:
@@ -201,3 +326,117 @@ def test_a_delegate_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     path.write_text("#!/nowhere/interpreter\n", encoding="utf-8")
     answer = call(tmp_path, "DEL")
     assert (answer.code, "cannot be started" in answer.document["msg"]) == (999, True)
+
+
+def main_plugin(
+    add: Callable[[Request], Any] = lambda request: request.ipam_add(), *, ipam: Any = True, **functions: Any
+) -> Plugin:
+    plugin = Plugin("main", ipam=ipam)
+    plugin.add(add)
+    plugin.delete(functions.get("delete", nothing))
+    for name in ("check", "gc", "status"):
+        if name in functions:
+            getattr(plugin, name)(functions[name])
+    return plugin
+
+
+def call_main(directory: Path, plugin: Plugin, verb: str = "ADD", **more: Any) -> Answer:
+    document = config(**{"ipam": {"type": "ipam"}, **more})
+    return call_plugin(plugin, verb, document, path=str(directory))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_declared_ipam_plugin_gets_every_verb(tmp_path: Path, verb: str) -> None:
+    write_delegate(tmp_path, ADD=f"echo '{json.dumps(RESULT)}'")
+    answer = call_main(tmp_path, main_plugin(), verb)
+    assert answer.status == 0
+    assert (tmp_path / f"ipam.{verb}.stdin").exists()
+    if verb == "ADD":
+        assert answer.document == RESULT
+
+
+@pytest.mark.parametrize("verb", ["DEL", "GC"])
+def test_what_can_be_freed_is_freed_although_one_of_the_two_fails(tmp_path: Path, verb: str) -> None:
+    called = []
+
+    def fail(request: Request) -> None:
+        called.append(request.verb)
+        raise VerbError("my own", code=120)
+
+    write_delegate(tmp_path, **{verb: REFUSED})
+    answer = call_main(tmp_path, main_plugin(delete=fail, gc=fail), verb)
+    assert called == [verb]
+    assert (tmp_path / f"ipam.{verb}.stdin").exists()
+    assert answer.code == (11 if verb == "DEL" else 120)
+    assert f"{verb} failed as well: " in answer.stderr
+
+
+@pytest.mark.parametrize("verb", ["CHECK", "STATUS"])
+def test_a_failure_of_the_ipam_plugin_is_the_plugins(tmp_path: Path, verb: str) -> None:
+    write_delegate(tmp_path, **{verb: REFUSED})
+    assert call_main(tmp_path, main_plugin(), verb).code == 11
+
+
+def test_an_add_that_does_not_ask_its_declared_ipam_plugin_is_an_error(tmp_path: Path) -> None:
+    write_delegate(tmp_path)
+    answer = call_main(tmp_path, main_plugin(nothing))
+    assert "does not call request.ipam_add()" in answer.document["msg"]
+
+
+@pytest.mark.parametrize(("verb", "code"), [("ADD", 7), ("CHECK", 7), ("STATUS", 7), ("DEL", None)])
+@pytest.mark.parametrize("ipam", [None, {}, {"type": ""}, "host-local"])
+def test_a_configuration_without_an_ipam_type_is_invalid(
+    tmp_path: Path, verb: str, code: int | None, ipam: object
+) -> None:
+    assert call_main(tmp_path, main_plugin(), verb, ipam=ipam).code == code
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_optional_ipam_plugin_may_be_left_out(tmp_path: Path, verb: str) -> None:
+    assert call_main(tmp_path, main_plugin(nothing, ipam="optional"), verb, ipam={}).status == 0
+
+
+@pytest.mark.parametrize("verb", ["CHECK", "DEL", "GC", "STATUS"])
+def test_other_declared_delegates_get_the_verb_with_their_own_configuration(tmp_path: Path, verb: str) -> None:
+    write_delegate(tmp_path, "inner")
+    plugin = Plugin("meta", delegates=lambda request: [("inner", {**request.config, "type": "inner"})])
+    for register in (plugin.add, plugin.delete):
+        register(nothing)
+    assert call_plugin(plugin, verb, config(), path=str(tmp_path)).status == 0
+    assert json.loads((tmp_path / f"inner.{verb}.stdin").read_text())["type"] == "inner"
+
+
+def test_a_plugin_that_was_killed_half_way_is_repaired_by_del(tmp_path: Path) -> None:
+    body = "import signal\nplugin.ipam = True\n@plugin.add\ndef add(request):\n    request.ipam_add()\n"
+    body += "    os.kill(os.getpid(), signal.SIGKILL)\nplugin.delete(lambda request: None)"
+    path = write_plugin(tmp_path, "main", body)
+    write_delegate(tmp_path, ADD="echo '{}'; touch \"$0.allocated\"", DEL='rm -f "$0.allocated"')
+    document = config(ipam={"type": "ipam"})
+    assert call_plugin(path, "ADD", document, path=str(tmp_path)).status == -signal.SIGKILL
+    assert (tmp_path / "ipam.allocated").exists()
+    assert call_plugin(path, "DEL", document, path=str(tmp_path)).status == 0
+    assert not (tmp_path / "ipam.allocated").exists()
+
+
+@pytest.mark.real
+def test_a_second_add_leaves_the_address_of_the_first(tmp_path: Path) -> None:
+    def add(request: Request) -> PluginResult:
+        result = request.ipam_add()
+        if request.container_id == "broken":
+            raise VerbError("the interface cannot be made")
+        return result
+
+    ipam = {"type": "host-local", "subnet": "10.88.9.0/24", "dataDir": str(tmp_path)}
+
+    def run(container: str) -> Answer:
+        document = config("1.0.0", ipam=ipam)
+        return call_plugin(main_plugin(add), "ADD", document, path="/usr/lib/cni", container_id=container)
+
+    def leases() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "net").glob("10.*"))
+
+    assert run("c1").status == 0
+    assert run("c1").status == 1
+    assert leases() == ["10.88.9.2"]
+    assert run("broken").status == 1
+    assert leases() == ["10.88.9.2"]

@@ -176,6 +176,7 @@ def test_what_a_function_raises_on_purpose_is_the_answer(verb: str) -> None:
     [
         (ZeroDivisionError("division by zero"), "division by zero"),
         (KeyError(), "KeyError"),
+        (KeyError("ipam"), 'missing key "ipam"'),
         (SystemExit(0), "the plugin's function called sys.exit(0)"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
     ],
@@ -233,6 +234,37 @@ def test_a_function_may_return_a_document_or_a_result_or_fill_the_requests() -> 
     for add in (document, result, fill):
         answer = call_plugin(Recorder(add=add).plugin, "ADD", config("0.3.1"))
         assert answer.document == {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.0.0.2/24"}]}
+
+
+def test_an_error_document_that_add_returns_is_an_error() -> None:
+    def add(request: Request) -> dict[str, object]:
+        return {"code": 11, "msg": "full", "details": "all"}
+
+    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
+    assert (answer.status, answer.document) == (
+        1,
+        {"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all"},
+    )
+
+
+def test_a_returned_document_is_compared_with_the_specification_in_tests() -> None:
+    def add(request: Request) -> dict[str, object]:
+        return {"ips": [{"address": "10.0.0.2"}]}
+
+    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
+    assert (answer.code, answer.document["msg"]) == (6, "ADD returned no valid result")
+    assert "ips[0].address has no prefix" in answer.document["details"]
+
+
+@pytest.mark.parametrize("code", [0, -7])
+def test_a_code_that_says_success_is_refused_at_once(code: int) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        VerbError("no", code=code)
+
+
+def test_a_plugin_without_versions_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="at least one version"):
+        Plugin("p", versions=[])
 
 
 def test_what_other_verbs_return_is_not_printed() -> None:

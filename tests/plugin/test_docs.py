@@ -1,61 +1,92 @@
-"""The page docs/write-a-plugin.md, executed: its plugin, its test, and its pieces of code."""
+"""The page docs/write-a-plugin.md, executed: its files under their titles, and its pieces of code."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
+import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
+from real.namespaces import inside
 
-from libcni.plugin import Plugin
-from libcni.testing import FakePlugins, call_plugin
-from plugin.plugins import LIBRARY, ROOT, config
+from libcni.plugin import Request
+from libcni.plugin.build import build
+from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
+from plugin.plugins import LIBRARY, ROOT, Recorder, config
 
 PAGE = (ROOT / "docs/write-a-plugin.md").read_text(encoding="utf-8")
 TITLED = dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL))
 UNTITLED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TYPED = re.findall(r"^\$ python (.*)$", PAGE, re.MULTILINE)
 
 
-def test_the_plugin_of_the_page_passes_the_test_of_the_page(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_files(directory: Path) -> None:
+    for name, text in TITLED.items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def test_the_test_of_the_page_passes_as_written(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(LIBRARY))
-    pytester.makepyfile(counter=TITLED["counter"], test_counter=TITLED["test_counter.py"])
+    write_files(pytester.path)
     pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=2)
 
 
-def test_the_plugin_of_the_page_runs_as_a_program(pytester: pytest.Pytester) -> None:
-    path = pytester.path / "counter"
-    text = TITLED["counter"].replace("#!/usr/bin/env python3", f"#!{sys.executable}")
-    path.write_text(
-        text.replace("import Path\n", f"import Path\nimport sys\nsys.path.insert(0, {str(LIBRARY)!r})\n"), "utf-8"
+def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    (command,) = TYPED
+    arguments = shlex.split(command.replace("/opt/cni/bin", str(tmp_path)))
+    subprocess.run(
+        [sys.executable, *arguments, "--python", sys.executable],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(LIBRARY)},
+        check=True,
     )
-    path.chmod(0o755)
-    (pytester.path / "data").mkdir()
-    answer = call_plugin(path, "ADD", config(ipam={"dataDir": str(pytester.path / "data")}))
-    assert answer.document["ips"] == [{"address": "10.77.0.2/24", "gateway": "10.77.0.1"}]
+    document = config(ipam={"dataDir": str(tmp_path / "data")})
+    for container, address in (("c1", "10.77.0.2/24"), ("c2", "10.77.0.3/24")):
+        answer = call_plugin(tmp_path / "counter", "ADD", document, container_id=container)
+        assert answer.document["ips"] == [{"address": address, "gateway": "10.77.0.1"}]
+    assert call_plugin(tmp_path / "counter", "DEL", document, container_id="c1").status == 0
+    answer = call_plugin(tmp_path / "counter", "ADD", document, container_id="c3")
+    assert answer.document["ips"][0]["address"] == "10.77.0.2/24"
 
 
-def test_the_pieces_on_args_and_delegation_work(cni_fakes: FakePlugins) -> None:
-    args, delegation = UNTITLED
-    plugin = Plugin("page")
-    names = {"plugin": plugin, "ipaddress": ipaddress}
-    exec(delegation, names)
-    delegate = names["add"]
-    assert callable(delegate)
+def test_the_pieces_on_settings_and_args_work() -> None:
+    settings, args = UNTITLED
+    names: dict[str, Any] = {"ipaddress": ipaddress}
+    exec("from dataclasses import dataclass", names)
 
-    @plugin.add
-    def add(request: object) -> None:
-        delegate(request)
-        scope = {"request": request, **names}
-        exec(compile(args, "page", "exec", dont_inherit=True), scope)
-        assert vars(scope["args"]) == {"K8S_POD_NAME": "web", "IP": None}
+    def add(request: Request) -> None:
+        names["request"] = request
+        for piece in (settings, args):
+            exec(compile(piece, "page", "exec", dont_inherit=True), names)
 
-    fake = cni_fakes.scenario("ipam", "ADD: {result: {ips: [{address: 10.0.0.2/24}]}}")
-    given, path = "K8S_POD_NAME=web;X=1;IgnoreUnknown=1", str(cni_fakes.path)
-    answer = call_plugin(plugin, "ADD", config(ipam={"type": "ipam"}), path=path, args=given)
+    given = "K8S_POD_NAME=web;X=1;IgnoreUnknown=1"
+    answer = call_plugin(Recorder(add=add).plugin, "ADD", config(ipam={"dataDir": "/x"}), args=given)
     assert answer.status == 0, answer.stderr
-    assert answer.document["ips"] == [{"address": "10.0.0.2/24"}]
-    assert call_plugin(plugin, "DEL", config(ipam={"type": "ipam"}), path=path, args=given).status == 0
-    assert fake.verbs == ("ADD", "DEL")
+    assert (names["settings"].data_dir, names["settings"].size) == ("/x", 256)
+    assert vars(names["args"]) == {"K8S_POD_NAME": "web", "IP": None}
+
+
+@pytest.mark.real
+def test_the_delegating_plugin_of_the_page_conforms(
+    tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]
+) -> None:
+    write_files(tmp_path)
+    for name in ("counter", "uplink"):
+        build(tmp_path / f"{name}.py", tmp_path / name, python=sys.executable)
+    ipam = {"type": "counter", "dataDir": str(tmp_path / "data")}
+    with cni_namespaces() as machine, cni_namespaces() as container, inside(machine.path):
+        report = assert_plugin_conforms(
+            tmp_path / "uplink",
+            {"type": "uplink", "ipam": ipam},
+            namespace=container,
+            path=str(tmp_path),
+            versions=["0.4.0", "1.1.0"],
+        )
+    assert "GC is forwarded to the IPAM plugin (1.1.0): right" in map(str, report.findings)

@@ -204,7 +204,7 @@ def test_a_malformed_capability_does_not_disturb_who_does_not_use_it() -> None:
 
 
 def test_a_previous_result_is_typed_and_none_where_there_is_none() -> None:
-    got = request(prevResult={"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.2/24"}]})
+    got = request(prevResult={"ips": [{"version": "4", "address": "10.0.0.2/24"}]})
     assert got.prev_result is not None
     assert got.prev_result.ips == [{"address": "10.0.0.2/24"}]
     assert request().prev_result is None
@@ -238,7 +238,7 @@ def test_null_is_an_empty_list_of_attachments_as_go_sends_it() -> None:
 @pytest.mark.parametrize(
     ("more", "msg"),
     [
-        ({}, "cni.dev/valid-attachments is missing"),
+        ({}, "cni.dev/valid-attachments is missing: without it a GC must free nothing"),
         ({"cni.dev/valid-attachments": [7]}, "cni.dev/valid-attachments: 7 is not an attachment"),
         (
             {"cni.dev/attachments": [{"containerID": "a"}]},
@@ -251,3 +251,10 @@ def test_without_a_right_list_nothing_may_be_collected(more: dict[str, Any], msg
     with pytest.raises(VerbError) as caught:
         _ = gc(more).valid_attachments
     assert (caught.value.code, caught.value.msg) == (7, msg)
+
+
+def test_a_plugin_can_require_a_previous_result() -> None:
+    assert request(prevResult={"ips": []}).require_prev_result().ips == []
+    with pytest.raises(VerbError, match="missing prevResult") as caught:
+        request().require_prev_result()
+    assert caught.value.code == 7

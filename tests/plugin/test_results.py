@@ -97,7 +97,8 @@ def test_a_copy_is_deep() -> None:
 
 @pytest.mark.parametrize("version", ["0.3.0", "0.4.0", "1.0.0", "1.1.0"])
 def test_unknown_fields_of_a_previous_result_are_passed_on(version: str) -> None:
-    document = call_plugin(Recorder().plugin, "ADD", config(version, prevResult=OF_1_1)).document
+    previous = {**OF_1_1, "cniVersion": version}
+    document = call_plugin(Recorder().plugin, "ADD", config(version, prevResult=previous)).document
     assert document["vendor"] == OF_1_1["vendor"]
     assert document["interfaces"] == OF_1_1["interfaces"]
     assert document["ips"][0]["y"] == 2
@@ -106,14 +107,14 @@ def test_unknown_fields_of_a_previous_result_are_passed_on(version: str) -> None
     assert document["cniVersion"] == version
 
 
-def test_a_result_of_0_2_is_passed_on_in_1_0() -> None:
-    previous = {
+def test_a_result_of_0_2_is_converted_to_1_0() -> None:
+    document = {
         "cniVersion": "0.2.0",
         "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]},
         "ip6": {"ip": "fd00::2/64"},
         "dns": {},
     }
-    assert call_plugin(Recorder().plugin, "ADD", config("1.0.0", prevResult=previous)).document == {
+    assert PluginResult.from_document(document, "1.0.0").to_document() == {
         "cniVersion": "1.0.0",
         "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}, {"address": "fd00::2/64"}],
         "routes": [{"dst": "0.0.0.0/0"}],
@@ -132,7 +133,7 @@ def test_the_first_address_of_a_family_counts_in_0_2() -> None:
         "ip": "10.1.0.5/16",
         "gateway": "10.1.0.1",
         "y": 2,
-        "routes": [{"dst": "0.0.0.0/0", "table": 7}],
+        "routes": [{"dst": "0.0.0.0/0"}],
     }
     assert document["vendor"] == OF_1_1["vendor"]
 
@@ -182,3 +183,49 @@ def test_empty_name_server_settings_are_left_out() -> None:
     assert result.dns == {"nameservers": ["10.0.0.1"]}
     result.set_dns()
     assert result.to_document() == {"cniVersion": "1.1.0"}
+
+
+def test_a_misspelt_field_is_a_type_error() -> None:
+    with pytest.raises(TypeError):
+        PluginResult().add_interface("eth0", Mac="00:11:22:33:44:55")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        PluginResult().add_route("0.0.0.0/0", prio=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
+def test_vendor_fields_are_kept_in_every_version(version: str) -> None:
+    result = PluginResult(version)
+    index = result.add_interface("eth0", extra={"vendor": 1}, socket_path="/s", pci_id="p")
+    result.add_ip("10.0.0.2/24", interface=index, extra={"lease": 60})
+    result.add_route("0.0.0.0/0", extra={"via": "x"}, scope=0)
+    document = result.to_document()
+    assert document["interfaces"][0]["vendor"] == 1
+    assert ("pciID" in document["interfaces"][0]) == (version == "1.1.0")
+    assert (document["ips"][0]["lease"], document["routes"][0]["via"]) == (60, "x")
+
+
+def test_an_unknown_version_of_a_result_is_refused() -> None:
+    with pytest.raises(VerbError, match=r"unknown cniVersion '7\.0\.0'") as caught:
+        PluginResult.from_document({"cniVersion": "7.0.0"}, "1.1.0")
+    assert caught.value.code == 6
+
+
+@pytest.mark.parametrize(
+    ("configured", "previous", "accepted"),
+    [
+        ("1.0.0", "1.1.0", True),
+        ("0.4.0", "0.3.1", True),
+        ("1.0.0", "0.4.0", False),
+        ("1.0.0", "0.2.0", False),
+        ("0.4.0", "1.0.0", False),
+        ("1.1.0", "7.0.0", False),
+        ("1.1.0", 1, False),
+    ],
+)
+def test_a_previous_result_must_have_the_form_of_the_configuration(
+    configured: str, previous: object, accepted: bool
+) -> None:
+    document = config(configured, prevResult={"cniVersion": previous})
+    answer = call_plugin(Recorder().plugin, "ADD", document)
+    assert answer.code == (None if accepted else 6)
+    assert call_plugin(Recorder().plugin, "DEL", document).status == 0

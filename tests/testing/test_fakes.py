@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +48,7 @@ ADD:
   - {stdout: garbage, exit: 3}
 CHECK: {signal: 9}
 DEL: {sleep: 0.2}
-VERSION: {versions: ["0.4.0"]}
+VERSION: {versions: ["0.4.0", "1.0.0"]}
 """
 
 
@@ -58,7 +60,7 @@ def test_a_scenario_is_played_step_by_step(cni_fakes: FakePlugins) -> None:
     for _ in range(2):
         assert call(cni_fakes) == Answer(3, "garbage", "")
     assert call(cni_fakes, "CHECK").status == -9
-    assert call(cni_fakes, "VERSION").document["supportedVersions"] == ["0.4.0"]
+    assert call(cni_fakes, "VERSION").document["supportedVersions"] == ["0.4.0", "1.0.0"]
     start = time.monotonic()
     call(cni_fakes, "DEL")
     assert time.monotonic() - start >= 0.2
@@ -68,9 +70,23 @@ def test_a_scenario_is_played_step_by_step(cni_fakes: FakePlugins) -> None:
 
 def test_a_child_that_lingers_holds_stdout(cni_fakes: FakePlugins) -> None:
     fake = cni_fakes.scenario("fake", {"DEL": {"linger": 3}})
+    answer = call_plugin(fake.path, "DEL", config())
+    assert (answer.status, answer.stdout_held) == (0, True)
+    assert answer.seconds < 3
+    assert not call_plugin(fake.path, "VERSION").stdout_held
+    assert fake.verbs == ("DEL", "VERSION")
+
+
+def test_a_silent_plugin_is_said_to_be_silent(cni_fakes: FakePlugins) -> None:
+    cni_fakes.scenario("fake", {"ADD": {"stdout": "", "stderr": "why"}})
+    with pytest.raises(ValueError, match=r"printed nothing on stdout \(exit status 0\); stderr: 'why'"):
+        _ = call(cni_fakes).document
+
+
+def test_a_plugin_that_does_not_end_in_time_is_stopped(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.scenario("fake", {"DEL": {"sleep": 60}})
     with pytest.raises(subprocess.TimeoutExpired):
-        call_plugin(fake.path, "DEL", config(), timeout=1.0)
-    assert fake.verbs == ("DEL",)
+        call_plugin(fake.path, "DEL", config(), timeout=0.5)
 
 
 def test_a_few_lines_of_python_are_a_plugin(cni_fakes: FakePlugins) -> None:
@@ -145,3 +161,88 @@ def test_all_fakes_of_a_directory(cni_fakes: FakePlugins) -> None:
 def test_a_misspelt_scenario_is_refused(cni_fakes: FakePlugins, scenario: Any) -> None:
     with pytest.raises(ValueError, match="scenario"):
         cni_fakes.scenario("fake", scenario)
+
+
+def test_a_fake_refuses_versions_that_it_does_not_list(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.scenario("fake", {"VERSION": {"versions": ["0.4.0"]}})
+    refused = call_plugin(fake.path, "ADD", config("1.1.0"))
+    assert (refused.code, refused.document["details"]) == (1, 'config is "1.1.0", plugin supports ["0.4.0"]')
+    assert call_plugin(fake.path, "ADD", config("0.4.0")).status == 0
+    assert call_plugin(fake.path, "VERSION").document["supportedVersions"] == ["0.4.0"]
+
+
+@pytest.mark.parametrize(
+    ("version", "shape"),
+    [
+        ("1.1.0", {"ips": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}),
+        ("0.4.0", {"ips": [{"version": "4", "address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}),
+        ("0.2.0", {"ip4": {"ip": "10.0.0.2/24", "routes": [{"dst": "0.0.0.0/0"}]}}),
+    ],
+)
+def test_a_result_is_printed_in_the_form_of_the_configuration(
+    cni_fakes: FakePlugins, version: str, shape: dict[str, Any]
+) -> None:
+    result = {"ips": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}
+    fake = cni_fakes.scenario("fake", {"ADD": {"result": result}})
+    assert call_plugin(fake.path, "ADD", config(version)).document == {"cniVersion": version, **shape}
+    raw = cni_fakes.scenario("raw", {"ADD": {"result": {"cniVersion": "0.3.0", **result}}})
+    assert call_plugin(raw.path, "ADD", config(version)).document == {"cniVersion": "0.3.0", **result}
+
+
+def test_a_fake_can_fail_after_it_has_acted(cni_fakes: FakePlugins, tmp_path: Path) -> None:
+    acted = tmp_path / "acted"
+    fake = cni_fakes.scenario("fake", {"ADD": {"touch": str(acted), "error": {"code": 11, "msg": "later"}}})
+    assert call_plugin(fake.path, "ADD", config()).code == 11
+    assert acted.exists()
+
+
+def test_a_fake_can_wait_for_a_file_and_ignore_sigterm(cni_fakes: FakePlugins, tmp_path: Path) -> None:
+    go, ready = tmp_path / "go", tmp_path / "ready"
+    fake = cni_fakes.scenario("fake", {"ADD": {"ignoreTerm": True, "touch": str(ready), "waitFor": str(go)}})
+    env = {**os.environ, "CNI_COMMAND": "ADD"}
+    with subprocess.Popen([fake.path], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        while not ready.exists():
+            time.sleep(0.01)
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        go.touch()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_fake_can_print_without_end(cni_fakes: FakePlugins, stream: str) -> None:
+    fake = cni_fakes.scenario("fake", {"ADD": {"endless": stream}})
+    env = {**os.environ, "CNI_COMMAND": "ADD"}
+    pipes: dict[str, Any] = {stream: subprocess.PIPE}
+    with subprocess.Popen([fake.path], env=env, stdin=subprocess.DEVNULL, **pipes) as process:
+        assert len(getattr(process, stream).read(1_000_000)) == 1_000_000
+        process.kill()
+
+
+def test_a_child_can_be_detached(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.scenario("fake", {"ADD": {"linger": 2, "detach": True}})
+    assert call_plugin(fake.path, "ADD", config()).stdout_held
+
+
+def test_a_stateful_fake_keeps_its_state_in_files(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.stateful("fake-ipam")
+    pool = config(ipam={"subnet": "10.9.0.0/29"})
+    answer = call_plugin(fake.path, "ADD", pool, path="/x", container_id="c1")
+    assert answer.document["ips"][0]["address"] == "10.9.0.2/29"
+    assert call_plugin(fake.path, "ADD", pool, path="/x", container_id="c1").code == 999
+    state = cni_fakes.path / ".state" / "addresses" / "net"
+    assert [path.name for path in state.iterdir()] == ["10.9.0.2"]
+    assert call_plugin(fake.path, "DEL", pool, path="/x", container_id="c1").status == 0
+    assert list(state.iterdir()) == []
+    assert fake.verbs == ("ADD", "ADD", "DEL")
+    assert [one.path.name for one in cni_fakes] == ["fake-ipam"]
+
+
+def test_a_stateful_fake_has_the_knobs_of_the_fake_plugins(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.stateful("my-ipam", "ipam", {"ADD": {"errorAfter": {"code": 11, "msg": "later"}}})
+    pool = config(ipam={"subnet": "10.9.0.0/29"})
+    assert call_plugin(fake.path, "ADD", pool, path="/x").code == 11
+    assert (cni_fakes.path / ".state/addresses/net/10.9.0.2").exists()
+    with pytest.raises(ValueError, match="no stateful fake 'nothing'"):
+        cni_fakes.stateful("nothing")

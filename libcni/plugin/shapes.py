@@ -1,4 +1,4 @@
-"""What a result, an error and a version document must look like (spec 1.1.0, section 5), as lists of problems."""
+"""Compare results, errors and version documents with the specification (spec 1.1.0, section 5)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _Problems = Iterator[str]
 
 
 def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool = False) -> list[str]:
-    """Return what is wrong with ``result``, printed by an ADD in ``version``.
+    """Return the problems of ``result``, which an ADD printed in ``version``.
 
     Args:
         result: the document.
-        version: the configuration's.
-        abbreviated: an IPAM plugin's, with neither ``interfaces`` nor ``ips[].interface``.
+        version: the configuration's ``cniVersion``.
+        abbreviated: whether an IPAM plugin printed it, so without ``interfaces`` and ``ips[].interface``.
     """
+    # The other checks rely on lists of objects.
     problems = [*_not_objects(result)]
     if problems:
         return problems
-    problems += _say_version(result, version)
+    problems += _version(result, version)
+    # Before 0.3.0 a result has ip4 and ip6, and none of the other lists.
     if parse_version(version) < (0, 3, 0):
         return [*problems, *_legacy(result)]
     problems += [*_ips(result, version), *_routes(result, "routes"), *_interfaces(result), *_dns(result)]
@@ -44,9 +46,9 @@ def _not_objects(result: dict[str, Any]) -> _Problems:
         yield f"dns must be an object, not {result['dns']!r}"
 
 
-def _say_version(result: dict[str, Any], version: str) -> _Problems:
+def _version(result: dict[str, Any], version: str) -> _Problems:
     if result.get("cniVersion") != version:
-        yield f"cniVersion is {result.get('cniVersion')!r}, and {version!r} was asked"
+        yield f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}"
 
 
 def _legacy(result: dict[str, Any]) -> _Problems:
@@ -66,27 +68,27 @@ def _legacy(result: dict[str, Any]) -> _Problems:
 def _ips(result: dict[str, Any], version: str) -> _Problems:
     count = len(_list(result, "interfaces"))
     for index, ip in enumerate(_list(result, "ips")):
-        place = f"ips[{index}]"
-        yield from _text(ip, "address", ip_interface, place, needed=True)
-        yield from _text(ip, "gateway", ip_address, place)
+        where = f"ips[{index}]"
+        yield from _text(ip, "address", ip_interface, where, needed=True)
+        yield from _text(ip, "gateway", ip_address, where)
         at = ip.get("interface", 0 if count else None)
         if at is not None and (not isinstance(at, int) or not 0 <= at < count):
-            yield f"{place}.interface is {at!r}, and there are {count} interfaces"
-        yield from _ip_version(ip, version, place)
+            yield f"{where}.interface is {at!r}, and there are {count} interfaces"
+        yield from _ip_version(ip, version, where)
 
 
-def _ip_version(ip: dict[str, Any], version: str, place: str) -> _Problems:
+def _ip_version(ip: dict[str, Any], version: str, where: str) -> _Problems:
     if parse_version(version) >= (1, 0, 0):
         if "version" in ip:
-            yield f"{place}.version is not of this version"
+            yield f"{where}.version is not of this version"
     elif ip.get("version") != ("6" if ":" in str(ip.get("address")) else "4"):
-        yield f"{place}.version is {ip.get('version')!r}"
+        yield f"{where}.version is {ip.get('version')!r}"
 
 
-def _routes(result: dict[str, Any], place: str) -> _Problems:
+def _routes(result: dict[str, Any], where: str) -> _Problems:
     for index, route in enumerate(_list(result, "routes")):
-        yield from _text(route, "dst", ip_interface, f"{place}[{index}]", needed=True)
-        yield from _text(route, "gw", ip_address, f"{place}[{index}]")
+        yield from _text(route, "dst", ip_interface, f"{where}[{index}]", needed=True)
+        yield from _text(route, "gw", ip_address, f"{where}[{index}]")
 
 
 def _interfaces(result: dict[str, Any]) -> _Problems:
@@ -112,34 +114,34 @@ def _not_abbreviated(result: dict[str, Any]) -> _Problems:
 
 
 def _text(
-    part: dict[str, Any], key: str, rule: Callable[[str], object], place: str, *, needed: bool = False
+    part: dict[str, Any], key: str, rule: Callable[[str], object], where: str, *, needed: bool = False
 ) -> _Problems:
     if part.get(key) is None or part[key] == "":
         if needed:
-            yield f"{place}.{key} is missing"
+            yield f"{where}.{key} is missing"
     elif not isinstance(part[key], str):
-        yield f"{place}.{key} must be a string, not {part[key]!r}"
+        yield f"{where}.{key} must be a string, not {part[key]!r}"
     else:
-        yield from _obeys(rule, part[key], f"{place}.{key}")
+        yield from _obeys(rule, part[key], f"{where}.{key}")
 
 
-def _obeys(rule: Callable[[str], object], text: str, place: str) -> _Problems:
+def _obeys(rule: Callable[[str], object], text: str, where: str) -> _Problems:
     if rule is ip_interface and "/" not in text:
-        yield f"{place} has no prefix: {text!r}"
+        yield f"{where} has no prefix: {text!r}"
         return
     try:
         rule(text)
     except ValueError as error:
-        yield f"{place}: {error}"
+        yield f"{where}: {error}"
 
 
 def _list(part: dict[str, Any], key: str) -> list[Any]:
     value = part.get(key) or []
-    return value if isinstance(value, list) else [value]  # a string in dns, say; its parts are then wrong
+    return value if isinstance(value, list) else [value]  # such as a string in dns, whose parts are then wrong
 
 
 def error_problems(document: dict[str, Any]) -> list[str]:
-    """Return what is wrong with an error document, its ``cniVersion`` apart."""
+    """Return the problems of an error document, except those of its ``cniVersion``."""
     problems = []
     if not isinstance(document.get("code"), int) or isinstance(document.get("code"), bool):
         problems.append(f"code is {document.get('code')!r}")
@@ -151,7 +153,7 @@ def error_problems(document: dict[str, Any]) -> list[str]:
 
 
 def version_problems(document: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a VERSION document, apart from whether it echoes its input."""
+    """Return the problems of a VERSION document, except whether it repeats the version of its input."""
     problems = []
     if not isinstance(document.get("cniVersion"), str) or not document["cniVersion"]:
         problems.append(f"cniVersion is {document.get('cniVersion')!r}")

@@ -1,0 +1,72 @@
+"""JSON through the C functions behind Python's ``json`` package, without that package.
+
+Importing ``json`` imports ``re`` and ``enum``, which takes longer than everything else that a plugin does.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+__all__ = ["dumps", "loads"]
+
+
+class _Options:
+    """The options that the C scanner reads from its decoder."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    array_hook = None
+    parse_float = float
+    parse_int = int
+
+    @staticmethod
+    def parse_constant(text: str) -> NoReturn:
+        raise ValueError(f"{text} is not JSON")
+
+
+def loads(text: str) -> Any:
+    """Return the value of the JSON document ``text``; NaN and Infinity are refused.
+
+    Raises:
+        ValueError: ``text`` is not one JSON document.
+        RecursionError: it is nested too deeply.
+    """
+    bare = text.strip(" \t\n\r")
+    if not bare:
+        raise ValueError("it is empty")
+    try:
+        from _json import make_scanner
+
+        value, end = make_scanner(_Options)(bare, 0)  # type: ignore[arg-type]  # any object with these attributes
+        if end == len(bare):
+            return value
+    except (ImportError, StopIteration, ValueError):
+        pass
+    # The slow way has the better message, and works on a Python without the C functions.
+    import json
+
+    return json.loads(text, parse_constant=_Options.parse_constant)
+
+
+def dumps(document: object) -> str:
+    """Return ``document`` as JSON.
+
+    Raises:
+        TypeError: it holds a value that JSON does not have.
+        ValueError: it holds NaN or an infinity, or contains itself.
+    """
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+    except ImportError:
+        import json
+
+        return json.dumps(document, allow_nan=False)
+    encoder = make_encoder({}, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False)
+    return "".join(encoder(document, 0))
+
+
+def _refuse(value: object) -> NoReturn:
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")

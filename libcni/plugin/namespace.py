@@ -1,0 +1,66 @@
+"""Run code in the container's network namespace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from libcni.plugin.failure import INTERNAL, INVALID_NETNS, VerbError
+
+__all__ = ["in_namespace"]
+
+_CLONE_NEWNET = 0x40000000
+_OWN = "/proc/thread-self/ns/net"
+
+
+@contextmanager
+def in_namespace(path: str) -> Iterator[None]:
+    """Enter the network namespace at ``path`` with the calling thread, and leave it at the end of the block.
+
+    Programs that the block starts run in the namespace too. Other threads of the process stay where they are. The
+    block must not be left to another thread, and must not wait in a coroutine.
+
+    Raises:
+        VerbError: with code 8, if ``path`` is no namespace or it cannot be entered; with code 999, if the thread
+            cannot come back.
+    """
+    own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            target = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise VerbError(f"cannot open the network namespace {path}: {error}", code=INVALID_NETNS) from error
+        try:
+            _setns(target)
+        except OSError as error:
+            raise VerbError(f"cannot enter the network namespace {path}: {error}", code=INVALID_NETNS) from error
+        finally:
+            os.close(target)
+        try:
+            yield
+        finally:
+            _return(own)
+    finally:
+        os.close(own)
+
+
+def _return(own: int) -> None:
+    try:
+        _setns(own)
+    except OSError as error:
+        # Going on would change the container's network when the host's is meant.
+        raise VerbError(f"cannot return from the container's network namespace: {error}", code=INTERNAL) from error
+
+
+def _setns(descriptor: int) -> None:
+    setns = getattr(os, "setns", None)  # from Python 3.12 on
+    if setns is not None:
+        setns(descriptor, _CLONE_NEWNET)
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,238 @@
+"""Checks along the life of one attachment: ADD, CHECK, GC and DEL, and the state after each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from libcni.plugin import PluginResult, VerbError
+from libcni.plugin.shapes import result_problems
+from libcni.testing.calling import Answer
+from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
+from libcni.testing.snapshot import host_snapshot, namespace_snapshot, settled
+
+__all__ = ["check_attachment", "check_host", "gives_fixed_addresses"]
+
+_STILL_SUCCEEDS = "CHECK succeeds still"
+
+
+def check_attachment(exam: Examination, version: str) -> None:
+    """Check one attachment from ADD to DEL in ``version``."""
+    _Life(exam, version).run()
+
+
+def check_host(exam: Examination, version: str) -> None:
+    """Check that an attachment leaves nothing on the host.
+
+    The attachments before have made what a plugin shares between attachments, such as a bridge or a chain of rules.
+    """
+    if exam.namespace is None:
+        return
+    before = host_snapshot()
+    container = _container()
+    added = exam.call("ADD", exam.config(version), container_id=container)
+    result = document_of(added, 0)[0]
+    config = exam.config(version, prevResult=result) if result else exam.config(version)
+    exam.call("DEL", config, container_id=container)
+    exam.found("DEL leaves nothing on the host", settled(None, before).growth(before), version)
+
+
+def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
+    """Return whether the configuration itself has all addresses of ``result``, as for Go's plugin ``static``."""
+    text = json.dumps(exam.config_base)
+    return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, version).ips)
+
+
+def _container() -> str:
+    return f"conformance-{uuid4().hex[:8]}"
+
+
+class _Life:
+    """One attachment, and the checks along its life."""
+
+    def __init__(self, exam: Examination, version: str) -> None:
+        self.exam = exam
+        self.version = version
+        self.container = _container()
+        self.result: dict[str, Any] = {}
+        self.has_state = bool(exam.keeps_state)
+        self.before = namespace_snapshot(exam.namespace)
+
+    def found(self, check: str, problems: Any) -> None:
+        self.exam.found(check, problems, self.version)
+
+    def succeeds(self, check: str, answer: Answer) -> None:
+        self.exam.succeeds(check, answer, self.version)
+
+    def run(self) -> None:
+        self._status()
+        with self._forwarded("ADD"):
+            added = self._call("ADD", self.exam.config(self.version))
+        try:
+            self._added(added)
+        finally:
+            self._deleted()
+        self.found("DEL leaves nothing", self._left())
+        never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
+        self.succeeds("DEL of what was never added", never)
+        if self.result and self.exam.prev_result is None:
+            again = self._call("ADD", self.exam.config(self.version))
+            self.succeeds("ADD after DEL", again)
+            self.result = document_of(again, 0)[0]
+            if self.result and has_verb("GC", self.version):
+                self._gc_everything()
+            self._call("DEL", self._with_result(self.result))
+        self.found("DEL makes no namespace", self._made_a_file())
+
+    def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
+        return self.exam.call(verb, config, container_id=self.container, **changes)
+
+    def _with_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        return self.exam.config(self.version, prevResult=result) if result else self.exam.config(self.version)
+
+    @contextmanager
+    def _forwarded(self, verb: str) -> Iterator[None]:
+        """Check that the calls in this block reach the IPAM plugin of a plugin that delegates."""
+        recorder = self.exam.recorder
+        if recorder is None:
+            yield
+            return
+        recorder.forget()
+        yield
+        seen = recorder.verbs()
+        self.found(f"{verb} is forwarded to the IPAM plugin", "" if verb in seen else f"it got {seen or 'no call'}")
+
+    def _status(self) -> None:
+        if has_verb("STATUS", self.version):
+            config = without(self.exam.config(self.version), "prevResult")
+            with self._forwarded("STATUS"):
+                answer = self.exam.call("STATUS", config, env=ATTACHMENT)
+            self.succeeds("STATUS", answer)
+
+    def _added(self, answer: Answer) -> None:
+        result, problem = document_of(answer, 0)
+        self.found("ADD", problem or result_problems(result, self.version, abbreviated=self.exam.ipam))
+        if problem:
+            return
+        self.result = result
+        self.has_state = self._sees_state()
+        self.found("ADD passes prevResult on", self._lost_of_prev_result())
+        if has_verb("CHECK", self.version):
+            with self._forwarded("CHECK"):
+                checked = self._check()
+            self.succeeds("CHECK", checked)
+        if has_verb("GC", self.version):
+            self._gc_valid()
+        if has_verb("CHECK", self.version):
+            self._check_without_interface()
+        # Of another plugin in a life of its own, because a GC that frees would hide a DEL that does not.
+        if has_verb("GC", self.version) and self.exam.prev_result is not None:
+            self._gc_everything()
+
+    def _check(self) -> Answer:
+        return self._call("CHECK", self._with_result(self.result))
+
+    def _sees_state(self) -> bool:
+        """Return whether ADD has made something that DEL takes away, so that CHECK must tell the difference."""
+        if self.exam.keeps_state is not None:
+            return self.exam.keeps_state
+        if self.exam.ipam:
+            return not gives_fixed_addresses(self.exam, self.result, self.version)
+        return namespace_snapshot(self.exam.namespace) != self.before
+
+    def _gc_valid(self) -> None:
+        with self._forwarded("GC"):
+            answer = self._gc([{"containerID": self.container, "ifname": IFNAME}])
+        self.succeeds("GC", answer)
+        self.succeeds("GC spares what is valid", self._check())
+
+    def _gc_everything(self) -> None:
+        self.succeeds("GC of everything", self._gc([]))
+        # A plugin with an interface may leave that to the namespace's end; an address is its own to free.
+        if self.exam.keeps_state or (self.exam.ipam and self.has_state):
+            self.found("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
+
+    def _gc(self, valid: list[dict[str, str]]) -> Answer:
+        both = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
+        config = without({**self.exam.config(self.version), **both}, "prevResult")
+        return self.exam.call("GC", config, env=ATTACHMENT)
+
+    def _check_without_interface(self) -> None:
+        """Check that CHECK misses an interface; it is renamed, because not every plugin could make it again."""
+        namespace = self.exam.namespace
+        name = self._own_interface()
+        if namespace is None or not name:
+            return
+        hidden = "cnihidden0"
+        was_up = f"link {name} (up)" in namespace_snapshot(namespace).lines
+        try:
+            for command in (("link", "set", name, "down"), ("link", "set", name, "name", hidden)):
+                namespace.run("ip", *command)
+        except subprocess.CalledProcessError:
+            return
+        try:
+            self.found("CHECK misses the interface", _STILL_SUCCEEDS if self._check().status == 0 else "")
+        finally:
+            namespace.run("ip", "link", "set", hidden, "name", name)
+            if was_up:
+                namespace.run("ip", "link", "set", name, "up")
+
+    def _own_interface(self) -> str:
+        previous = {interface.get("name") for interface in (self.exam.prev_result or {}).get("interfaces", [])}
+        for interface in self.result.get("interfaces") or []:
+            name = str(interface.get("name"))
+            if interface.get("sandbox") and name not in previous and name != "lo":
+                return name
+        return ""
+
+    def _deleted(self) -> None:
+        config = self._with_result(self.result)
+        with self._forwarded("DEL"):
+            answer = self._call("DEL", config)
+        self.succeeds("DEL", answer)
+        if self.result and self.has_state and has_verb("CHECK", self.version):
+            self.found("CHECK after DEL is refused", _STILL_SUCCEEDS if self._check().status == 0 else "")
+        self.succeeds("DEL again", self._call("DEL", config))
+        for check, env in (
+            ("DEL without CNI_NETNS", {"CNI_NETNS": None}),
+            ("DEL without namespace", {"CNI_NETNS": self.exam.gone}),
+        ):
+            self.succeeds(check, self._call("DEL", config, env=env))
+        self.succeeds("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
+
+    def _left(self) -> str:
+        if self.exam.namespace is None:
+            return ""
+        if self.exam.prev_result is None:
+            return settled(self.exam.namespace, self.before).difference(self.before)
+        # The plugin that made the interface removes it next, and with it the routes and queues of a chained plugin.
+        return settled(self.exam.namespace, self.before).without_routes().difference(self.before.without_routes())
+
+    def _made_a_file(self) -> str:
+        if not os.path.exists(self.exam.gone):
+            return ""
+        os.unlink(self.exam.gone)
+        return f"it made {self.exam.gone}"
+
+    def _lost_of_prev_result(self) -> list[str]:
+        if self.exam.prev_result is None:
+            return []
+        given = self.exam.config(self.version)["prevResult"]
+        try:
+            before = PluginResult.from_document(given, self.version)
+            after = PluginResult.from_document(self.result, self.version)
+        except VerbError as error:
+            return [str(error)]
+        lost = [f"dns.{key} is lost" for key, value in before.dns.items() if after.dns.get(key) != value]
+        for kind, keys in (("interfaces", ("name",)), ("ips", ("address", "gateway")), ("routes", ("dst", "gw"))):
+            left = [tuple(part.get(key) for key in keys) for part in getattr(after, kind)]
+            for part in getattr(before, kind):
+                values = tuple(part.get(key) for key in keys)
+                if values not in left:
+                    lost.append(f"{kind}: {' by '.join(str(value) for value in values if value)} is lost")
+        return lost

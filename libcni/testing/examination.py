@@ -1,0 +1,202 @@
+"""One examination of one plugin: its calls, and the checks that hold for all answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from tempfile import gettempdir
+from typing import Any
+from uuid import uuid4
+
+from libcni.config.versions import CURRENT_VERSION, SINCE, parse_version
+from libcni.errors import ErrorCode
+from libcni.plugin import Plugin, PluginResult
+from libcni.testing.calling import Answer, Target, call_plugin
+from libcni.testing.ipam_recorder import IPAMRecorder
+from libcni.testing.namespaces import NetworkNamespace
+from libcni.testing.report import ConformanceFinding, ConformanceReport
+
+__all__ = ["ATTACHMENT", "IFNAME", "Examination", "TooSlowError", "document_of", "has_verb", "shown", "without"]
+
+ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "CNI_IFNAME": None}
+"""The variables that a verb without an attachment does not get."""
+
+IFNAME = "cnitest0"
+
+_KILLED = -9
+_MAX_TIMEOUTS = 3
+_FIRST_OWN_CODE = 100
+_SILENT_VERBS = frozenset({"DEL", "CHECK", "GC", "STATUS"})
+
+
+class TooSlowError(Exception):
+    """Several calls did not answer in time, so that the other checks would take too long."""
+
+
+class Examination:
+    """One examination of one plugin.
+
+    Attributes:
+        config_base: the configuration, without the keys that depend on the version.
+        gone: a path at which there is no namespace.
+        report: the findings so far.
+        supported: the known versions that the plugin claims to support.
+        keeps_state: whether CHECK must fail after DEL; None: to be seen.
+        recorder: the recording IPAM plugin, if the plugin delegates.
+    """
+
+    def __init__(  # noqa: PLR0913 - as check_plugin
+        self,
+        plugin: Target,
+        config: dict[str, Any],
+        namespace: NetworkNamespace | None,
+        prev_result: Mapping[str, Any] | None,
+        options: dict[str, str],
+        *,
+        ipam: bool,
+        timeout: float,
+    ) -> None:
+        self.plugin = plugin
+        self.config_base = config
+        self.namespace = namespace
+        self.prev_result = prev_result
+        self.ipam = ipam
+        self.timeout = timeout
+        self.gone = os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}")
+        self.options = {**options, "netns": namespace.path if namespace else self.gone, "ifname": IFNAME}
+        self.report = ConformanceReport(plugin.name if isinstance(plugin, Plugin) else os.fspath(plugin))
+        self.supported: tuple[str, ...] = ()
+        self.keeps_state: bool | None = None
+        self.recorder: IPAMRecorder | None = None
+        self._slow: list[str] = []
+        self._chatty: list[str] = []
+        self._held: list[str] = []
+        self._odd_codes: list[str] = []
+
+    @property
+    def is_executable(self) -> bool:
+        """Whether the plugin runs as a process of its own."""
+        return not isinstance(self.plugin, Plugin)
+
+    def found(self, check: str, problems: str | Iterable[str], version: str = "") -> None:
+        """Add a finding; no problem means that the plugin follows the rule."""
+        text = problems if isinstance(problems, str) else "; ".join(problems)
+        self.report.findings.append(ConformanceFinding(check, version, text))
+
+    def succeeds(self, check: str, answer: Answer, version: str = "") -> None:
+        """Add the finding that a call has succeeded, or how it failed."""
+        self.found(check, "" if answer.status == 0 else shown(answer), version)
+
+    def config(self, version: str, **more: Any) -> dict[str, Any]:
+        """Return the configuration in ``version``, with ``prevResult`` for a chained plugin."""
+        config = {
+            **self.config_base,
+            "cniVersion": version,
+            "name": self.config_base.get("name", "conformance"),
+            **more,
+        }
+        if self.prev_result is not None and "prevResult" not in more:
+            previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
+            config["prevResult"] = PluginResult.from_document(previous, version).to_document()
+        return config
+
+    def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
+        """Call the plugin; a call that hangs is an answer too.
+
+        Raises:
+            TooSlowError: if too many calls have hung.
+        """
+        env = changes.pop("env", {})
+        options = {**self.options, **changes}
+        try:
+            if isinstance(self.plugin, Plugin):
+                answer = _call_in_thread(self.plugin, verb, config, env, self.timeout, options)
+            else:
+                answer = call_plugin(self.plugin, verb, config, env=env, timeout=self.timeout, **options)
+        except subprocess.TimeoutExpired:
+            self._slow.append(verb)
+            if len(self._slow) >= _MAX_TIMEOUTS:
+                raise TooSlowError from None
+            return Answer(_KILLED, "", f"no answer within {self.timeout:g} s", self.timeout)
+        except OSError as error:
+            return Answer(127, "", f"it cannot be started: {error}")
+        self._observe(verb, answer)
+        return answer
+
+    def _observe(self, verb: str, answer: Answer) -> None:
+        if answer.stdout_held:
+            self._held.append(verb)
+        if answer.status == 0 and verb in _SILENT_VERBS and answer.stdout.strip():
+            self._chatty.append(f"{verb}: {answer.stdout[:200]!r}")
+        code = document_of(answer, 1)[0].get("code")
+        # Codes 1 to 99 are reserved: a later specification may give them a meaning that a runtime acts on.
+        if isinstance(code, int) and code < _FIRST_OWN_CODE and abs(code) not in ErrorCode.__members__.values():
+            self._odd_codes.append(f"{verb}: code {code}")
+
+    def report_observations(self) -> None:
+        """Add the findings that concern all calls."""
+        slow = f"no answer within {self.timeout:g} s: {', '.join(self._slow)}" if self._slow else ""
+        if len(self._slow) >= _MAX_TIMEOUTS:
+            slow += "; the other checks were not made"
+        self.found("every call is answered in time", slow)
+        self.found("only ADD and VERSION print on stdout", sorted(set(self._chatty)))
+        held = sorted(set(self._held))
+        self.found("no process keeps stdout open", f"after the end of {', '.join(held)}" if held else "")
+        self.found("error codes below 100 are the specification's", sorted(set(self._odd_codes)))
+
+
+def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin
+    plugin: Plugin,
+    verb: str,
+    config: Mapping[str, Any] | bytes,
+    env: Mapping[str, str | None],
+    timeout: float,
+    options: dict[str, Any],
+) -> Answer:
+    """Call a plugin of this process in a thread, because a function that hangs cannot be stopped."""
+    # A daemon thread: the interpreter can exit although the function hangs.
+    answers: list[Answer] = []
+    kept = sys.stdout, sys.stderr
+    thread = threading.Thread(
+        target=lambda: answers.append(call_plugin(plugin, verb, config, env=env, **options)), daemon=True
+    )
+    thread.start()
+    thread.join(timeout)
+    if not answers:
+        # The thread has replaced the streams, and will not put them back in time.
+        sys.stdout, sys.stderr = kept
+        raise subprocess.TimeoutExpired(plugin.name, timeout)
+    return answers[0]
+
+
+def has_verb(verb: str, version: str) -> bool:
+    """Return whether the specification of ``version`` has ``verb``."""
+    return verb not in SINCE or parse_version(version) >= parse_version(SINCE[verb])
+
+
+def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return ``config`` without ``key``."""
+    return {name: value for name, value in config.items() if name != key}
+
+
+def document_of(answer: Answer, status: int) -> tuple[dict[str, Any], str]:
+    """Return the document on stdout, and the problem of an answer that should have this exit status (0 or not)."""
+    if (answer.status != 0) != (status != 0):
+        return {}, shown(answer)
+    try:
+        return answer.document, ""
+    except json.JSONDecodeError as error:
+        return {}, f"stdout is not one JSON document ({error}): {answer.stdout[:200]!r}"
+    except ValueError as error:
+        return {}, str(error)
+
+
+def shown(answer: Answer) -> str:
+    """Return an answer in one line."""
+    how = f"signal {-answer.status}" if answer.status < 0 else f"exit status {answer.status}"
+    text = " ".join(answer.stdout.split()) or answer.stderr.strip()
+    return f"{how}: {text[:300]}" if text else how

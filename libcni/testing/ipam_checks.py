@@ -1,0 +1,118 @@
+"""Checks of an IPAM plugin's addresses: unique also under load, and free after DEL."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+from libcni.plugin import PluginResult, VerbError
+from libcni.testing.attachment_checks import gives_fixed_addresses
+from libcni.testing.calling import Answer
+from libcni.testing.examination import Examination, document_of, shown
+
+__all__ = ["check_addresses"]
+
+_AT_ONCE = 6
+_ROUNDS = 2
+_CYCLES = 300
+_CYCLE_SECONDS = 30.0
+
+
+def check_addresses(exam: Examination, version: str) -> None:
+    """Check that no address is given to two containers, and that DEL frees an address.
+
+    Nothing is checked of a plugin whose configuration lists its addresses.
+    """
+    if not exam.ipam:
+        return
+    pool = _Pool(exam, version)
+    answer = pool.add("first")
+    result, problem = document_of(answer, 0)
+    if problem or gives_fixed_addresses(exam, result, version):
+        pool.delete_all()
+        return
+    # One after the other first: a plugin that fails here needs no race to be wrong.
+    second = pool.addresses(pool.add("second"))
+    shared = sorted(set(pool.addresses(answer)) & set(second))
+    exam.found("two containers get different addresses", f"both have {', '.join(shared)}" if shared else "", version)
+    pool.delete_all()
+    exam.found("DEL frees the address", pool.leak(pool.addresses(answer)), version)
+    if exam.is_executable:
+        exam.found("ADDs at the same time get different addresses", pool.given_twice(), version)
+
+
+class _Pool:
+    """The containers that this check has attached, and their addresses."""
+
+    def __init__(self, exam: Examination, version: str) -> None:
+        self.exam = exam
+        self.version = version
+        self.attached: list[str] = []
+
+    def add(self, label: str, wanted: list[str] | None = None) -> Answer:
+        container = f"conformance-{label}-{uuid4().hex[:8]}"
+        self.attached.append(container)
+        config, options = self.exam.config(self.version), {}
+        if wanted:
+            bare = [address.partition("/")[0] for address in wanted]
+            config["runtimeConfig"] = {**config.get("runtimeConfig", {}), "ips": bare}
+            options["args"] = ";".join([*filter(None, [self.exam.options["args"]]), f"IgnoreUnknown=1;IP={bare[0]}"])
+        return self.exam.call("ADD", config, container_id=container, **options)
+
+    def delete_all(self) -> None:
+        while self.attached:
+            self.exam.call("DEL", self.exam.config(self.version), container_id=self.attached.pop())
+
+    def addresses(self, answer: Answer) -> list[str]:
+        try:
+            result = PluginResult.from_document(document_of(answer, 0)[0], self.version)
+        except VerbError:
+            return []
+        return [str(ip.get("address")) for ip in result.ips]
+
+    def leak(self, freed: list[str]) -> str:
+        """Return the problem if the addresses ``freed`` by DEL are not given again; "" if they are, or nobody knows."""
+        got = self.addresses(self.add("again", freed))
+        self.delete_all()
+        if freed and freed[0] in got:
+            return ""
+        # The plugin did not take the request for an address, so look whether the address comes round again.
+        seen: list[str] = []
+        deadline = time.monotonic() + _CYCLE_SECONDS
+        while len(seen) < _CYCLES and time.monotonic() < deadline:
+            answer = self.add("cycle")
+            self.delete_all()
+            if answer.status != 0:
+                return f"after {len(seen) + 2} ADDs, each with its DEL, ADD fails: {shown(answer)}"
+            got = self.addresses(answer)
+            if not got or freed[0] in got:
+                return ""
+            seen.append(got[0])
+            if _has_come_round(seen):
+                return f"{freed[0]} is not given again, although others are"
+        return ""
+
+    def given_twice(self) -> str:
+        """Return the addresses that several of some simultaneous ADDs got."""
+        for _ in range(_ROUNDS):
+            with ThreadPoolExecutor(_AT_ONCE) as threads:
+                answers = list(threads.map(lambda number: self.add(f"at-once-{number}"), range(_AT_ONCE)))
+            given = [address for answer in answers for address in self.addresses(answer)]
+            self.delete_all()
+            twice = sorted({address for address in given if given.count(address) > 1})
+            if twice:
+                return f"{', '.join(twice)} was given more than once"
+        return ""
+
+
+def _has_come_round(seen: list[Any]) -> bool:
+    """Return whether the addresses repeat in the same order, so that the plugin has no other to give.
+
+    Two whole rounds and at least four addresses: a plugin that chooses at random does not repeat that.
+    """
+    if len(seen) < 4 or seen[0] not in seen[1:]:  # noqa: PLR2004 - see above
+        return False
+    period = seen.index(seen[0], 1)
+    return len(seen) >= 2 * period and seen[:period] == seen[period : 2 * period]

@@ -1,0 +1,59 @@
+"""What a conformance check reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+__all__ = ["ConformanceFinding", "ConformanceReport"]
+
+
+@dataclass(frozen=True)
+class ConformanceFinding:
+    """The outcome of one check.
+
+    Attributes:
+        check: the rule that was checked, in a few words.
+        version: the spec version of the configuration, or "" if the check does not depend on one.
+        problem: how the plugin broke the rule; "" if it did not.
+    """
+
+    check: str
+    version: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.check}{f' ({self.version})' if self.version else ''}: {self.problem or 'right'}"
+
+
+@dataclass
+class ConformanceReport:
+    """All findings about one plugin.
+
+    Attributes:
+        plugin: its path or name.
+        versions: the known spec versions that it claims to support.
+        findings: in the order of the checks.
+    """
+
+    plugin: str
+    versions: tuple[str, ...] = ()
+    findings: list[ConformanceFinding] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[ConformanceFinding]:
+        """The findings with a problem."""
+        return [finding for finding in self.findings if finding.problem]
+
+    def without(self, checks: Iterable[str]) -> list[ConformanceFinding]:
+        """Return the failures of all checks except ``checks``."""
+        left_out = set(checks)
+        return [finding for finding in self.failures if finding.check not in left_out]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.plugin}: {len(self.failures)} of {len(self.findings)} checks failed",
+                *(f"  {finding}" for finding in self.failures),
+            ]
+        )

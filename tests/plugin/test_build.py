@@ -1,0 +1,147 @@
+"""One executable file of a plugin, made by ``python -m libcni.plugin build``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libcni.config.versions import ALL_VERSIONS
+from libcni.executor.start_ahead import reads_first
+from libcni.plugin.build import BuildError, build, main
+from libcni.testing import assert_plugin_conforms, call_plugin
+from plugin.plugins import LIBRARY, ROOT, config
+
+PLUGIN = """
+from libcni.plugin import ErrorCode, Plugin, Request, VerbError
+import sys
+plugin = Plugin("mine")
+
+@plugin.add
+def add(request: Request) -> None:
+    modules = [*sys.modules.values()]
+    print(*[module.__file__ for module in modules if getattr(module, "__file__", None)], file=sys.stderr)
+    if request.config.get("fail"):
+        raise VerbError("asked to fail", code=ErrorCode.TRY_AGAIN_LATER)
+    if request.config.get("delegate"):
+        request.result = request.delegate_add("inner")
+
+plugin.delete(lambda request: 1 / 0)
+
+if __name__ == "__main__":
+    plugin.run()
+"""
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    source, product = tmp_path / "mine.py", tmp_path / "mine"
+    source.write_text(PLUGIN, encoding="utf-8")
+    build(source, product, python=sys.executable)
+    source.unlink()
+    return product
+
+
+def test_the_product_is_one_executable_that_needs_nothing_else(built: Path, tmp_path: Path) -> None:
+    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/x", "CNI_IFNAME": "eth0"}
+    text = json.dumps(config())
+    done = subprocess.run([built], input=text, env=env, cwd="/", capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"cniVersion": "1.1.0"}
+    assert str(LIBRARY) not in done.stderr.replace(str(tmp_path), "")
+    assert "site-packages" not in done.stderr
+
+
+def test_the_product_says_that_it_reads_stdin_first(built: Path) -> None:
+    assert reads_first(str(built))
+
+
+def test_errors_delegation_and_tracebacks_work_in_the_product(built: Path, tmp_path: Path) -> None:
+    assert call_plugin(built, "ADD", config(fail=True)).code == 11
+    assert call_plugin(built, "ADD", config("9.9.9")).code == 1
+    inner = tmp_path / "inner"
+    inner.write_text("#!/bin/sh\necho '{\"ips\": []}'\n")
+    inner.chmod(0o755)
+    assert call_plugin(built, "ADD", config(delegate=True), path=str(tmp_path)).status == 0
+    failed = call_plugin(built, "DEL", config())
+    assert failed.document["msg"] == "division by zero"
+    assert "mine/__main__" in failed.stderr
+
+
+def test_another_version_of_python_runs_the_source(built: Path) -> None:
+    from importlib.util import MAGIC_NUMBER
+
+    text = built.read_text(encoding="utf-8")
+    assert repr(MAGIC_NUMBER) in text
+    built.write_text(text.replace(repr(MAGIC_NUMBER), repr(b"1234")), encoding="utf-8")
+    assert call_plugin(built, "ADD", config(fail=True)).code == 11
+    assert call_plugin(built, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
+
+
+def test_an_example_conforms_as_a_product(tmp_path: Path) -> None:
+    product = tmp_path / "pool-ipam"
+    build(ROOT / "examples/pool_ipam.py", product, python=sys.executable)
+    pool = {"type": "pool-ipam", "ipam": {"subnet": "10.9.0.0/24", "dataDir": str(tmp_path / "data")}}
+    assert_plugin_conforms(product, pool, ipam=True, versions=["1.1.0"])
+
+
+def test_other_modules_of_the_plugin_can_be_included(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("ABOUT = 'with a helper'\n")
+    source = PLUGIN.replace('Plugin("mine")', 'Plugin("mine", about=ABOUT)').replace(
+        "import sys", "import sys\nfrom helper import ABOUT"
+    )
+    (tmp_path / "mine.py").write_text(source)
+    arguments = ["build", str(tmp_path / "mine.py"), "-o", str(tmp_path / "mine"), "--python", sys.executable]
+    assert main(arguments) == 1
+    assert main([*arguments, "--include", str(tmp_path / "helper.py")]) == 0
+    assert "with a helper" in call_plugin(tmp_path / "mine", "").stderr
+
+
+def test_the_start_imports_no_slow_module(built: Path) -> None:
+    env = {**os.environ, "CNI_COMMAND": "VERSION"}
+    command = [sys.executable, "-IS", "-X", "importtime", str(built)]
+    done = subprocess.run(command, input=b'{"cniVersion": "1.1.0"}', env=env, capture_output=True, check=True)
+    loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
+    assert "libcni.plugin.dispatch" in loaded
+    assert loaded.isdisjoint({"re", "enum", "json", "typing", "functools", "collections", "__future__", "zlib", "site"})
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("def broken(:", "cannot compile mine"),
+        ("print('hello')", "does not answer VERSION"),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+    ],
+)
+def test_a_plugin_that_does_not_work_leaves_the_old_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, problem: str
+) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    (tmp_path / "mine").write_text("old")
+    arguments = ["build", str(tmp_path / "mine.py"), "-o", str(tmp_path / "mine"), "--python", sys.executable]
+    assert main(arguments) == 1
+    assert problem in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.py"]
+
+
+def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"cannot read .*missing\.py"):
+        build(tmp_path / "missing.py", tmp_path / "x", python=sys.executable)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    with pytest.raises(BuildError, match="cannot start the interpreter /nowhere/python"):
+        build(tmp_path / "mine.py", tmp_path / "x", python="/nowhere/python")
+    with pytest.raises(BuildError, match=r"cannot write to .*: No such file"):
+        build(tmp_path / "mine.py", tmp_path / "no" / "x", python=sys.executable)
+
+
+def test_the_command_line_is_python_m(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    command = [sys.executable, "-m", "libcni.plugin", "build", "mine.py", "-o", "mine", "--python", sys.executable]
+    env = {**os.environ, "PYTHONPATH": str(LIBRARY)}
+    subprocess.run(command, cwd=tmp_path, env=env, check=True)
+    assert call_plugin(tmp_path / "mine", "VERSION").status == 0

@@ -1,0 +1,124 @@
+"""A configuration loaded into a dataclass, a TypedDict or a pydantic model; errors name the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Any, Literal, NotRequired, TypedDict
+
+import pydantic
+import pytest
+
+from libcni.plugin import Request, VerbError
+from libcni.testing import call_plugin
+from plugin.plugins import Recorder, config
+
+
+@dataclass
+class Range:
+    subnet: IPv4Network
+    gateway: str | None = None
+
+
+@dataclass
+class Ipam:
+    data_dir: str
+    ranges: list[Range] = field(default_factory=list)
+    mode: Literal["fast", "safe"] = "safe"
+    limits: dict[str, int] = field(default_factory=dict)
+    share: float = 0.5
+    pair: tuple[int, ...] = ()
+    anything: Any = None
+    made: int = field(default=7, init=False)
+
+
+class Options(TypedDict):
+    name: str
+    size: NotRequired[int]
+    ipam: NotRequired[Ipam]
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    ports: list[int] = []
+
+
+def request(**more: Any) -> Request:
+    recorder = Recorder()
+    assert call_plugin(recorder.plugin, "ADD", config(**more)).status == 0
+    return recorder.requests[0]
+
+
+def test_a_dataclass_is_filled_with_typed_values() -> None:
+    ipam = {
+        "dataDir": "/x",
+        "ranges": [{"subnet": "10.0.0.0/8"}, {"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}],
+        "mode": "fast",
+        "limits": {"a": 1},
+        "share": 1,
+        "pair": [1, 2],
+        "anything": {"a": [None]},
+        "unknown": True,
+    }
+    loaded = request(ipam=ipam).load_config(Ipam, "ipam")
+    assert loaded.ranges == [Range(IPv4Network("10.0.0.0/8")), Range(IPv4Network("10.1.0.0/16"), "10.1.0.1")]
+    assert (loaded.data_dir, loaded.mode, loaded.limits, loaded.share) == ("/x", "fast", {"a": 1}, 1.0)
+    assert (loaded.pair, loaded.anything, loaded.made) == ((1, 2), {"a": [None]}, 7)
+    assert request(ipam={"data_dir": "/y"}).load_config(Ipam, "ipam") == Ipam("/y")
+
+
+def test_a_typed_dict_has_the_known_keys() -> None:
+    loaded = request(ipam={"dataDir": "/x"}, other=1).load_config(Options)
+    assert loaded == {"name": "net", "ipam": Ipam("/x")}
+
+
+def test_a_pydantic_model_is_validated() -> None:
+    assert request(ports=[80]).load_config(Model) == Model(name="net", ports=[80])
+    with pytest.raises(VerbError, match=r"^ports\[1\]: Input should be a valid integer") as caught:
+        request(ports=[80, "x", "y"]).load_config(Model)
+    assert (caught.value.code, caught.value.details) == (7, "1 more problems")
+
+
+@pytest.mark.parametrize(
+    ("ipam", "msg"),
+    [
+        ({}, 'missing key "ipam.dataDir"'),
+        ({"dataDir": 1}, "ipam.dataDir: must be a string, not 1"),
+        ({"dataDir": "/x", "ranges": {}}, "ipam.ranges: must be a list, not {}"),
+        ({"dataDir": "/x", "ranges": [{}]}, 'missing key "ipam.ranges[0].subnet"'),
+        ({"dataDir": "/x", "ranges": [{"subnet": "x"}]}, "ipam.ranges[0].subnet: Expected 4 octets in 'x'"),
+        ({"dataDir": "/x", "ranges": [{"subnet": 7}]}, "ipam.ranges[0].subnet: must be a string, not 7"),
+        (
+            {"dataDir": "/x", "ranges": [{"subnet": "10.0.0.0/8", "gateway": 1}]},
+            "ipam.ranges[0].gateway: must be a string, not 1",
+        ),
+        ({"dataDir": "/x", "mode": "slow"}, "ipam.mode: must be one of 'fast', 'safe', not 'slow'"),
+        ({"dataDir": "/x", "limits": {"a": True}}, "ipam.limits.a: must be an integer, not True"),
+        ({"dataDir": "/x", "share": "1"}, "ipam.share: must be a number, not '1'"),
+        ({"dataDir": None}, "ipam.dataDir: must be a string, not None"),
+        ([], "ipam: must be an object, not []"),
+    ],
+)
+def test_an_error_names_the_key(ipam: object, msg: str) -> None:
+    with pytest.raises(VerbError) as caught:
+        request(ipam=ipam).load_config(Ipam, "ipam")
+    assert (caught.value.code, caught.value.msg) == (7, msg)
+
+
+def test_a_part_that_is_missing_is_named() -> None:
+    with pytest.raises(VerbError, match='missing key "ipam"'):
+        request().load_config(Ipam, "ipam")
+
+
+def test_a_problem_of_the_authors_own_check_is_an_invalid_configuration() -> None:
+    @dataclass
+    class Even:
+        size: int
+
+        def __post_init__(self) -> None:
+            if self.size % 2:
+                raise ValueError("size must be even")
+
+    with pytest.raises(VerbError, match=r"^the configuration: size must be even") as caught:
+        request(size=3).load_config(Even)
+    assert caught.value.code == 7
