@@ -109,9 +109,6 @@ class World(Node):
             raise canned
         return canned or (printed() if invocation.verb == "ADD" else Outcome())
 
-    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return await work
-
     def find(self, plugin: str) -> str:
         if plugin in self.missing:
             raise PluginNotFoundError(plugin, self.path)

@@ -153,9 +153,6 @@ class _ExplainNode(Node):
         result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
         return Outcome(0, jsontext.dumps(result).encode())
 
-    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return await work
-
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final, Generic, TypeVar, get_args
@@ -219,6 +219,22 @@ class ClientBase(Generic[ExecutorT]):
         if container_id is not None:
             check_container_id(container_id)
         return [attachment_of(record) for record in self._store.records(container_id)]
+
+    def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
+        """Read the recorded attachments one by one, in no order, as ``get_cached_attachments`` returns them.
+
+        A million of them need no memory for a million. One that appears or disappears meanwhile may be missing or not.
+
+        Args:
+            container_id: the container; None: all.
+
+        Raises:
+            RecordError: the directory of the records cannot be read.
+            InvalidIdentifierError: ``container_id`` breaks the specification's rules.
+        """
+        if container_id is not None:
+            check_container_id(container_id)
+        return map(attachment_of, self._store.iter_records(container_id))
 
     def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
         rt.check()

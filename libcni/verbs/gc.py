@@ -88,7 +88,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
 
 @dataclass(slots=True)
 class _Found:
-    """The records of a network, sorted. Of the living ones only the names are kept: there may be a million."""
+    """The records of a network, sorted. Of the living only names are kept that the caller did not give."""
 
     stale: list[Record] = field(default_factory=list)
     corrupt: list[Record] = field(default_factory=list)
@@ -107,7 +107,8 @@ def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
             if record.owner == node.settings.owner and pair not in valid:
                 found.stale.append(record)
             else:
-                found.living.append(pair)
+                if pair not in valid:
+                    found.living.append(pair)
                 if record.state in {PENDING, DETACHING}:
                     found.unfinished.add(record.container_id)
             found.network = found.network or recorded_network(record)

@@ -164,11 +164,11 @@ class Node:
 
     async def on_disk(self, work: Callable[[], _T]) -> _T:
         """Call ``work``, which may wait for the disk."""
-        raise NotImplementedError
+        return work()
 
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
-        raise NotImplementedError
+        return await work
 
     # Plugins that are started ahead; only nodes with ``starts_ahead`` have any.
 
@@ -537,14 +537,6 @@ class BlockingNode(Node):
     async def sleep(self, seconds: float) -> None:
         """Sleep, blocking."""
         time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
-
-    async def on_disk(self, work: Callable[[], _T]) -> _T:
-        """Call ``work``."""
-        return work()
-
-    async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine to its end."""
-        return await work
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""
