@@ -537,17 +537,25 @@ def test_an_executor_of_ones_own(cache: Path, rt: RuntimeConf) -> None:
 
 
 class Raising(libcni.Observer):
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def before_call(self, operation: Any, invocation: Invocation) -> None:
+        if self.when == "before":
+            raise RuntimeError("bug")
+
     def after_call(self, operation: Any, invocation: Invocation, outcome: Any, error: Any) -> None:
-        if invocation.verb == "ADD":
+        if self.when == "after":
             raise RuntimeError("bug")
 
 
-def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeConf) -> None:
+@pytest.mark.parametrize(("when", "calls"), [("before", ["DEL /p/a"]), ("after", ["ADD /p/a", "DEL /p/a"])])
+def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeConf, when: str, calls: list[str]) -> None:
     canned = Canned()
-    cni = CNIConfig(["/p"], cache, executor=canned, observer=Raising())
+    cni = CNIConfig(["/p"], cache, executor=canned, observer=Raising(when))
     with pytest.raises(RuntimeError, match="bug"):
         cni.add_network_list(network("a"), rt)
-    assert canned.verbs == ["ADD /p/a", "DEL /p/a"]
+    assert canned.verbs == calls
     assert cni.get_cached_attachments() == []
 
 
@@ -632,3 +640,15 @@ def test_a_document_is_no_network(cni: CNIConfig, rt: RuntimeConf) -> None:
     for verb in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
         with pytest.raises(TypeError, match="a NetworkConfigList or a name, not dict"):
             verb(document, rt)
+
+
+def test_the_time_of_a_roll_back_is_shared_out_over_the_plugins(
+    plugins: ShellPlugins, cache: Path, rt: RuntimeConf
+) -> None:
+    plugins.write("a")
+    plugins.write("hangs", "sleep 60")
+    cni = CNIConfig(plugins.path, cache, timeout=1.0, cleanup_timeout=2.0)
+    with pytest.raises(PluginTimeoutError) as caught:
+        cni.add_network_list(network("a", "hangs"), rt)
+    assert [type(error) for error in caught.value.rollback_errors] == [PluginTimeoutError]
+    assert plugins.calls == ["ADD a", "ADD hangs", "DEL hangs", "DEL a"]

@@ -132,6 +132,7 @@ class Node:
         self._operation = operation
         self._running: Invocation | None = None
         self.is_interrupted = False
+        self._is_cleanup = False
         self._prepared: tuple[Invocation, Any] | None = None
         self._ahead: Callable[[], Invocation] | None = None
         self._deadline = _deadline(timeout)
@@ -222,7 +223,7 @@ class Node:
         options = self._call_options(invocation, sharers)
         if self._observer is not None:
             self._running = invocation
-            self._observer.before_call(self._operation, invocation)
+            self._notify(self._observer.before_call, invocation)
         self._ahead = ahead
         try:
             if self._prepared is None:
@@ -307,7 +308,16 @@ class Node:
     def _observe_end(self, invocation: Invocation, outcome: Outcome | None, error: BaseException | None) -> None:
         if self._observer is not None:
             self._running = None
-            self._observer.after_call(self._operation, invocation, outcome, error)
+            self._notify(self._observer.after_call, invocation, outcome, error)
+
+    def _notify(self, method: Callable[..., object], *args: object) -> None:
+        try:
+            method(self._operation, *args)
+        except Exception:
+            if not self._is_cleanup:
+                raise
+            # The observer may be what the roll-back is for. It must not keep the plugins from undoing their work.
+            logger.exception("an observer failed in a roll-back")
 
     def _forward_stderr(self, invocation: Invocation, text: str) -> None:
         sink = self.settings.stderr
@@ -359,6 +369,7 @@ class Node:
     def start_cleanup(self) -> None:
         """Use the clean-up timeout from here on, instead of what is left of the verb's."""
         self._deadline = _deadline(self.settings.cleanup_timeout)
+        self._is_cleanup = True
 
     async def pause(self, seconds: float) -> bool:
         """Sleep for ``seconds``; return False at once if the verb's time would be over then."""
