@@ -145,3 +145,13 @@ def test_the_command_line_is_python_m(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(LIBRARY)}
     subprocess.run(command, cwd=tmp_path, env=env, check=True)
     assert call_plugin(tmp_path / "mine", "VERSION").status == 0
+
+
+@pytest.mark.real
+def test_the_product_runs_on_a_machine_that_has_only_python(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    build(tmp_path / "mine.py", tmp_path / "mine", python=os.path.realpath(sys.executable))
+    hidden = "".join(f"mount -t tmpfs none {path}; " for path in dict.fromkeys([LIBRARY, ROOT]))
+    script = f'set -e; {hidden}[ -z "$(ls {LIBRARY})" ]; cd /; exec env -i CNI_COMMAND=VERSION {tmp_path}/mine'
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], input=b"{}", capture_output=True, check=True)
+    assert json.loads(done.stdout)["supportedVersions"] == [*ALL_VERSIONS]

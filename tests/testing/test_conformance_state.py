@@ -83,6 +83,11 @@ def test_an_ipam_plugin_whose_configuration_lists_the_addresses_need_not_hold_th
     assert failing(check_plugin(recorder.plugin, config, ipam=True)) == set()
 
 
+def test_an_ipam_plugin_that_gets_the_address_in_cni_args_need_not_hold_it() -> None:
+    recorder = Recorder(add=lambda request: request.result.add_ip(request.args["IP"]))
+    assert failing(check_plugin(recorder.plugin, {}, ipam=True, args="IP=10.9.0.2/24")) == set()
+
+
 def test_a_plugin_that_keeps_state_elsewhere_can_say_so() -> None:
     assert failing(check_plugin(Recorder().plugin, {}, versions=NEWEST)) == set()
     report = check_plugin(Recorder().plugin, {}, versions=NEWEST, keeps_state=True)
