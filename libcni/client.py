@@ -212,7 +212,8 @@ class CNIConfig(ClientBase[Executor]):
         """
         rt = attachment_conf(attachment)
         call = attachment_operation("DEL", attachment)
-        return self._run(call, timeout, delete, attachment.network, None, rt, policy or DelPolicy())
+        chosen = policy or DelPolicy()
+        return self._run(call, timeout, delete, attachment.network, None, rt, chosen, listed=attachment.record)
 
     def gc_network_list(
         self,

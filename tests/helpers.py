@@ -60,7 +60,7 @@ class World(Node):
         records: Iterable[Record] = (),
         missing: Iterable[str] = (),
         namespaces: Mapping[str, tuple[int, int]] | None = None,
-        interfaces: Iterable[tuple[str, str]] = (),
+        interfaces: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int] = (),
         own_netns: str = "",
         time_left: bool = True,
         owner: str = "",
@@ -74,7 +74,7 @@ class World(Node):
         super().__init__(settings, _Records(self), {}, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
-        self.interfaces = set(interfaces)
+        self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)
         self.own_netns = own_netns
         self.time_left = time_left
         self.networks = {net.name: net for net in configured}
@@ -143,8 +143,8 @@ class World(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
 
-    def has_interface(self, netns: str, ifname: str) -> bool | None:
-        return (netns, ifname) in self.interfaces
+    def interface_index(self, netns: str, ifname: str) -> int | None:
+        return self.interfaces.get((netns, ifname), 0)
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

@@ -169,7 +169,7 @@ class _ExplainNode(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
-    def has_interface(self, netns: str, ifname: str) -> bool | None:
+    def interface_index(self, netns: str, ifname: str) -> int | None:
         return None
 
 

@@ -1,4 +1,4 @@
-"""Network namespaces by their paths: which one it is, and whether an interface exists in it."""
+"""Network namespaces by their paths: which one it is, and which number an interface has in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from libcni.errors import CNIError
 from libcni.store.record import namespace_identity
 
-__all__ = ["has_interface", "is_own_namespace"]
+__all__ = ["interface_index", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
 
@@ -22,16 +22,17 @@ def is_own_namespace(netns: str) -> bool:
     return identity is not None and identity in own
 
 
-def has_interface(netns: str, ifname: str) -> bool | None:
-    """Return whether an interface exists in a namespace; None if that cannot be seen.
+def interface_index(netns: str, ifname: str) -> int | None:
+    """Return the number of an interface in a namespace, 0 if it has none of that name; None if that cannot be seen.
 
-    It cannot be seen without the privilege to enter the namespace, or if the path leads to no namespace.
+    It cannot be seen without the privilege to enter the namespace, or if the path leads to no namespace. The kernel
+    counts the numbers of a namespace upwards, so an interface that was removed and made again has another one.
     """
     try:
         descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    found: list[bool] = []
+    found: list[int] = []
     ended = _thread.allocate_lock()
     ended.acquire()
     try:
@@ -45,14 +46,13 @@ def has_interface(netns: str, ifname: str) -> bool | None:
     return found[0] if found else None
 
 
-def _look(descriptor: int, ifname: str, found: list[bool], ended: _thread.LockType) -> None:
+def _look(descriptor: int, ifname: str, found: list[int], ended: _thread.LockType) -> None:
     import socket
 
     try:
         _setns(descriptor)
-        found.append(False)
-        socket.if_nametoindex(ifname)
-        found[0] = True
+        found.append(0)
+        found[0] = socket.if_nametoindex(ifname)
     except OSError:
         return
     finally:

@@ -59,6 +59,8 @@ class Record:
         created: seconds since 1970, or None.
         boot: the boot ID when it was made, or "".
         owner: the program that the attachment belongs to, "" for none.
+        ifindex: the number of its interface in the namespace, or None if the record does not say.
+        is_shared: whether that interface was there before the ADD, so that it is not this attachment's.
         path: the file.
         problem: why it is corrupt.
     """
@@ -79,6 +81,8 @@ class Record:
     created: float | None = None
     boot: str = ""
     owner: str = ""
+    ifindex: int | None = None
+    is_shared: bool = False
     path: str = ""
     problem: str = ""
 
@@ -159,6 +163,8 @@ def encode(record: Record) -> bytes:
         "cniVersion": record.version,
         "owner": record.owner,
     }
+    if record.ifindex is not None:
+        own |= {"ifindex": record.ifindex, "shared": record.is_shared}
     parts = [
         dumps(go)[:-1],
         *([f'"capabilityArgs":{record.capability_args}'] if record.capability_args else ()),
@@ -245,6 +251,8 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "created": None if created is None else float(_number(created)),
         "boot": boot,
         "owner": _text(own.get("owner") or ""),
+        "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
+        "is_shared": own.get("shared") is True,
     }
 
 
