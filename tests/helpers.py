@@ -14,6 +14,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.namespace import Look
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.testing import FakePlugins
@@ -143,8 +144,8 @@ class World(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
 
-    def interface_index(self, netns: str, ifname: str) -> int | None:
-        return self.interfaces.get((netns, ifname), 0)
+    def look(self, netns: str, ifname: str) -> Look | None:
+        return Look(self.interfaces.get((netns, ifname), 0))
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

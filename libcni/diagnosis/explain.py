@@ -16,6 +16,7 @@ from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import pending_record
+from libcni.store.namespace import Look
 from libcni.store.record import READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -169,7 +170,7 @@ class _ExplainNode(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
-    def interface_index(self, netns: str, ifname: str) -> int | None:
+    def look(self, netns: str, ifname: str) -> Look | None:
         return None
 
 

@@ -1,18 +1,25 @@
-"""Network namespaces by their paths: which one it is, and which number an interface has in it."""
+"""Network namespaces by their paths: which one it is, and what is in them."""
 
 from __future__ import annotations
 
 import _thread
+import errno
 import functools
 import os
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from libcni.errors import CNIError
 from libcni.store.record import namespace_identity
 
-__all__ = ["interface_index", "is_own_namespace"]
+__all__ = ["Look", "is_own_namespace", "look"]
 
 _CLONE_NEWNET = 0x40000000
+_SO_NETNS_COOKIE = 71
+_SIOCGIFINDEX = 0x8933
 
 
 def is_own_namespace(netns: str) -> bool:
@@ -22,17 +29,31 @@ def is_own_namespace(netns: str) -> bool:
     return identity is not None and identity in own
 
 
-def interface_index(netns: str, ifname: str) -> int | None:
-    """Return the number of an interface in a namespace, 0 if it has none of that name; None if that cannot be seen.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen in a namespace.
 
-    It cannot be seen without the privilege to enter the namespace, or if the path leads to no namespace. The kernel
-    counts the numbers of a namespace upwards, so an interface that was removed and made again has another one.
+    Attributes:
+        ifindex: the number of the interface, 0 if there is none of that name. The kernel counts the numbers of a
+            namespace upwards, so an interface that was removed and made again has another one.
+        cookie: the number of the namespace, which no other one gets before a reboot, unlike its inode; 0 if the kernel
+            has none (before 5.14).
+    """
+
+    ifindex: int
+    cookie: int = 0
+
+
+def look(netns: str, ifname: str) -> Look | None:
+    """Look for an interface in a namespace; return None if that cannot be seen.
+
+    It cannot be seen without the privilege to enter the namespace, or if the path leads to no namespace.
     """
     try:
         descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    found: list[int] = []
+    found: list[Look] = []
     ended = _thread.allocate_lock()
     ended.acquire()
     try:
@@ -46,13 +67,23 @@ def interface_index(netns: str, ifname: str) -> int | None:
     return found[0] if found else None
 
 
-def _look(descriptor: int, ifname: str, found: list[int], ended: _thread.LockType) -> None:
+def _look(descriptor: int, ifname: str, found: list[Look], ended: _thread.LockType) -> None:
+    import fcntl
     import socket
 
     try:
         _setns(descriptor)
-        found.append(0)
-        found[0] = socket.if_nametoindex(ifname)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as any_socket:  # a socket belongs to its namespace
+            cookie = 0
+            with suppress(OSError):
+                cookie = int.from_bytes(any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+            request = struct.pack("16si20x", os.fsencode(ifname), 0)
+            try:
+                answer = fcntl.ioctl(any_socket, _SIOCGIFINDEX, request)
+                found.append(Look(struct.unpack_from("i", answer, 16)[0], cookie))
+            except OSError as error:
+                if error.errno == errno.ENODEV:
+                    found.append(Look(0, cookie))
     except OSError:
         return
     finally:

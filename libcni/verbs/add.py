@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -15,9 +15,17 @@ from libcni.errors import AttachmentExistsError, CNIError, ConfigError, Interfac
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
+from libcni.store.namespace import Look
 from libcni.store.record import READY, Record
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import LOOPBACK, detach, detach_chain, is_same_namespace, netns_of_own_interface
+from libcni.verbs.delete import (
+    LOOPBACK,
+    detach,
+    detach_chain,
+    is_same_interface,
+    is_same_namespace,
+    netns_of_own_interface,
+)
 from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
@@ -67,13 +75,15 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
     replaced = await _make_room(node, net, rt, draft, on_existing)
-    there = _interface_index(node, rt)
-    if there and on_existing != "allow":
+    before = _look(node, rt)
+    is_shared = before is not None and before.ifindex > 0
+    if is_shared and on_existing != "allow":
         raise _foreign_interface(net, rt)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.without_stdin("ADD", 0))
-    record = await node.begin(replace(draft, path=replaced, ifindex=there or None, is_shared=there > 0))
+    draft = replace(draft, path=replaced, is_shared=is_shared, **_seen(before))
+    record = await node.begin(draft)
     result: Result | None = None
     printed: bytes | None = None
     try:
@@ -88,8 +98,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
                 printed = outcome.stdout
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        made = there or _interface_index(node, rt)
-        await node.complete(replace(record, state=READY, result=result.text, ifindex=made or None))
+        seen = {} if is_shared else _seen(_look(node, rt))
+        await node.complete(replace(record, state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
@@ -111,9 +121,14 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
     return unused
 
 
-def _interface_index(node: Node, rt: RuntimeConf) -> int:
-    """Return the number of the container's interface; 0 if there is none, or if that cannot be seen."""
-    return (node.interface_index(rt.netns, rt.ifname) or 0) if rt.netns and rt.ifname != LOOPBACK else 0
+def _look(node: Node, rt: RuntimeConf) -> Look | None:
+    """Look for the container's interface; None if that cannot be seen."""
+    return node.look(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
+
+
+def _seen(look: Look | None) -> dict[str, Any]:
+    """Return the fields of a record that say which interface, of which namespace, was seen."""
+    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie}
 
 
 def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
@@ -188,10 +203,10 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (index := _interface_index(node, rt)):
+    if stale and on_existing != "allow" and (seen := _look(node, rt)) and seen.ifindex:
         # Nothing is detached for an ADD that is refused all the same.
         here = node.namespace_identity(rt.netns or "")
-        if not any(one.netns_id in {None, here} and one.ifindex in {None, index} for one in stale):
+        if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):
             raise _foreign_interface(net, rt)
     if any(record in live for record in stale):
         # Before a running container is detached: can its new record be written at all?

@@ -21,6 +21,7 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
+from libcni.store.namespace import Look
 from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
@@ -33,6 +34,7 @@ __all__ = [
     "delete",
     "detach",
     "detach_chain",
+    "is_same_interface",
     "is_same_namespace",
     "lock_if_possible",
     "netns_of_own_interface",
@@ -263,16 +265,17 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
             this interface in this namespace.
     """
     netns = rt.netns or ""
-    index = node.interface_index(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else 0
-    if not index:
+    seen = node.look(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else None
+    if seen is None or not seen.ifindex:
         return netns
-    if record is not None and record.ifindex is not None:
+    is_same = is_same_interface(record, seen) if record is not None else None
+    if record is not None and is_same is not None:
         is_unused = record.is_shared and record.result is None  # a plugin may have failed because it was there
-        if index == record.ifindex and not is_unused:
+        if is_same and not is_unused:
             return netns
         whose = "is not the one of its ADD"
     else:
-        holder = _holder(node, record, rt, network, index)
+        holder = _holder(node, record, rt, network, seen)
         if holder is None:
             return netns
         if record is None:
@@ -290,7 +293,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     return ""
 
 
-def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, index: int) -> Record | None:
+def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, seen: Look) -> Record | None:
     """Return the record of another attachment that has this interface, or None."""
     identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
     place = node.namespace_identity(rt.netns or "")
@@ -299,17 +302,25 @@ def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, in
             is_candidate = other.ifname == rt.ifname and other.identity != identity and not other.is_shared
             if not is_candidate or other.state == STALE_BOOT:
                 continue
-            if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, index):
+            if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, seen):
                 return other
     except RecordError as error:
         logger.warning("DEL goes on without knowing whose %s is: %s", rt.ifname, error)
     return None
 
 
-def _holds(other: Record, record: Record | None, index: int) -> bool:
+def is_same_interface(record: Record, seen: Look) -> bool | None:
+    """Return whether an interface is the one that a record names, None if the record does not say."""
+    if record.netns_cookie and seen.cookie and record.netns_cookie != seen.cookie:
+        return False
+    return None if record.ifindex is None else record.ifindex == seen.ifindex
+
+
+def _holds(other: Record, record: Record | None, seen: Look) -> bool:
     """Return whether an interface is another attachment's rather than that of ``record``, which does not say."""
-    if other.ifindex is not None:
-        return other.ifindex == index
+    is_same = is_same_interface(other, seen)
+    if is_same is not None:
+        return is_same
     if record is None:
         return True
     if other.created is not None and record.created is not None:  # ADD finds no interface of its name when it begins

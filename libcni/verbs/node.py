@@ -28,7 +28,7 @@ from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.namespace import interface_index, is_own_namespace
+from libcni.store.namespace import Look, is_own_namespace, look
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
@@ -343,9 +343,9 @@ class Node:
         """Return whether a path leads to the network namespace of this program."""
         return is_own_namespace(netns)
 
-    def interface_index(self, netns: str, ifname: str) -> int | None:
-        """Return the number of an interface in a namespace, 0 if there is none; None if that cannot be seen."""
-        return interface_index(netns, ifname)
+    def look(self, netns: str, ifname: str) -> Look | None:
+        """Look for an interface in a namespace; return None if that cannot be seen."""
+        return look(netns, ifname)
 
     # Time.
 
