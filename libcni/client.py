@@ -207,7 +207,8 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            RecordError: the record does not say which attachment it is, or has no usable configuration.
+            RecordError: the record does not say which attachment it is, has no usable configuration, or was written
+                anew since the attachment was listed.
             CNIError: as ``del_network_list``.
         """
         rt = attachment_conf(attachment)
@@ -403,7 +404,7 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             LockTimeoutError: other verbs held the container until the deadline; the record stays.
-            RecordError: the record cannot be removed.
+            RecordError: the record cannot be removed, or it was written anew since the attachment was listed.
         """
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
