@@ -191,7 +191,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
         rt = attachment_conf(attachment)
         call = attachment_operation("DEL", attachment)
-        return await self._run(call, timeout, delete, attachment.network, None, rt, policy or DelPolicy())
+        chosen = policy or DelPolicy()
+        return await self._run(call, timeout, delete, attachment.network, None, rt, chosen, listed=attachment.record)
 
     async def gc_network_list(
         self,

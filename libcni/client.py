@@ -207,12 +207,14 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            RecordError: the record does not say which attachment it is, or has no usable configuration.
+            RecordError: the record does not say which attachment it is, has no usable configuration, or was written
+                anew since the attachment was listed.
             CNIError: as ``del_network_list``.
         """
         rt = attachment_conf(attachment)
         call = attachment_operation("DEL", attachment)
-        return self._run(call, timeout, delete, attachment.network, None, rt, policy or DelPolicy())
+        chosen = policy or DelPolicy()
+        return self._run(call, timeout, delete, attachment.network, None, rt, chosen, listed=attachment.record)
 
     def gc_network_list(
         self,
@@ -402,7 +404,7 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             LockTimeoutError: other verbs held the container until the deadline; the record stays.
-            RecordError: the record cannot be removed.
+            RecordError: the record cannot be removed, or it was written anew since the attachment was listed.
         """
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 

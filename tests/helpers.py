@@ -14,6 +14,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.namespace import Look
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.testing import FakePlugins
@@ -60,7 +61,7 @@ class World(Node):
         records: Iterable[Record] = (),
         missing: Iterable[str] = (),
         namespaces: Mapping[str, tuple[int, int]] | None = None,
-        interfaces: Iterable[tuple[str, str]] = (),
+        interfaces: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int] = (),
         own_netns: str = "",
         time_left: bool = True,
         owner: str = "",
@@ -74,7 +75,7 @@ class World(Node):
         super().__init__(settings, _Records(self), {}, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
-        self.interfaces = set(interfaces)
+        self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)
         self.own_netns = own_netns
         self.time_left = time_left
         self.networks = {net.name: net for net in configured}
@@ -140,8 +141,8 @@ class World(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
 
-    def has_interface(self, netns: str, ifname: str) -> bool | None:
-        return (netns, ifname) in self.interfaces
+    def look(self, netns: str, ifname: str) -> Look | None:
+        return Look(self.interfaces.get((netns, ifname), 0))
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

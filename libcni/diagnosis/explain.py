@@ -16,6 +16,7 @@ from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import pending_record
+from libcni.store.namespace import Look
 from libcni.store.record import READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -166,7 +167,7 @@ class _ExplainNode(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
-    def has_interface(self, netns: str, ifname: str) -> bool | None:
+    def look(self, netns: str, ifname: str) -> Look | None:
         return None
 
 

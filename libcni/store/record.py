@@ -59,6 +59,9 @@ class Record:
         created: seconds since 1970, or None.
         boot: the boot ID when it was made, or "".
         owner: the program that the attachment belongs to, "" for none.
+        ifindex: the number of its interface in the namespace, or None if the record does not say.
+        netns_cookie: the kernel's number of the namespace, or None. Inode numbers recur, these do not.
+        is_shared: whether that interface was there before the ADD, so that it is not this attachment's.
         path: the file.
         problem: why it is corrupt.
     """
@@ -79,6 +82,9 @@ class Record:
     created: float | None = None
     boot: str = ""
     owner: str = ""
+    ifindex: int | None = None
+    netns_cookie: int | None = None
+    is_shared: bool = False
     path: str = ""
     problem: str = ""
 
@@ -159,6 +165,8 @@ def encode(record: Record) -> bytes:
         "cniVersion": record.version,
         "owner": record.owner,
     }
+    if record.netns_cookie is not None:
+        own |= {"netnsCookie": record.netns_cookie, "ifindex": record.ifindex, "shared": record.is_shared}
     parts = [
         dumps(go)[:-1],
         *([f'"capabilityArgs":{record.capability_args}'] if record.capability_args else ()),
@@ -245,6 +253,9 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "created": None if created is None else float(_number(created)),
         "boot": boot,
         "owner": _text(own.get("owner") or ""),
+        "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
+        "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
+        "is_shared": own.get("shared") is True,
     }
 
 

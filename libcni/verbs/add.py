@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -15,9 +15,17 @@ from libcni.errors import AttachmentExistsError, CNIError, ConfigError, Interfac
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
+from libcni.store.namespace import Look
 from libcni.store.record import READY, Record
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import detach, detach_chain, is_same_namespace
+from libcni.verbs.delete import (
+    LOOPBACK,
+    detach,
+    detach_chain,
+    is_same_interface,
+    is_same_namespace,
+    netns_of_own_interface,
+)
 from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
@@ -26,7 +34,6 @@ __all__ = ["add"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_LOOPBACK = "lo"
 _PLUGIN_END_SECONDS = 3.0
 """Seconds to wait, after a roll-back, for processes that the plugins left."""
 
@@ -68,12 +75,15 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
     replaced = await _make_room(node, net, rt, draft, on_existing)
-    if on_existing != "allow":
-        _refuse_foreign_interface(node, net, rt)
+    before = _look(node, rt)
+    is_shared = before is not None and before.ifindex > 0
+    if is_shared and on_existing != "allow":
+        raise _foreign_interface(net, rt)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.without_stdin("ADD", 0))
-    record = await node.begin(replace(draft, path=replaced))
+    draft = replace(draft, path=replaced, is_shared=is_shared, **_seen(before))
+    record = await node.begin(draft)
     result: Result | None = None
     printed: bytes | None = None
     try:
@@ -88,7 +98,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
                 printed = outcome.stdout
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        await node.complete(replace(record, state=READY, result=result.text))
+        seen = {} if is_shared else _seen(_look(node, rt))
+        await node.complete(replace(record, state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
@@ -110,16 +121,24 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
     return unused
 
 
-def _refuse_foreign_interface(node: Node, net: NetworkConfigList, rt: RuntimeConf) -> None:
-    """Raise InterfaceExistsError if somebody else's interface has the name: a roll-back would delete it."""
-    if not rt.netns or rt.ifname == _LOOPBACK or not node.has_interface(rt.netns, rt.ifname):
-        return
-    raise InterfaceExistsError(
+def _look(node: Node, rt: RuntimeConf) -> Look | None:
+    """Look for the container's interface; None if that cannot be seen."""
+    return node.look(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
+
+
+def _seen(look: Look | None) -> dict[str, Any]:
+    """Return the fields of a record that say which interface, of which namespace, was seen."""
+    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie}
+
+
+def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
+    """Return the error for somebody else's interface of that name: a roll-back would delete it."""
+    return InterfaceExistsError(
         f"the namespace {rt.netns} has an interface {rt.ifname} already, and no record says that this library made it",
         container_id=rt.container_id,
         ifname=rt.ifname,
         network=net.name,
-        netns=rt.netns,
+        netns=rt.netns or "",
         hint='remove it or choose another name; on_existing="allow" if the plugins are to work on it',
     )
 
@@ -133,16 +152,24 @@ async def _roll_back(chain: Chain, record: Record, result: Result | None, error:
     node.start_cleanup()
     takes_result = supports(chain.net.cni_version, "prevResult on DEL")
     prev_result = result.text if result is not None and takes_result else None
-    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
-    problems = [report.error for report in reports if report.error is not None]
+    problems: list[CNIError] = []
+    try:
+        known = replace(record, result=result.text if result is not None else None)
+        rt = RuntimeConf(record.container_id, record.netns, record.ifname)
+        netns = netns_of_own_interface(node, known, rt, record.network)
+        reports = await detach_chain(chain.with_netns(netns), prev_result, DelPolicy(keep_going=True))
+        problems += [report.error for report in reports if report.error is not None]
+    except CNIError as looking:
+        problems.append(looking)
     if not problems and not await node.plugins_have_ended(_PLUGIN_END_SECONDS):
         # Such a process may still act. Then the record must be there, so that a later DEL can undo it.
-        problems = [RecordError(f"{record.path}: a process of a plugin is still running, so the record stays pending")]
+        text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+        problems.append(RecordError(text, path=record.path))
     if not problems:
         try:
             node.records.forget(record)
         except CNIError as forgetting:
-            problems = [forgetting]
+            problems.append(forgetting)
     if isinstance(error, CNIError):
         error.rollback_errors = tuple(problems)
     for problem in problems:
@@ -176,6 +203,11 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
+    if stale and on_existing != "allow" and (seen := _look(node, rt)) and seen.ifindex:
+        # Nothing is detached for an ADD that is refused all the same.
+        here = node.namespace_identity(rt.netns or "")
+        if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):
+            raise _foreign_interface(net, rt)
     if any(record in live for record in stale):
         # Before a running container is detached: can its new record be written at all?
         node.records.ensure_writable(draft)

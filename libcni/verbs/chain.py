@@ -37,6 +37,12 @@ class Chain:
     retry: RetryPolicy | None = None
     environments: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
+    def with_netns(self, netns: str) -> Chain:
+        """Return the chain for another namespace, or for none (``""``)."""
+        if self.rt is None or netns == (self.rt.netns or ""):
+            return self
+        return Chain(self.node, self.net, self.rt.with_netns(netns), self.executables, self.retry)
+
     def invocation(self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None) -> Invocation:
         """Return the call of the plugin at ``index``."""
         net, plugin = self.net, self.net.plugins[index]

@@ -21,14 +21,30 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
+from libcni.store.namespace import Look
 from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen
 
-__all__ = ["WAY_OUT", "delete", "detach", "detach_chain", "is_same_namespace", "lock_if_possible", "netns_to_use"]
+__all__ = [
+    "LOOPBACK",
+    "WAY_OUT",
+    "check_unchanged",
+    "delete",
+    "detach",
+    "detach_chain",
+    "is_same_interface",
+    "is_same_namespace",
+    "lock_if_possible",
+    "netns_of_own_interface",
+    "netns_to_use",
+]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+LOOPBACK = "lo"
+"""The interface that every namespace has."""
 
 WAY_OUT = (
     "mend the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; forget_attachment "
@@ -37,8 +53,14 @@ WAY_OUT = (
 """The hint for an attachment that its plugins cannot detach."""
 
 
-async def delete(
-    node: Node, network: str, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
+    node: Node,
+    network: str,
+    net: NetworkConfigList | None,
+    rt: RuntimeConf,
+    policy: DelPolicy,
+    *,
+    listed: Record | None = None,
 ) -> DelReport:
     """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment).
 
@@ -48,11 +70,17 @@ async def delete(
         net: its configuration, or None if its file has gone: then there must be a record.
         rt: the attachment; what is None in it is taken as recorded.
         policy: see DelPolicy.
+        listed: the record that the caller has seen, if only that attachment is meant.
+
+    Raises:
+        RecordError: the record is another ADD's than ``listed`` by now; nothing was run.
     """
     check_network_name(network)
     rt.check()
     await lock_if_possible(node, [network], rt.container_id)
     record, corrupt, seen = _look_up(node, (network, rt.container_id, rt.ifname))
+    if record is not None and listed is not None:
+        check_unchanged(record, listed)
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
@@ -82,6 +110,17 @@ def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | No
         logger.warning("DEL goes on without a record: %s: %s", record.path, record.problem)
         return None, record, "unreadable"
     return record, None, "found" if record is not None else "missing"
+
+
+def check_unchanged(record: Record, listed: Record) -> None:
+    """Raise RecordError if a record is not of the ADD that the caller has seen, or that ADD has succeeded since."""
+
+    def of_add(one: Record) -> tuple[object, ...]:
+        return one.identity, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
+
+    if of_add(record) != of_add(listed):
+        text = f"{record.path}: it was written anew since the attachment was listed"
+        raise RecordError(text, path=record.path, hint="list the attachments again")
 
 
 def _set_aside(node: Node, record: Record) -> None:
@@ -115,6 +154,8 @@ async def detach(
         CNIErrorGroup: with ``policy.keep_going``: plugins failed.
     """
     netns = netns_to_use(node, record, rt, use_given=policy.use_given)
+    if not (policy.use_given and rt.netns is not None):
+        netns = netns_of_own_interface(node, record, rt.with_netns(netns), net.name if net is not None else "")
     if policy.empty_gone_netns and netns and node.namespace_identity(netns) is None:
         netns = ""
     failed: CNIError | None = None
@@ -204,6 +245,86 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
             recorded_netns=record.netns,
         )
     return ""
+
+
+def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
+    """Return the namespace for DEL, or "" if the interface in it belongs to somebody else by now.
+
+    The interface of the ADD may have been removed by hand, and another one made under its name. Plugins delete an
+    interface by its name. With an empty CNI_NETNS they free the rest and touch no interface.
+
+    Args:
+        node: looks into the namespace and into the records.
+        record: the attachment's record, or None.
+        rt: the attachment, with the namespace.
+        network: the network's name, if there is no record.
+
+    Raises:
+        NamespaceMismatchError: there is no record of this attachment, and there is one of another attachment that has
+            this interface in this namespace.
+    """
+    netns = rt.netns or ""
+    seen = node.look(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else None
+    if seen is None or not seen.ifindex:
+        return netns
+    is_same = is_same_interface(record, seen) if record is not None else None
+    if record is not None and is_same is not None:
+        is_unused = record.is_shared and record.result is None  # a plugin may have failed because it was there
+        if is_same and not is_unused:
+            return netns
+        whose = "is not the one of its ADD"
+    else:
+        holder = _holder(node, record, rt, network, seen)
+        if holder is None:
+            return netns
+        if record is None:
+            raise NamespaceMismatchError(
+                f"container {rt.container_id}, interface {rt.ifname}, network {network}: there is no record of it, and "
+                f"{rt.ifname} in {netns} belongs to container {holder.container_id}, network {holder.network}",
+                container_id=rt.container_id,
+                ifname=rt.ifname,
+                network=network,
+                netns=netns,
+                recorded_netns=holder.netns,
+            )
+        whose = f"belongs to container {holder.container_id}, network {holder.network}"
+    logger.warning("%s: %s in %s %s, so DEL leaves it alone", record.path, rt.ifname, netns, whose)
+    return ""
+
+
+def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, seen: Look) -> Record | None:
+    """Return the record of another attachment that has this interface, or None."""
+    identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
+    place = node.namespace_identity(rt.netns or "")
+    try:
+        for other in node.records.iter_records():
+            is_candidate = other.ifname == rt.ifname and other.identity != identity and not other.is_shared
+            if not is_candidate or other.state == STALE_BOOT:
+                continue
+            if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, seen):
+                return other
+    except RecordError as error:
+        logger.warning("DEL goes on without knowing whose %s is: %s", rt.ifname, error)
+    return None
+
+
+def is_same_interface(record: Record, seen: Look) -> bool | None:
+    """Return whether an interface is the one that a record names, None if the record does not say."""
+    if record.netns_cookie and seen.cookie and record.netns_cookie != seen.cookie:
+        return False
+    return None if record.ifindex is None else record.ifindex == seen.ifindex
+
+
+def _holds(other: Record, record: Record | None, seen: Look) -> bool:
+    """Return whether an interface is another attachment's rather than that of ``record``, which does not say."""
+    is_same = is_same_interface(other, seen)
+    if is_same is not None:
+        return is_same
+    if record is None:
+        return True
+    if other.created is not None and record.created is not None:  # ADD finds no interface of its name when it begins
+        return other.created > record.created
+    return other.result is not None and record.result is None
 
 
 def is_same_namespace(node: Node, record: Record) -> bool:

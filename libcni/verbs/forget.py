@@ -7,7 +7,7 @@ import logging
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, LEGACY
-from libcni.verbs.delete import lock_if_possible
+from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
 from libcni.verbs.reports import ForgetReport
 
@@ -17,9 +17,17 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 
 async def forget(node: Node, attachment: Attachment) -> ForgetReport:
-    """Remove an attachment's record and run nothing. Whatever its plugins made stays."""
+    """Remove an attachment's record and run nothing. Whatever its plugins made stays.
+
+    Raises:
+        RecordError: the record is another ADD's than the one that was listed, or it cannot be removed.
+    """
     if attachment.container_id:
         await lock_if_possible(node, [attachment.network], attachment.container_id)
+    record = node.records.read(attachment.path.rpartition("/")[2])
+    if record is not None:
+        # An ADD may have ended, or another one begun, while this waited for the lock: the file may be a live one's.
+        check_unchanged(record, attachment.record)
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
     node.records.forget(attachment.record)

@@ -28,7 +28,7 @@ from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.namespace import has_interface, is_own_namespace
+from libcni.store.namespace import Look, is_own_namespace, look
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
@@ -356,9 +356,9 @@ class Node:
         """Return whether a path leads to the network namespace of this program."""
         return is_own_namespace(netns)
 
-    def has_interface(self, netns: str, ifname: str) -> bool | None:
-        """Return whether an interface exists in a namespace; None if that cannot be seen."""
-        return has_interface(netns, ifname)
+    def look(self, netns: str, ifname: str) -> Look | None:
+        """Look for an interface in a namespace; return None if that cannot be seen."""
+        return look(netns, ifname)
 
     # Time.
 

@@ -250,6 +250,148 @@ def test_a_del_that_fails_leaves_detaching_and_the_next_del_completes_it(
     assert container.links() == ["lo"]
 
 
+# an interface is not one's own because of its name
+
+
+def test_del_without_a_record_in_the_namespace_of_another_container_is_refused(
+    machine: Machine, container: Namespace
+) -> None:
+    net = machine.network()
+    machine.client("theirs")("add_network_list", net, conf("one", container))
+    before = machine.everything_of(container)
+    for rt in (conf("two", container), conf("one", container)):
+        with pytest.raises(NamespaceMismatchError, match="belongs to container one, network net"):
+            machine.cni("del_network_list", machine.network("second"), rt)
+    assert machine.everything_of(container) == before
+    machine.cni("del_network_list", net, conf("two", ""))
+    assert machine.everything_of(container) == before
+    machine.cni("del_network_list", net, conf("two", container), policy=DelPolicy(use_given=True))
+    assert container.links() == ["lo"]
+
+
+def remake_by_hand(namespace: Namespace) -> None:
+    subprocess.run(["ip", "-n", namespace.name, "link", "del", "eth0"], check=True)
+    subprocess.run(["ip", "-n", namespace.name, "link", "add", "eth0", "type", "veth", "peer", "x"], check=True)
+
+
+@pytest.mark.parametrize("way", ["del", "del by the record", "gc", "use_given", "DEL again"])
+def test_an_interface_that_a_person_made_in_the_place_of_ones_own_stays(
+    machine: Machine, container: Namespace, way: str
+) -> None:
+    flag = machine.directory / "busy"
+    machine.shell("last", f"[ $CNI_COMMAND != DEL ] || [ ! -e {flag} ] || exit 1\n{PASS_ON}")
+    net = machine.network("net", {"type": "last"})
+    machine.cni("add_network_list", net, conf("c1", container))
+    (attachment,) = machine.cni.records.get_cached_attachments()
+    if way == "DEL again":
+        flag.touch()
+        with pytest.raises(PluginError):
+            machine.cni("del_network_list", net, conf("c1", container))
+        flag.unlink()
+    remake_by_hand(container)
+    link = container.link("eth0")
+    if way == "del by the record":
+        machine.cni("del_attachment", attachment)
+    elif way == "gc":
+        machine.cni("gc_network_list", net, [])
+    elif way == "use_given":
+        machine.cni("del_network_list", net, RuntimeConf("c1", None, "eth0"), policy=DelPolicy(use_given=True))
+    else:
+        machine.cni("del_network_list", net, conf("c1", container))
+    assert container.link("eth0") == link
+    assert states(machine) == []
+    assert "10.98.0.2" not in machine.reserved()
+
+
+def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(machine: Machine, container: Namespace) -> None:
+    """The kernel gives the inode of a removed namespace to the next one."""
+    net = machine.network()
+    machine.cni("add_network_list", net, conf("one", container))
+    subprocess.run(["ip", "netns", "del", container.name], check=True)
+    subprocess.run(["ip", "netns", "add", container.name], check=True)
+    path = machine.cache / "results" / "net-one-eth0"
+    document = json.loads(path.read_bytes())
+    status = os.stat(container.path)
+    document["libcni"]["netnsId"] = [status.st_dev, status.st_ino]
+    path.write_text(json.dumps(document))
+    machine.cni("add_network_list", net, conf("two", container))
+    links, reserved = container.ip("address"), machine.reserved()
+    machine.cni("gc_network_list", net, [("two", "eth0")])
+    assert container.ip("address") == links
+    assert {text.split()[0] for text in machine.reserved().values()} == {"two"}
+    assert len(reserved) == 2
+    machine.cni("check_network_list", net, conf("two", container))
+
+
+@pytest.mark.parametrize("way", ["del", "gc", "add"])
+def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
+    machine: Machine, container: Namespace, way: str
+) -> None:
+    machine.shell("nope", "[ $CNI_COMMAND != ADD ] || exit 1")
+    bridge = json.loads(machine.network().raw)["plugins"][0]
+    document = {"cniVersion": "1.0.0", "name": "early", "plugins": [{"type": "nope"}, bridge]}
+    early = NetworkConfigList.from_dict(document)
+    with pytest.raises(PluginError):
+        machine.cni("add_network_list", early, conf("one", container), rollback=False)
+    machine.cni("add_network_list", machine.network(), conf("two", container))
+    links = container.ip("address")
+    if way == "gc":
+        machine.cni("gc_network_list", early, [])
+    elif way == "del":
+        machine.cni("del_network_list", early, conf("one", container))
+    else:
+        with pytest.raises(InterfaceExistsError):
+            machine.cni("add_network_list", machine.network(), conf("one", container))
+    assert container.ip("address") == links
+    assert states(machine) == [("two", "ready")]
+
+
+@pytest.mark.parametrize("rollback", [True, False], ids=["rolled back", "detached later"])
+@pytest.mark.parametrize("maker", ["a person", "another container", "the same container"])
+def test_allow_that_fails_leaves_the_interface_that_was_there(
+    machine: Machine, container: Namespace, maker: str, *, rollback: bool
+) -> None:
+    if maker == "a person":
+        subprocess.run(["ip", "-n", container.name, "link", "add", "eth0", "type", "veth", "peer", "x"], check=True)
+    else:
+        name = "two" if maker == "another container" else "one"
+        machine.client("theirs")("add_network_list", machine.network("theirs"), conf(name, container))
+    before = machine.everything_of(container)
+    net = machine.network()
+    with pytest.raises(PluginError):
+        machine.cni("add_network_list", net, conf("one", container), on_existing="allow", rollback=rollback)
+    if not rollback:
+        machine.cni("del_network_list", net, conf("one", container))
+    assert machine.everything_of(container) == before
+
+
+def test_replace_detaches_nothing_if_the_new_interface_is_refused(
+    machine: Machine, container: Namespace, other: Namespace
+) -> None:
+    net = machine.network()
+    machine.cni("add_network_list", net, conf("c1", container))
+    subprocess.run(["ip", "-n", other.name, "link", "add", "eth0", "type", "veth", "peer", "x"], check=True)
+    before = machine.everything_of(container)
+    with pytest.raises(InterfaceExistsError):
+        machine.cni("add_network_list", net, conf("c1", other), on_existing="replace")
+    assert machine.everything_of(container) == before
+
+
+@pytest.mark.parametrize("verb", ["forget_attachment", "del_attachment"])
+def test_only_the_attachment_that_was_listed_is_forgotten_or_detached(
+    machine: Machine, container: Namespace, verb: str
+) -> None:
+    net = machine.network()
+    machine.cni("add_network_list", net, conf("c1", container))
+    (listed,) = machine.cni.records.get_cached_attachments()
+    machine.cni("del_network_list", net, conf("c1", container))
+    machine.cni("add_network_list", net, conf("c1", container))
+    before = machine.everything_of(container)
+    with pytest.raises(RecordError, match="written anew since the attachment was listed"):
+        machine.cni(verb, listed)
+    assert machine.everything_of(container) == before
+
+
 # GC and owners
 
 

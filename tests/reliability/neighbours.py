@@ -1,0 +1,371 @@
+"""Two runtimes and a person on one machine, at random, and who made what: nobody loses what is theirs.
+
+Every step names what its actor may change. All else is compared before and after: interfaces by number and MAC, their
+addresses, host-local's reservations, and the records byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from real.namespaces import PLUGIN_PATH, PLUGINS
+
+from libcni import AsyncCNIConfig, Attachment, CNIConfig, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
+from libcni.store.namespace import look
+from reliability.forked import fork, kill_after
+
+_PR_SET_CHILD_SUBREAPER = 36
+PERSON = ("a person", "")
+INTERFACES = ("eth0", "net1")
+
+Pair = tuple[str, str]
+Key = tuple[int, int, str]
+"""An interface: the cookie of its namespace, its number, its MAC."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that somebody could lose."""
+
+    interfaces: dict[Key, str]
+    reservations: dict[str, str]
+    records: dict[str, bytes]
+
+
+@dataclass
+class May:
+    """What a step may change: attachments by (container, interface), records by name, a namespace.
+
+    ``target``: the namespace that an ADD attaches to.
+    """
+
+    pairs: set[Pair] = field(default_factory=set)
+    records: set[str] = field(default_factory=set)
+    person: int = 0
+    target: int = 0
+
+
+class Machine:
+    """A machine with two networks, two runtimes and a person."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.directory = directory
+        self.chance = random.Random(seed)
+        self.mark = uuid4().hex[:6]
+        self.cache = directory / "cache"
+        self.paths = [f"/run/netns/rand-{self.mark}-{number}" for number in range(4)]
+        self.networks = [self._network("one", 1), self._network("two", 2, {"type": "firewall"})]
+        self.makers: dict[Key, Pair] = {}
+        self.orphan: May | None = None
+        self.torn: dict[str, bytes] = {}
+        self.counts: dict[str, int] = {}
+        self.log: list[str] = []
+        for path in self.paths:
+            self._ip("netns", "add", Path(path).name)
+
+    def close(self) -> None:
+        for path in self.paths:
+            subprocess.run(["ip", "netns", "del", Path(path).name], check=False, capture_output=True)
+
+    def _network(self, name: str, number: int, *more: dict[str, Any]) -> NetworkConfigList:
+        ipam = {"type": "host-local", "subnet": f"10.{90 + number}.0.0/24", "dataDir": str(self.directory / "ipam")}
+        bridge = {"type": "bridge", "bridge": f"rand-{number}", "ipam": ipam}
+        return NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, *more]})
+
+    def client(self, owner: str, kind: type[CNIConfig | AsyncCNIConfig] = CNIConfig) -> Any:
+        return kind([PLUGINS], self.cache, owner=owner, env={"PATH": PLUGIN_PATH}, durable=False, timeout=30)
+
+    def call(self, owner: str, verb: str, *args: Any, **options: Any) -> Any:
+        """Run a verb, blocking or on asyncio, as it comes."""
+        if self.chance.random() < 0.5:
+            return getattr(self.client(owner), verb)(*args, **options)
+
+        async def awaited() -> Any:
+            return await getattr(self.client(owner, AsyncCNIConfig), verb)(*args, **options)
+
+        return asyncio.run(awaited())
+
+    def _ip(self, *words: str) -> str:
+        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+    # what there is
+
+    def attachments(self) -> list[Attachment]:
+        return CNIConfig([PLUGINS], self.cache).get_cached_attachments()
+
+    def picture(self) -> Picture:
+        interfaces: dict[Key, str] = {}
+        for path in self.paths:
+            place = identity(path)
+            if not place:
+                continue
+            for link in json.loads(self._ip("-n", Path(path).name, "-j", "address", "show") or "[]"):
+                if link.get("ifname") in INTERFACES:
+                    addresses = sorted(one["local"] for one in link["addr_info"] if one["scope"] == "global")
+                    interfaces[place, link["ifindex"], link["address"]] = f"{link['ifname']} {addresses}"
+        reservations = {str(path): path.read_text() for path in (self.directory / "ipam").glob("*/10.*")}
+        records = {path.name: path.read_bytes() for path in (self.cache / "results").glob("*")}
+        return Picture(interfaces, reservations, records)
+
+    # the steps
+
+    def step(self) -> None:
+        """Do one thing, and compare."""
+        weights: dict[Callable[[Picture], May | None], int] = {
+            self._add: 30,
+            self._del: 22,
+            self._check: 6,
+            self._gc: 10,
+            self._forget: 3,
+            self._take_over: 3,
+            self._killed: 12,
+            self._person_link: 6,
+            self._person_namespace: 5,
+            self._tear: 3,
+        }
+        work = self.chance.choices(list(weights), list(weights.values()))[0]
+        before = self.picture()
+        self.log.append(work.__name__)
+        may = work(before)
+        if work == self._killed and may is not None and self.chance.random() < 0.4:
+            self.orphan = may  # the next step meets the plugin that has no runtime any more
+            return
+        settle()
+        if may is None and self.orphan is not None:
+            may = May()
+        if may is not None:
+            self.counts[work.__name__] = self.counts.get(work.__name__, 0) + 1
+            self._compare(before, self.picture(), may)
+
+    def _compare(self, before: Picture, after: Picture, may: May) -> None:
+        orphan, self.orphan = self.orphan or May(), None
+        makers = {one.target: pair for one in (orphan, may) for pair in one.pairs if one.target}
+        may.pairs |= orphan.pairs
+        said = "; ".join(self.log[-6:])
+        lived = {identity(path) for path in self.paths}
+        for key, what in before.interfaces.items():
+            maker = self.makers.get(key)
+            if maker in may.pairs or key[0] == may.person or key[0] not in lived:
+                continue
+            assert after.interfaces.get(key) == what, f"{maker} lost {what}: {said}"
+        for key, what in after.interfaces.items():
+            if key not in before.interfaces:
+                pair = makers.get(key[0])
+                self.makers[key] = pair if pair is not None and pair[1] == what.split(" ")[0] else PERSON
+        for path, text in before.reservations.items():
+            container, ifname = text.split()
+            if (container, ifname) not in may.pairs:
+                assert after.reservations.get(path) == text, f"{container} {ifname} lost {path}: {said}"
+        for name, data in before.records.items():
+            if name not in may.records and not any(name.endswith(f"-{one}-{two}") for one, two in may.pairs):
+                assert after.records.get(name) == data, f"record {name} changed: {said}"
+
+    def _someone(self) -> tuple[str, str, NetworkConfigList, str, str]:
+        owner = self.chance.choice("ab")
+        container = f"{owner}{self.chance.randrange(4)}"
+        ifname = self.chance.choices(INTERFACES, [4, 1])[0]
+        return owner, container, self.chance.choice(self.networks), ifname, self.chance.choice(self.paths)
+
+    def _tell(self, *words: object) -> None:
+        self.log[-1] = f"{self.log[-1]} {' '.join(str(word) for word in words)}"
+
+    def _add(self, before: Picture) -> May | None:
+        owner, container, net, ifname, path = self._someone()
+        if not self._is_known(container, ifname, before):
+            return None
+        how = self.chance.choices(["refuse", "replace", "allow"], [6, 3, 1])[0]
+        options: dict[str, Any] = {"on_existing": how}
+        listed = [one for one in self.attachments() if (one.container_id, one.ifname) == (container, ifname)]
+        if how == "allow" and listed:
+            return None  # the same attachment twice is what "allow" means
+        if self.chance.random() < 0.1:
+            options["rollback"] = False
+        rt = RuntimeConf(container, path, ifname, args={"IP": "192.168.1.1"} if self.chance.random() < 0.1 else None)
+        self._tell(owner, container, ifname, net.name, path, options, rt.args)
+        with suppress(CNIError):
+            self.call(owner, "add_network_list", net, rt, **options)
+            self.counts["attached"] = self.counts.get("attached", 0) + 1
+        return May({(container, ifname)}, target=identity(path))
+
+    def _is_known(self, container: str, ifname: str, before: Picture) -> bool:
+        """Return whether the records say whose the interface is that a verb of this attachment could remove.
+
+        An ADD that was killed does not say whether it had made its interface. A person who makes one of that name in
+        the same namespace after that cannot be told from it.
+        """
+        for one in self.attachments():
+            if (one.container_id, one.ifname) == (container, ifname) and one.record.ifindex is None:
+                theirs = [
+                    key
+                    for key, what in before.interfaces.items()
+                    if key[0] == identity(one.netns)
+                    and what.startswith(f"{ifname} ")
+                    and self.makers.get(key) != (container, ifname)
+                ]
+                if theirs and any(self._unrecorded(key) for key in theirs):
+                    return False
+        return True
+
+    def _unrecorded(self, key: Key) -> bool:
+        return (key[0], key[1]) not in {(one.record.netns_cookie, one.record.ifindex) for one in self.attachments()}
+
+    def _del(self, before: Picture) -> May | None:
+        owner, container, net, ifname, path = self._someone()
+        if not self._is_known(container, ifname, before):
+            return None
+        recorded = {(one.network, one.container_id, one.ifname): one for one in self.attachments()}
+        given = self.chance.choice([path, None, ""])
+        here = [key for key, what in before.interfaces.items() if key[0] == identity(path) and what.startswith(ifname)]
+        is_recorded = (net.name, container, ifname) in recorded
+        if given and not is_recorded and any(self._unrecorded(key) for key in here):
+            return None  # no record says whose it is, and the caller names it: DEL has to believe that
+        self._tell(owner, container, ifname, net.name, given)
+        policy = DelPolicy(keep_going=self.chance.random() < 0.2)
+        with suppress(CNIError):
+            if is_recorded and self.chance.random() < 0.3:
+                one = recorded[net.name, container, ifname]
+                self.call(owner, "del_attachment", one, policy=policy)
+            else:
+                self.call(owner, "del_network_list", net, RuntimeConf(container, given, ifname), policy=policy)
+        return May({(container, ifname)})
+
+    def _check(self, _: Picture) -> May:
+        owner, container, net, ifname, path = self._someone()
+        self._tell(owner, container, ifname, net.name, path)
+        with suppress(CNIError):
+            rt = RuntimeConf(container, self.chance.choice([path, None]), ifname)
+            self.call(owner, "check_network_list", net, rt)
+        return May()
+
+    def _gc(self, before: Picture) -> May | None:
+        owner, _, net, _, _ = self._someone()
+        mine = [one for one in self.attachments() if one.owner == owner and one.network == net.name]
+        valid = [(one.container_id, one.ifname) for one in mine if self.chance.random() < 0.6]
+        if self.chance.random() < 0.3:
+            valid = []
+        gone = {(one.container_id, one.ifname) for one in mine} - set(valid)
+        if not all(self._is_known(*pair, before) for pair in gone):
+            return None
+        self._tell(owner, net.name, valid)
+        with suppress(CNIError):
+            self.call(owner, "gc_network_list", net, valid)
+        names = {Path(one.path).name for one in mine if (one.container_id, one.ifname) in gone}
+        return May(gone, names)
+
+    def _forget(self, _: Picture) -> May | None:
+        owner = self.chance.choice("ab")
+        listed = self.attachments()
+        if not listed:
+            return None
+        one = self.chance.choice(listed)
+        self._tell(owner, one.path)
+        with suppress(CNIError):
+            self.call(owner, "forget_attachment", one)
+        self.torn.pop(Path(one.path).name, None)
+        return May(records={Path(one.path).name})
+
+    def _take_over(self, _: Picture) -> May | None:
+        owner = self.chance.choice("ab")
+        listed = self.attachments()
+        if not listed:
+            return None
+        one = self.chance.choice(listed)
+        self._tell(owner, one.path)
+        with suppress(CNIError):
+            self.call(owner, "take_over_attachment", one)
+        return May(records={Path(one.path).name})
+
+    def _killed(self, before: Picture) -> May | None:
+        owner, container, net, ifname, path = self._someone()
+        if not self._is_known(container, ifname, before):
+            return None
+        is_add = self.chance.random() < 0.6
+        self._tell(owner, container, ifname, net.name, path, "ADD" if is_add else "DEL")
+        rt = RuntimeConf(container, path if is_add else None, ifname)
+
+        def work() -> None:
+            logging.disable()
+            with suppress(CNIError):
+                client = self.client(owner)
+                client.add_network_list(net, rt) if is_add else client.del_network_list(net, rt)
+
+        if self.orphan is not None:
+            settle()  # two at once could not be told apart
+        kill_after(fork(work), self.chance.uniform(0.001, 0.12))
+        return May({(container, ifname)}, target=identity(path) if is_add else 0)
+
+    def _person_link(self, before: Picture) -> May | None:
+        path, ifname = self.chance.choice(self.paths), self.chance.choice(INTERFACES)
+        place, name = identity(path), Path(path).name
+        if not place:
+            return None
+        exists = any(key[0] == place and what.startswith(f"{ifname} ") for key, what in before.interfaces.items())
+        self._tell(path, ifname, "del" if exists else "add")
+        if exists:
+            self._ip("-n", name, "link", "del", ifname)
+        else:
+            peer = f"p{self.chance.randrange(10**6)}"
+            self._ip("-n", name, "link", "add", ifname, "type", "veth", "peer", peer)
+        return May(person=place)
+
+    def _person_namespace(self, _: Picture) -> May:
+        path = self.chance.choice(self.paths)
+        place = identity(path)
+        self._tell(path)
+        if not place:
+            self._ip("netns", "add", Path(path).name)
+        else:
+            self._ip("netns", "del", Path(path).name)
+            if self.chance.random() < 0.8:
+                time.sleep(0.05)  # the kernel gives the same inode to the next one
+                self._ip("netns", "add", Path(path).name)
+            for key in [key for key in self.makers if key[0] == place]:
+                del self.makers[key]
+        return May(person=place)
+
+    def _tear(self, before: Picture) -> May | None:
+        """Tear a record, or mend the torn one: a disk that lost a block, and a person with a backup."""
+        results = self.cache / "results"
+        if self.torn:
+            name, data = self.torn.popitem()
+            if name in before.records and len(before.records[name]) == len(data) // 2:
+                (results / name).write_bytes(data)
+            return May(records={name})
+        if not before.records:
+            return None
+        name = self.chance.choice(sorted(before.records))
+        self.torn[name] = before.records[name]
+        (results / name).write_bytes(before.records[name][: len(before.records[name]) // 2])
+        self._tell(name)
+        return May(records={name})
+
+
+def identity(path: str) -> int:
+    """Return the kernel's cookie of a namespace, or 0 if there is none at the path. Inode numbers recur at once."""
+    seen = look(path, "lo")
+    return seen.cookie if seen is not None else 0
+
+
+def adopt_orphans(*, wanted: bool) -> None:
+    """Make this process the parent of plugins whose runtime was killed; undo it when called with False."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def settle() -> None:
+    """Wait for the plugins that outlived their runtime."""
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
