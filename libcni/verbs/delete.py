@@ -131,7 +131,7 @@ def _set_aside(node: Node, record: Record) -> None:
         logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
-async def detach(
+async def detach(  # noqa: C901 - from top to bottom
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
