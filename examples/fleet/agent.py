@@ -106,7 +106,8 @@ def _address(text: str) -> str | tuple[str, int]:
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(
-        description="Keep what is attached on this node as a file says.",
+        description="Keep what is attached on this node as a file says. @FILE stands for the options in a file.",
+        fromfile_prefix_chars="@",
         epilog="Exit status: 0 all is as desired; 1 it is not (--once, --dry-run, --healthy); 2 not started.",
     )
     files = parser.add_argument_group("files")

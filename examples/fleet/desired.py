@@ -43,8 +43,14 @@ def read_desired(path: str) -> tuple[Container, ...]:
     """
     try:
         with open(path, "rb") as file:
-            found = _Desired.model_validate(yaml.safe_load(file))
-    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
+            document = yaml.safe_load(file)
+        if document is None:
+            raise ConfigError('the desired state is empty; write "containers: []" if no container is meant', file=path)
+        found = _Desired.model_validate(document)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
+        raise ConfigError(f"the desired state cannot be read: {'; '.join(problems)}", file=path) from error
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise ConfigError(f"the desired state cannot be read: {error}", file=path) from error
     ids = [one.id for one in found.containers]
     twice = sorted({one for one in ids if ids.count(one) > 1})
