@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -123,12 +124,65 @@ def test_it_follows_the_file_alone_in_its_directory_until_it_is_told_to_end(flee
         fleet.until_attached("c1:a:eth0", "c2:b:eth0")
         until(lambda: agent.is_healthy(status, 60))
         assert not agent.is_healthy(status, -1)
+        assert fleet.run("--dry-run").returncode == 0  # it may run beside the agent
         second = fleet.run()
         assert second.returncode == 2
         assert "another agent" in second.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert fleet.attached() == ["c1:a:eth0", "c2:b:eth0"]
+
+
+def test_it_repairs_at_an_interval_while_it_runs(fleet: Agent) -> None:
+    damage = fleet.place.root / "damage"
+    fleet.place.plugin("a", f"[ $CNI_COMMAND = ADD ] && rm -f {damage}\n{fails('CHECK', when=f'[ -e {damage} ]')}")
+    fleet.want(c1=["a"])
+    with fleet.running("--check-interval", "0.1"):
+        fleet.until_attached("c1:a:eth0")
+        damage.touch()
+        until(lambda: fleet.place.calls("ADD", "DEL") == ["ADD a c1 eth0", "DEL a c1 eth0", "ADD a c1 eth0"])
+
+
+def slow_add(place: Place) -> tuple[Path, Path]:
+    """Make ADD of plugin a wait; return the file that shows that it runs, and the one that it waits for."""
+    started, go = place.root / "started", place.root / "go"
+    loop = f"touch {started}; while [ ! -e {go} ]; do sleep 0.05; done"
+    place.plugin("a", f"if [ $CNI_COMMAND = ADD ]; then {loop}; fi")
+    return started, go
+
+
+def test_told_to_end_it_ends_the_change_that_runs_and_begins_no_other(fleet: Agent) -> None:
+    started, go = slow_add(fleet.place)
+    fleet.agent._limit = asyncio.Semaphore(1)
+    fleet.want(c1=["a"], c2=["a"])
+
+    async def story() -> None:
+        stop = asyncio.Event()
+        task = asyncio.create_task(fleet.agent.run(stop, interval=0.01))
+        while not started.exists():  # noqa: ASYNC110 - a plugin makes it
+            await asyncio.sleep(0.01)
+        stop.set()
+        go.touch()
+        await task
+
+    asyncio.run(story())
+    assert len(fleet.attached()) == 1
+    assert len(fleet.agent.state.waiting) == 1
+
+
+def test_killed_within_an_add_it_converges_after_its_next_start(fleet: Agent) -> None:
+    started, go = slow_add(fleet.place)
+    fleet.want(c1=["a"])
+    with fleet.running() as process:
+        until(started.exists)
+        process.kill()
+        process.wait()
+    go.touch()  # the plugin has outlived the agent
+    assert fleet.run("--once").returncode == 0
+    assert fleet.attached() == ["c1:a:eth0"]
+    calls = fleet.place.calls()
+    assert fleet.run("--once").returncode == 0
+    assert fleet.place.calls("ADD", "DEL") == [call for call in calls if not call.startswith("CHECK")]
 
 
 def test_it_follows_a_config_map_and_the_networks_files_while_it_runs(fleet: Agent) -> None:

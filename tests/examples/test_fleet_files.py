@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,18 @@ def test_the_daemon_set_gives_the_agent_and_the_plugins_what_they_need() -> None
 def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None:
     text = (FLEET / "Dockerfile").read_text().replace("\\\n", " ")
     assert {"iptables", "iproute2", "kmod"} <= set(text.split())
-    copied = [line.split()[1:] for line in text.splitlines() if line.startswith("COPY")]
-    for *sources, _ in copied:
-        assert all((REPOSITORY / source).exists() for source in sources)
+    copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY")]
+    sources = [Path(source) for line in copied for source in line]
+    assert all((REPOSITORY / source).exists() for source in sources)
+    # all that the build of the package reads, and the build context has it
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    read = [*wheel["packages"], *wheel.get("force-include", {}), project["tool"]["hatch"]["version"]["path"]]
+    read += ["pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]]
+    for path in map(Path, read):
+        assert any(path.is_relative_to(source) for source in sources), path
+    context = (FLEET / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!{source}" for source in sources} <= set(context)
     [entry] = [line for line in text.splitlines() if line.startswith("ENTRYPOINT")]
     assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "/fleet/agent.py"]
 
