@@ -1,233 +1,68 @@
 """A node agent: keep what is attached on this node as a desired-state file says. Run it under any orchestrator.
 
+    python agent.py --dry-run                                  # say what would change, and change nothing
     python agent.py --desired /etc/libcni-fleet/desired.yaml
     python agent.py --healthy /run/libcni-fleet/status.json    # exit status 0: it runs, and all is as desired
 
-It attaches what is missing, detaches what has gone, and lets GC clean the rest. What fails is tried again, later each
-time, and stops nothing else. One agent per record directory.
+It attaches what is missing, attaches again what differs or was damaged, and detaches what has gone. If something fails,
+it tries again, later each time; the other containers go on. One agent per record directory.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-from desired import read_desired
+from endpoints import Endpoints, parse_address
 from filelock import FileLock, Timeout
+from neighbours import in_reach, look
+from reconcile import NodeAgent, State
 
-from libcni import AsyncCNIConfig, Attachment, CNIError
-from libcni.manager import AsyncNetworkManager, Container
+from libcni import AsyncCNIConfig, CNIError, LoggingObserver
+from libcni.manager import AsyncNetworkManager
 
 logger = logging.getLogger("fleet")
 
+DIFFERS, REFUSED = 1, 2
+"""Exit statuses: not as desired; not started."""
 
-@dataclass(frozen=True)
-class State:
-    """How the node stands: of which desired state, what is attached, and what fails with which error."""
 
-    desired: tuple[Container, ...] = ()
-    attached: tuple[str, ...] = ()
-    failing: Mapping[str, str] = field(default_factory=dict)
-    problem: str = ""
-    seconds: float = 0.0
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line; the fields that a record has besides the usual ones are members of it."""
 
-    @property
-    def converged(self) -> bool:
-        """Whether all is as desired."""
-        return not self.failing and not self.problem
+    _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it for the status file."""
-        return {
-            "converged": self.converged,
-            "attached": list(self.attached),
-            "failing": dict(self.failing),
-            "problem": self.problem,
-            "time": time.time(),
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        row: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
         }
-
-
-@dataclass
-class _Backoff:
-    """When a container is tried again: after ``first`` seconds, twice as long each time, at most ``last``."""
-
-    first: float
-    last: float
-    tries: int = 0
-    not_before: float = 0.0
-
-    def failed(self) -> None:
-        self.not_before = time.monotonic() + min(self.last, self.first * 2**self.tries)
-        self.tries += 1
-
-
-class NodeAgent:
-    """Keep one node as desired.
-
-    Args:
-        manager: attaches and detaches.
-        desired: the desired-state file.
-        limit: how many containers are worked on at once; may be shared between agents.
-        retry: seconds to the first retry, and to the last ones at most.
-        on_state: is told of the state after each round.
-    """
-
-    def __init__(
-        self,
-        manager: AsyncNetworkManager,
-        desired: str,
-        *,
-        limit: asyncio.Semaphore | None = None,
-        retry: tuple[float, float] = (1.0, 60.0),
-        on_state: Callable[[State], object] | None = None,
-    ) -> None:
-        self.manager = manager
-        self.state = State(problem="not looked yet")
-        self._desired_file = desired
-        self._desired: tuple[Container, ...] | None = None
-        self._limit = limit or asyncio.Semaphore(16)
-        self._retry = retry
-        self._backoffs: dict[str, _Backoff] = {}
-        self._errors: dict[str, str] = {}
-        self._on_state = on_state
-        self._problem = ""
-
-    async def run(self, stop: asyncio.Event, *, interval: float = 1.0, resync: float = 60.0) -> None:
-        """Look every ``interval`` seconds for a new file or a retry that is due; do a full round every ``resync``."""
-        seen: object = None
-        next_round = 0.0
-        while not stop.is_set():
-            now = self._file_identity()
-            if now != seen or time.monotonic() >= min([next_round, *self._due()]):
-                if now != seen:
-                    self._backoffs.clear()
-                seen = now
-                if time.monotonic() >= next_round:
-                    next_round = time.monotonic() + resync
-                    await self.collect_garbage()
-                await self.reconcile()
-            try:
-                await asyncio.wait_for(stop.wait(), interval)
-            except TimeoutError:
-                continue
-
-    def _due(self) -> Iterable[float]:
-        return (backoff.not_before for backoff in self._backoffs.values())
-
-    def _file_identity(self) -> tuple[int, ...]:
-        try:
-            status = os.stat(self._desired_file)
-        except OSError:
-            return ()
-        return status.st_ino, status.st_size, status.st_mtime_ns
-
-    async def reconcile(self) -> State:
-        """Do what there is to do once, and return how the node then stands."""
-        started = time.monotonic()
-        wanted = self._read_desired()
-        if wanted is not None:
-            recorded = self._recorded()
-            work = [self._try(one, self._remove(one)) for one in recorded if one not in {c.id for c in wanted}]
-            work += [self._try(one.id, self._ensure(one, recorded.get(one.id, []))) for one in wanted]
-            await asyncio.gather(*work)
-            self._forget_errors({*recorded, *(one.id for one in wanted)})
-        attached = tuple(sorted(self._recorded()))
-        seconds = time.monotonic() - started
-        self.state = State(wanted or (), attached, dict(self._errors), self._problem, seconds)
-        if self._on_state is not None:
-            self._on_state(self.state)
-        return self.state
-
-    async def collect_garbage(self) -> None:
-        """Let GC clean what belongs to no desired container; only with a desired state that could be read."""
-        wanted = self._read_desired()
-        if wanted is None:
-            return
-        try:
-            await self.manager.gc([one.id for one in wanted])
-        except CNIError as error:
-            logger.warning("%s", error)
-
-    def _read_desired(self) -> tuple[Container, ...] | None:
-        """Return the desired state; the last good one where the file cannot be used: never take that for "nothing"."""
-        try:
-            self._desired = read_desired(self._desired_file)
-            self._problem = ""
-        except CNIError as error:
-            self._problem = str(error)
-            logger.warning("%s", error)
-        return self._desired
-
-    def _recorded(self) -> dict[str, list[Attachment]]:
-        found: dict[str, list[Attachment]] = {}
-        for one in self.manager.cni.get_cached_attachments():
-            if one.container_id:
-                found.setdefault(one.container_id, []).append(one)
-        return found
-
-    async def _try(self, container_id: str, work: Coroutine[Any, Any, None]) -> None:
-        backoff = self._backoffs.get(container_id)
-        if backoff is not None and time.monotonic() < backoff.not_before:
-            work.close()
-            return
-        try:
-            async with self._limit:
-                await work
-        except CNIError as error:
-            logger.warning("%s: %s", container_id, error)
-            self._errors[container_id] = str(error)
-            self._backoffs.setdefault(container_id, _Backoff(*self._retry)).failed()
-        else:
-            self._backoffs.pop(container_id, None)
-            self._errors.pop(container_id, None)
-
-    async def _ensure(self, container: Container, recorded: Sequence[Attachment]) -> None:
-        wanted = set(self.manager.preview(container))
-        if {(one.network, one.ifname) for one in recorded if _is_current(one, container)} == wanted:
-            return
-        if recorded:
-            await self.manager.tear_down(container.id)
-        await self.manager.set_up(container)
-
-    async def _remove(self, container_id: str) -> None:
-        await self.manager.tear_down(container_id)
-
-    def _forget_errors(self, known: set[str]) -> None:
-        for name in [name for name in (*self._errors, *self._backoffs) if name not in known]:
-            self._errors.pop(name, None)
-            self._backoffs.pop(name, None)
-
-
-def _is_current(attachment: Attachment, container: Container) -> bool:
-    """Return whether an attachment is complete, and in the namespace that the container has now."""
-    if attachment.state != "ready" or (container.netns is not None and attachment.netns != container.netns):
-        return False
-    identity = attachment.record.netns_id
-    return identity is None or _identity(attachment.netns) == identity
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        row |= {name: value for name, value in vars(record).items() if name not in self._USUAL}
+        if record.exc_info:
+            row["exception"] = self.formatException(record.exc_info)
+        return json.dumps(row, default=str)
 
 
 def write_status(path: str, state: State) -> None:
     """Write the status file, so that a reader sees the old one or the new one."""
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(state.to_json(), file)
-    os.replace(f"{path}.new", path)
+    try:
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(state.to_dict(), file)
+        os.replace(f"{path}.new", path)
+    except OSError as error:  # a full /run must not stop the work; --healthy notices that the file gets old
+        logger.warning("the status file %s cannot be written: %s", path, error)
 
 
 def is_healthy(path: str, age: float) -> bool:
@@ -235,56 +70,183 @@ def is_healthy(path: str, age: float) -> bool:
     try:
         with open(path, encoding="utf-8") as file:
             status = json.load(file)
-    except (OSError, ValueError):
+        return bool(status["converged"]) and time.time() - os.stat(path).st_mtime <= age
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(status["converged"]) and time.time() - os.stat(path).st_mtime <= age
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: it must be greater than 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: it must be at least 1")
+    return number
+
+
+def _owner(text: str) -> str:
+    if not text:
+        # "" owns all records without owner: those of Go's runtimes
+        raise argparse.ArgumentTypeError("it must not be empty: the agent would own what other runtimes attached")
+    return text
+
+
+def _address(text: str) -> str | tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    parser = argparse.ArgumentParser(description="Keep what is attached on this node as a file says.")
-    parser.add_argument("--desired", default="/etc/libcni-fleet/desired.yaml", help="the desired-state file")
-    parser.add_argument("--conf-dir", default="/etc/cni/net.d")
-    parser.add_argument("--plugin-dir", action="append", help="may be given several times; by default /opt/cni/bin")
-    parser.add_argument("--cache-dir", default="/var/lib/cni")
-    parser.add_argument("--status", default="/run/libcni-fleet/status.json", help="the status file")
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two looks")
-    parser.add_argument("--resync", type=float, default=60.0, help="seconds between two full rounds with GC")
-    parser.add_argument("--once", action="store_true", help="one round; exit status 1 unless all is then as desired")
-    parser.add_argument("--healthy", metavar="STATUS", help="only tell whether an agent's status file is good")
+    parser = argparse.ArgumentParser(
+        description="Keep what is attached on this node as a file says. @FILE stands for the options in a file.",
+        fromfile_prefix_chars="@",
+        epilog="Exit status: 0 all is as desired; 1 it is not (--once, --dry-run, --healthy); 2 not started.",
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument("--desired", default="/etc/libcni-fleet/desired.yaml", help="the desired-state file")
+    files.add_argument("--conf-dir", default="/etc/cni/net.d", help="the networks' configurations")
+    files.add_argument("--plugin-dir", action="append", help="may be given several times; by default /opt/cni/bin")
+    files.add_argument("--cache-dir", default="/var/lib/libcni-fleet", help="the agent's own records")
+    files.add_argument("--status", default="/run/libcni-fleet/status.json", help="the status file")
+    reach = parser.add_argument_group("what it may touch")
+    reach.add_argument("--owner", type=_owner, default="libcni-fleet", help="it touches only this owner's attachments")
+    reach.add_argument(
+        "--neighbour",
+        action="append",
+        metavar="DIR",
+        help="other programs' records, which are only read; by default /var/lib/cni",
+    )
+    reach.add_argument("--leave-others", action="store_true", help="start where others' records are, and leave them")
+    reach.add_argument("--gc", action="store_true", help="call the plugins' GC on networks that nobody else uses")
+    reach.add_argument(
+        "--changes-per-minute",
+        type=_count,
+        default=30,
+        metavar="N",
+        help="how many complete attachments it detaches or replaces a minute (default 30)",
+    )
+    pace = parser.add_argument_group("when")
+    pace.add_argument("--interval", type=_seconds, default=1.0, help="seconds between two looks at the files")
+    pace.add_argument("--check-interval", type=_seconds, default=60.0, help="seconds between two CHECKs of everything")
+    watch = parser.add_argument_group("watching it")
+    watch.add_argument("--listen", type=_address, help="unix:PATH or 127.0.0.1:PORT, for /healthz, /readyz, /metrics")
+    watch.add_argument("--log-format", choices=("json", "text"), default="json")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--once", action="store_true", help="one round with CHECK, and end")
+    mode.add_argument("--dry-run", action="store_true", help="run CHECK, print what would change, and end")
+    mode.add_argument("--healthy", metavar="STATUS", help="only say whether an agent's status file is good, and end")
     return parser
 
 
-async def serve(options: argparse.Namespace) -> int:
-    """Run the agent until TERM or INT."""
-    os.makedirs(os.path.dirname(options.status) or ".", exist_ok=True)
-    cni = AsyncCNIConfig(options.plugin_dir or ["/opt/cni/bin"], options.cache_dir, conf_dir=options.conf_dir)
-    manager = AsyncNetworkManager(cni)
-    agent = NodeAgent(manager, options.desired, on_state=lambda state: write_status(options.status, state))
-    if options.once:
-        await agent.collect_garbage()
-        return 0 if (await agent.reconcile()).converged else 1
+def make_agent(options: argparse.Namespace) -> NodeAgent:
+    """Return the agent that the options describe."""
+    observer = LoggingObserver(level=logging.DEBUG)
+    cni = AsyncCNIConfig(
+        options.plugin_dir or ["/opt/cni/bin"],
+        options.cache_dir,
+        conf_dir=options.conf_dir,
+        owner=options.owner,
+        observer=observer,
+    )
+    return NodeAgent(
+        AsyncNetworkManager(cni),
+        options.desired,
+        neighbours=_neighbours(options),
+        changes_per_minute=options.changes_per_minute,
+        gc=options.gc,
+        on_state=None if options.dry_run else lambda state: write_status(options.status, state),
+    )
+
+
+def _neighbours(options: argparse.Namespace) -> list[str]:
+    return options.neighbour or ["/var/lib/cni"]
+
+
+def refusal(options: argparse.Namespace, agent: NodeAgent) -> str:
+    """Return why the agent must not start with these options, or ""."""
+    view = look(options.cache_dir, options.owner, _neighbours(options))
+    found = in_reach(view, [net.name for net in agent.manager.networks] if options.gc else [])
+    if not found or options.leave_others:
+        return ""
+    shown = "\n".join(f"  {one}" for one in found[:10])
+    more = f"\n  and {len(found) - 10} more" if len(found) > 10 else ""  # noqa: PLR2004 - as many as are shown
+    return (
+        f"not started: other programs' attachments are in reach of owner {options.owner}:\n{shown}{more}\n"
+        "Give the agent a --cache-dir of its own, or --leave-others: then it does not touch them."
+    )
+
+
+async def serve(options: argparse.Namespace, agent: NodeAgent) -> int:
+    """Run the agent: one round, or until TERM or INT."""
+    if options.once or options.dry_run:
+        state = await agent.reconcile(check=True, dry_run=options.dry_run)
+        if options.dry_run:
+            for change in state.changes:
+                print(change)
+            for one, error in state.failing.items():
+                print(f"cannot decide {one}: {error}")
+            for problem in state.problems:
+                print(f"problem: {problem}")
+        return 0 if state.converged else DIFFERS
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with manager.watch():
-        await agent.run(stop, interval=options.interval, resync=options.resync)
+    endpoints = Endpoints(agent)
+
+    async def beat() -> None:
+        while True:
+            endpoints.beat()
+            await asyncio.sleep(1.0)
+
+    with contextlib.ExitStack() as stack:
+        if options.listen is not None:
+            logger.info("listening on %s", stack.enter_context(endpoints.serving(options.listen)))
+        stack.enter_context(agent.manager.watch())
+        beating = asyncio.create_task(beat())
+        try:
+            await agent.run(stop, interval=options.interval, check_interval=options.check_interval)
+        finally:
+            beating.cancel()
     return 0
+
+
+def start(options: argparse.Namespace) -> int:
+    """Make the agent and run it, unless it must not start."""
+    agent = make_agent(options)
+    if problem := refusal(options, agent):
+        print(problem, file=sys.stderr)
+        return REFUSED
+    return asyncio.run(serve(options, agent))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     if options.healthy:
-        return 0 if is_healthy(options.healthy, 3 * options.resync) else 1
-    os.makedirs(options.cache_dir, mode=0o700, exist_ok=True)
+        return 0 if is_healthy(options.healthy, 3 * options.check_interval) else DIFFERS
+    handler = logging.StreamHandler()
+    handler.setFormatter(JSONFormatter() if options.log_format == "json" else logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
+        if options.dry_run:  # may run beside an agent: it writes nothing
+            return start(options)
+        os.makedirs(options.cache_dir, mode=0o700, exist_ok=True)
+        os.makedirs(os.path.dirname(options.status) or ".", exist_ok=True)
         with FileLock(os.path.join(options.cache_dir, "agent.lock"), timeout=0):
-            return asyncio.run(serve(options))
+            return start(options)
     except Timeout:
-        print(f"another agent works on {options.cache_dir}", file=sys.stderr)
-        return 1
+        print(f"not started: another agent works on {options.cache_dir}", file=sys.stderr)
+    except (CNIError, OSError) as error:
+        print(f"not started: {error}", file=sys.stderr)
+    return REFUSED
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from libcni import ConfigError
 from libcni.manager import Container, NetworkRequest
@@ -19,7 +17,8 @@ class _Network(_Part):
     name: str
     ifname: str | None = None
     args: dict[str, str] = {}
-    capabilities: dict[str, Any] = {}
+    capabilities: dict[str, JsonValue] = {}
+    network_args: dict[str, JsonValue] = {}
 
 
 class _Container(_Part):
@@ -27,10 +26,12 @@ class _Container(_Part):
     netns: str
     networks: list[str | _Network] | None = None
     args: dict[str, str] = {}
-    capabilities: dict[str, Any] = {}
+    capabilities: dict[str, JsonValue] = {}
+    network_args: dict[str, JsonValue] = {}
 
 
 class _Desired(_Part):
+    # Required, and no null: an empty file never means "no container". Only "containers: []" does.
     containers: list[_Container]
 
 
@@ -38,13 +39,19 @@ def read_desired(path: str) -> tuple[Container, ...]:
     """Return the containers that a node should have.
 
     Raises:
-        ConfigError: the file cannot be used; it names the file.
+        ConfigError: the file is missing, empty or wrong; the error names the file.
     """
     try:
         with open(path, "rb") as file:
-            found = _Desired.model_validate(yaml.safe_load(file))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"it cannot be used: {error}", file=path) from error
+            document = yaml.safe_load(file)
+        if document is None:
+            raise ConfigError('the desired state is empty; write "containers: []" if no container is meant', file=path)
+        found = _Desired.model_validate(document)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
+        raise ConfigError(f"the desired state cannot be read: {'; '.join(problems)}", file=path) from error
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"the desired state cannot be read: {error}", file=path) from error
     ids = [one.id for one in found.containers]
     twice = sorted({one for one in ids if ids.count(one) > 1})
     if twice:
@@ -54,10 +61,12 @@ def read_desired(path: str) -> tuple[Container, ...]:
 
 def _container(one: _Container) -> Container:
     networks = None if one.networks is None else tuple(_request(network) for network in one.networks)
-    return Container(one.id, one.netns, networks, args=one.args, capability_args=one.capabilities)
+    args = one.network_args or None
+    return Container(one.id, one.netns, networks, args=one.args, capability_args=one.capabilities, network_args=args)
 
 
 def _request(network: str | _Network) -> str | NetworkRequest:
     if isinstance(network, str):
         return network
-    return NetworkRequest(network.name, network.ifname, network.args, network.capabilities or None)
+    capabilities = network.capabilities or None
+    return NetworkRequest(network.name, network.ifname, network.args, capabilities, network.network_args or None)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent import NodeAgent
+from reconcile import NodeAgent
 
 from libcni import AsyncCNIConfig
 from libcni.manager import AsyncNetworkManager
@@ -126,7 +126,7 @@ class Simulation:
     async def run(self) -> dict[str, Any]:
         """Let all agents run through the story, and return the report."""
         stop = asyncio.Event()
-        tasks = [asyncio.create_task(node.agent.run(stop, interval=0.1, resync=300.0)) for node in self.nodes]
+        tasks = [asyncio.create_task(node.agent.run(stop, interval=0.1, check_interval=300.0)) for node in self.nodes]
         try:
             await self._cold_start()
             await self._a_tenth_broken()

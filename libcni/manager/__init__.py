@@ -10,7 +10,7 @@ manager.tear_down("c1")
 """
 
 from libcni.manager.async_manager import AsyncNetworkManager
-from libcni.manager.container import Container, NetworkRequest
+from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
 from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
 from libcni.manager.default_route import DefaultRouteError
 from libcni.manager.events import Event, EventStream
@@ -64,6 +64,7 @@ __all__ = [
     "NetworkSelection",
     "NetworkSet",
     "NetworkState",
+    "PlannedAttachment",
     "Pod",
     "ResolvConf",
     "TearDownReport",

@@ -87,7 +87,14 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAttachment:
-    """One attachment to make: a network and the parameters."""
+    """One attachment of a container that a set-up would make.
+
+    Attributes:
+        net: the network's configuration.
+        rt: the attachment's parameters.
+        reference: as in NetworkRequest.
+        default_route: as in NetworkRequest.
+    """
 
     net: NetworkConfigList
     rt: RuntimeConf

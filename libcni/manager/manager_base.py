@@ -214,13 +214,22 @@ class ManagerBase(Generic[ClientT]):
     def preview(self, container: Container) -> tuple[tuple[str, str], ...]:
         """Return the attachments that a set-up would make, as (network, interface name) in order.
 
-        Compare it with the records to see whether a container has what it asks for.
-
         Raises:
             NetworkNotFoundError: a network is unknown.
             InvalidIdentifierError: a name breaks the rules.
         """
         return tuple((one.net.name, one.rt.ifname) for one in self._plan(container))
+
+    def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
+        """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
+
+        Compare them with the records to see whether a container has what it asks for, or what has changed since.
+
+        Raises:
+            NetworkNotFoundError: a network is unknown.
+            InvalidIdentifierError: a name breaks the rules.
+        """
+        return tuple(self._plan(container))
 
     def _plan(self, container: Container) -> list[PlannedAttachment]:
         wanted: list[tuple[NetworkRequest, NetworkConfigList | None]]

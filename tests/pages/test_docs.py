@@ -51,6 +51,7 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
         "/etc/cni/net.d": str(tmp_path / "net.d"),
         "/opt/cni/bin": fake_path,
         "/var/lib/cni": str(tmp_path / "cache"),
+        "/var/lib/libcni-fleet": str(tmp_path / "fleet"),
         "/tmp/tutorial/net.d": str(tmp_path / "net.d"),
         "/tmp/tutorial/cni": str(tmp_path / "cache"),
         '"plugins-fake"': f'"{fake_path}"',

@@ -1,0 +1,1 @@
+"""The programs in examples/, as their users run them."""
