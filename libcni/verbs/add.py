@@ -128,7 +128,7 @@ def _look(node: Node, rt: RuntimeConf) -> Look | None:
 
 def _seen(look: Look | None) -> dict[str, Any]:
     """Return the fields of a record that say which interface, of which namespace, was seen."""
-    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie}
+    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie or None}
 
 
 def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
@@ -150,30 +150,36 @@ async def _roll_back(chain: Chain, record: Record, result: Result | None, error:
     """
     node = chain.node
     node.start_cleanup()
-    takes_result = supports(chain.net.cni_version, "prevResult on DEL")
-    prev_result = result.text if result is not None and takes_result else None
-    problems: list[CNIError] = []
     try:
-        known = replace(record, result=result.text if result is not None else None)
-        rt = RuntimeConf(record.container_id, record.netns, record.ifname)
-        netns = netns_of_own_interface(node, known, rt, record.network)
-        reports = await detach_chain(chain.with_netns(netns), prev_result, DelPolicy(keep_going=True))
-        problems += [report.error for report in reports if report.error is not None]
-    except CNIError as looking:
-        problems.append(looking)
-    if not problems and not await node.plugins_have_ended(_PLUGIN_END_SECONDS):
-        # Such a process may still act. Then the record must be there, so that a later DEL can undo it.
-        text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
-        problems.append(RecordError(text, path=record.path))
-    if not problems:
-        try:
+        problems = await _undo(node, chain, record, result)
+        if not problems:
             node.records.forget(record)
-        except CNIError as forgetting:
-            problems.append(forgetting)
+    except CNIError as undoing:
+        problems = [undoing]
     if isinstance(error, CNIError):
         error.rollback_errors = tuple(problems)
     for problem in problems:
         error.add_note(f"when it was rolled back: {problem}")
+
+
+async def _undo(node: Node, chain: Chain, record: Record, result: Result | None) -> list[CNIError]:
+    """Run DEL through the chain of an ADD, past errors; return these."""
+    # A process that a plugin left may still act, and what it does after DEL nobody would undo.
+    have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
+    known = replace(record, result=result.text if result is not None else None)
+    rt = RuntimeConf(record.container_id, record.netns, record.ifname)
+    chain = chain.with_netns(netns_of_own_interface(node, known, rt, record.network))
+    prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
+    while True:
+        reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
+        problems = [report.error for report in reports if report.error is not None]
+        if problems or have_ended:
+            return problems
+        # It may be a daemon, which DEL stops. Whatever it was: once it has ended, DEL undoes the last of what it did.
+        have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
+        if not have_ended:
+            text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+            return [RecordError(text, path=record.path)]
 
 
 async def _make_room(
