@@ -165,7 +165,7 @@ def encode(record: Record) -> bytes:
         "cniVersion": record.version,
         "owner": record.owner,
     }
-    if record.netns_cookie is not None:
+    if record.ifindex is not None or record.netns_cookie is not None:
         own |= {"netnsCookie": record.netns_cookie, "ifindex": record.ifindex, "shared": record.is_shared}
     parts = [
         dumps(go)[:-1],

@@ -74,16 +74,17 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
-    replaced = await _make_room(node, net, rt, draft, on_existing)
+    earlier = await _make_room(node, net, rt, draft, on_existing)
     before = _look(node, rt)
-    is_shared = before is not None and before.ifindex > 0
-    if is_shared and on_existing != "allow":
+    is_there = before is not None and before.ifindex > 0
+    if is_there and on_existing != "allow":
         raise _foreign_interface(net, rt)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.without_stdin("ADD", 0))
-    draft = replace(draft, path=replaced, is_shared=is_shared, **_seen(before))
-    record = await node.begin(draft)
+    is_shared = is_there and (earlier is None or earlier.is_shared)
+    path = earlier.path if earlier is not None else ""
+    record = await node.begin(replace(draft, path=path, is_shared=is_shared, **_seen(before)))
     result: Result | None = None
     printed: bytes | None = None
     try:
@@ -106,7 +107,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
         await node.discard_prepared()
         if rollback and not keep:
-            await node.shielded(_roll_back(chain, record, result, error))
+            await node.shielded(_roll_back(chain, record, earlier, result, error))
         raise
     return replace(result, unused_capabilities=unused)
 
@@ -128,7 +129,7 @@ def _look(node: Node, rt: RuntimeConf) -> Look | None:
 
 def _seen(look: Look | None) -> dict[str, Any]:
     """Return the fields of a record that say which interface, of which namespace, was seen."""
-    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie}
+    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie or None}
 
 
 def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
@@ -143,49 +144,61 @@ def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExis
     )
 
 
-async def _roll_back(chain: Chain, record: Record, result: Result | None, error: BaseException) -> None:
+async def _roll_back(
+    chain: Chain, record: Record, earlier: Record | None, result: Result | None, error: BaseException
+) -> None:
     """Run DEL through the whole chain, in reverse order and past errors; add these to ``error``.
 
-    Each plugin receives the last good result as ``prevResult``: some find what to remove only there.
+    Each plugin receives the last good result as ``prevResult``: some find what to remove only there. If the record
+    took the place of an ``earlier`` one of the same attachment, that one is put back and nothing is run: DEL would
+    detach the earlier one, which lives, and its own DEL undoes both.
     """
     node = chain.node
     node.start_cleanup()
-    takes_result = supports(chain.net.cni_version, "prevResult on DEL")
-    prev_result = result.text if result is not None and takes_result else None
-    problems: list[CNIError] = []
     try:
-        known = replace(record, result=result.text if result is not None else None)
-        rt = RuntimeConf(record.container_id, record.netns, record.ifname)
-        netns = netns_of_own_interface(node, known, rt, record.network)
-        reports = await detach_chain(chain.with_netns(netns), prev_result, DelPolicy(keep_going=True))
-        problems += [report.error for report in reports if report.error is not None]
-    except CNIError as looking:
-        problems.append(looking)
-    if not problems and not await node.plugins_have_ended(_PLUGIN_END_SECONDS):
-        # Such a process may still act. Then the record must be there, so that a later DEL can undo it.
-        text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
-        problems.append(RecordError(text, path=record.path))
-    if not problems:
-        try:
+        problems = [] if earlier is not None else await _undo(node, chain, record, result)
+        if earlier is not None:
+            node.records.complete(earlier)
+        elif not problems:
             node.records.forget(record)
-        except CNIError as forgetting:
-            problems.append(forgetting)
+    except CNIError as undoing:
+        problems = [undoing]
     if isinstance(error, CNIError):
         error.rollback_errors = tuple(problems)
     for problem in problems:
         error.add_note(f"when it was rolled back: {problem}")
 
 
+async def _undo(node: Node, chain: Chain, record: Record, result: Result | None) -> list[CNIError]:
+    """Run DEL through the chain of an ADD, past errors; return these."""
+    # A process that a plugin left may still act, and what it does after DEL nobody would undo.
+    have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
+    known = replace(record, result=result.text if result is not None else None)
+    rt = RuntimeConf(record.container_id, record.netns, record.ifname)
+    chain = chain.with_netns(netns_of_own_interface(node, known, rt, record.network))
+    prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
+    while True:
+        reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
+        problems = [report.error for report in reports if report.error is not None]
+        if problems or have_ended:
+            return problems
+        # It may be a daemon, which DEL stops. Whatever it was: once it has ended, DEL undoes the last of what it did.
+        have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
+        if not have_ended:
+            text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+            return [RecordError(text, path=record.path)]
+
+
 async def _make_room(
     node: Node, net: NetworkConfigList, rt: RuntimeConf, draft: Record, on_existing: OnExisting
-) -> str:
+) -> Record | None:
     """Acquire the locks, and detach what is left of earlier ADDs of the same (container, interface), on any network.
 
     Attachments to detach may belong to other networks. Locks are acquired network first, so the other networks are
     added and all locks are acquired again, until nothing unexpected is found.
 
     Returns:
-        The path of a record that is to be replaced, or "".
+        The record of the same attachment that is to be replaced, or None.
 
     Raises:
         AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse".
@@ -213,7 +226,7 @@ async def _make_room(
         node.records.ensure_writable(draft)
     for record in stale:
         await _detach_stale(node, record, net, rt)
-    return next((record.path for record in kept if record.network == net.name), "")
+    return next((record for record in kept if record.network == net.name), None)
 
 
 async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:

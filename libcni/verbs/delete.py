@@ -298,8 +298,9 @@ def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, se
     place = node.namespace_identity(rt.netns or "")
     try:
         for other in node.records.iter_records():
-            is_candidate = other.ifname == rt.ifname and other.identity != identity and not other.is_shared
-            if not is_candidate or other.state == STALE_BOOT:
+            if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
+                continue
+            if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
                 continue
             if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, seen):
                 return other

@@ -365,6 +365,21 @@ def test_allow_that_fails_leaves_the_interface_that_was_there(
     assert machine.everything_of(container) == before
 
 
+def test_allow_that_fails_leaves_an_earlier_attachment_of_the_same_network(
+    machine: Machine, container: Namespace
+) -> None:
+    net = machine.network()
+    machine.cni("add_network_list", net, conf("c1", container))
+    before = machine.everything_of(container)
+    with pytest.raises(PluginError) as caught:
+        machine.client("theirs")("add_network_list", net, conf("c1", container), on_existing="allow")
+    assert caught.value.rollback_errors == ()
+    assert machine.everything_of(container) == before
+    machine.cni("check_network_list", net, conf("c1", container))
+    machine.cni("del_network_list", net, conf("c1", container))
+    assert (container.links(), states(machine)) == (["lo"], [])
+
+
 def test_replace_detaches_nothing_if_the_new_interface_is_refused(
     machine: Machine, container: Namespace, other: Namespace
 ) -> None:

@@ -14,7 +14,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,24 +154,33 @@ class Machine:
         orphan, self.orphan = self.orphan or May(), None
         makers = {one.target: pair for one in (orphan, may) for pair in one.pairs if one.target}
         may.pairs |= orphan.pairs
-        said = "; ".join(self.log[-6:])
+        self._make_known(before, makers)  # the orphan made it before this step
+        lost = [*self._lost_interfaces(before, after, may), *self._lost_files(before, after, may)]
+        assert not lost, f"lost: {lost}, after {'; '.join(self.log[-6:])}"
+        self._make_known(after, makers)
+
+    def _make_known(self, picture: Picture, makers: dict[int, Pair]) -> None:
+        for key, what in picture.interfaces.items():
+            pair = makers.get(key[0], PERSON)
+            self.makers.setdefault(key, pair if what.startswith(f"{pair[1]} ") else PERSON)
+
+    def _lost_interfaces(self, before: Picture, after: Picture, may: May) -> Iterator[str]:
         lived = {identity(path) for path in self.paths}
         for key, what in before.interfaces.items():
-            maker = self.makers.get(key)
-            if maker in may.pairs or key[0] == may.person or key[0] not in lived:
-                continue
-            assert after.interfaces.get(key) == what, f"{maker} lost {what}: {said}"
-        for key, what in after.interfaces.items():
-            if key not in before.interfaces:
-                pair = makers.get(key[0])
-                self.makers[key] = pair if pair is not None and pair[1] == what.split(" ")[0] else PERSON
+            is_free = self.makers[key] in may.pairs or key[0] == may.person or key[0] not in lived
+            if not is_free and after.interfaces.get(key) != what:
+                yield f"{what} of {self.makers[key]}"
+
+    @staticmethod
+    def _lost_files(before: Picture, after: Picture, may: May) -> Iterator[str]:
         for path, text in before.reservations.items():
             container, ifname = text.split()
-            if (container, ifname) not in may.pairs:
-                assert after.reservations.get(path) == text, f"{container} {ifname} lost {path}: {said}"
+            if (container, ifname) not in may.pairs and after.reservations.get(path) != text:
+                yield f"{path} of {container} {ifname}"
         for name, data in before.records.items():
-            if name not in may.records and not any(name.endswith(f"-{one}-{two}") for one, two in may.pairs):
-                assert after.records.get(name) == data, f"record {name} changed: {said}"
+            is_free = name in may.records or any(name.endswith(f"-{one}-{two}") for one, two in may.pairs)
+            if not is_free and after.records.get(name) != data:
+                yield f"the record {name}"
 
     def _someone(self) -> tuple[str, str, NetworkConfigList, str, str]:
         owner = self.chance.choice("ab")

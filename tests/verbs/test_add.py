@@ -99,7 +99,6 @@ def test_the_record_says_what_was_used() -> None:
         network_args='{"cni":{"labels":[]}}',
         path="/cache/net-c1-eth0",
         owner="me",
-        netns_cookie=0,
     )
     world = World()
     world.run(add_verb, net, GIVEN)

@@ -15,6 +15,7 @@ from libcni.errors import (
     CNIErrorGroup,
     InvalidIdentifierError,
     LockTimeoutError,
+    NamespaceMismatchError,
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
@@ -329,3 +330,61 @@ def test_signals_and_statuses_are_errors_of_del_too() -> None:
     world = World({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
     with pytest.raises(PluginError, match=r"signal 15 \(SIGTERM\)"):
         delete(world)
+
+
+# whose the interface is, if a record does not say
+
+HERE = RuntimeConf("c1", "/here", "eth0")
+PLACE = {"/here": (4, 7)}
+
+
+def unfinished(created: float, container_id: str = "c1", **more: Any) -> Record:
+    path = f"/cache/{container_id}"
+    record = attached(CHAIN, replace(HERE, container_id=container_id), state=PENDING, result=None, path=path)
+    return replace(record, created=created, **{"netns_id": (4, 7), **more})
+
+
+@pytest.mark.parametrize(("mine", "theirs", "netns"), [(1.0, 2.0, ""), (2.0, 1.0, "/here")])
+def test_of_two_adds_that_did_not_end_the_later_one_has_the_interface(mine: float, theirs: float, netns: str) -> None:
+    world = World(
+        records=[unfinished(mine), unfinished(theirs, "c2")], namespaces=PLACE, interfaces=[("/here", "eth0")]
+    )
+    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+
+
+@pytest.mark.parametrize(("created", "result", "netns"), [(None, "{}", ""), (None, None, "/here")])
+def test_what_go_attached_has_the_interface(created: None, result: str | None, netns: str) -> None:
+    theirs = replace(unfinished(1.0, "c2"), created=created, result=result)
+    world = World(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_without_a_record_any_record_of_the_interface_counts(*, is_shared: bool) -> None:
+    world = World(
+        records=[unfinished(1.0, "c2", is_shared=is_shared)], namespaces=PLACE, interfaces=[("/here", "eth0")]
+    )
+    with pytest.raises(NamespaceMismatchError):
+        delete(world, CHAIN, HERE)
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        unfinished(2.0, "c2", netns_id=(4, 8)),
+        unfinished(2.0, "c2", state=STALE_BOOT),
+        unfinished(2.0, "c2", ifname="eth1"),
+        unfinished(2.0, "c2", ifindex=9),
+        unfinished(2.0, "c2", is_shared=True),
+    ],
+    ids=["another namespace", "another boot", "another name", "another interface", "shared"],
+)
+def test_a_record_of_something_else_does_not_count(theirs: Record) -> None:
+    world = World(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == "/here"
+
+
+def test_records_that_cannot_be_listed_never_stop_a_del() -> None:
+    world = World({"list": RecordError("no")}, namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(world, CHAIN, HERE).netns == "/here"
