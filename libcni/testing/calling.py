@@ -139,6 +139,7 @@ def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -
     assert process.stderr is not None
     printed = {"stdout": bytearray(), "stderr": bytearray()}
     exit_fd = os.pidfd_open(process.pid)
+    # A plugin that does not read would otherwise block this process when the pipe is full.
     os.set_blocking(process.stdin.fileno(), False)
     open_streams = {"stdout", "stderr"}
     running = True
