@@ -165,6 +165,7 @@ def build(
     sources = {name: _library_source(name) for name in _library_names()}
     sources.update({Path(extra).stem: _read(Path(extra)) for extra in include or []})
     sources["__main__"] = _read(path)
+    # The interpreter of the node compiles: bytecode is of one version of Python only.
     magic, code = _compiled(sources, target.name, python)
     eager = {name: code[name] for name in (*_EAGER, "__main__")}
     later = {name: text for name, text in code.items() if name not in eager}
@@ -192,6 +193,7 @@ def _install(script: str, target: Path) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(script)
         os.chmod(temporary, 0o755)  # noqa: S103 - a plugin is a program for all
+        # Before the rename: the file that works now stays, if the new one does not.
         done = subprocess.run(  # noqa: S603 - the plugin that is being built
             [temporary], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=False, timeout=60
         )

@@ -55,6 +55,7 @@ class Delegate:
             PluginError: if the delegate does not exit with status 0, or cannot be started.
         """
         invocation = self._invocation(verb)
+        # The executor merges both again; CNI_COMMAND of this plugin must not win over the delegate's verb.
         other = {name: value for name, value in self.env.items() if name not in invocation.env}
         # The executor returns at the delegate's exit, also if a process that it has left keeps its stdout open.
         with _sigterm_as_exception():

@@ -201,6 +201,7 @@ class Plugin:
         steps: list[tuple[str, Mapping[str, Any] | None] | None] = [*self._declared(request)]
         # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do.
         steps.insert(0 if request.verb == "GC" else len(steps), None)
+        # All delegates are known before the first runs: a failure of delegates() must not leave half of them done.
         errors: list[Exception] = []
         for step in steps:
             try:

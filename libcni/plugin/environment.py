@@ -77,6 +77,7 @@ def check_netns(env: Mapping[str, str]) -> None:
     if not netns or sys.platform != "linux" or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
         return
     try:
+        # Device and inode: the path of one namespace may differ, its file does not.
         same = os.path.samefile(netns, "/proc/self/ns/net")
     except (OSError, ValueError):
         return  # a DEL must go on after the namespace has gone

@@ -34,6 +34,7 @@ def loads(text: str) -> Any:
         ValueError: ``text`` is not one JSON document.
         RecursionError: it is nested too deeply.
     """
+    # The C scanner skips white space inside the document, not around it.
     bare = text.strip(" \t\n\r")
     if not bare:
         raise ValueError("it is empty")
@@ -64,6 +65,7 @@ def dumps(document: object) -> str:
         import json
 
         return json.dumps(document, allow_nan=False)
+    # The dictionary makes the encoder notice a document that contains itself.
     encoder = make_encoder({}, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False)
     return "".join(encoder(document, 0))
 

@@ -25,6 +25,7 @@ def in_namespace(path: str) -> Iterator[None]:
         VerbError: with code 8, if ``path`` is no namespace or it cannot be entered; with code 999, if the thread
             cannot come back.
     """
+    # The thread's namespace, not the process's: other threads may be in others.
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

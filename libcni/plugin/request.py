@@ -55,6 +55,7 @@ class Request:
         self.container_id: str = env.get("CNI_CONTAINERID", "")
         self.netns: str = env.get("CNI_NETNS", "")
         self.ifname: str = env.get("CNI_IFNAME", "")
+        # An empty part would mean the current directory, which is not the plugin's to choose.
         self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
         self._result: PluginResult | None = None
         self._to_undo: list[Delegate] = []

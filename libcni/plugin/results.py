@@ -71,6 +71,7 @@ class PluginResult:
         result.dns = _object(whole.get("dns") or {}, "dns")
         result.extra = {key: _copy(value) for key, value in whole.items() if key not in _KNOWN}
         for family in ("ip4", "ip6"):
+            # IPv4 first, as the runtime converts it: the order of addresses has a meaning for a chained plugin.
             if whole.get(family) is not None:
                 result._add_family(_object(whole[family], family))
         return result

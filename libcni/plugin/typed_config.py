@@ -93,6 +93,7 @@ def _convert_scalar(value: Any, kind: Any, path: str) -> Any:
         if value is not None:
             raise _invalid(path, f"must be null, not {value!r}")
         return None
+    # JSON has one kind of number: 1 is a float, if a float is asked for.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind in _JSON_TYPES:
@@ -160,6 +161,7 @@ def _camel_case(name: str) -> str:
 
 
 def _checked(value: Any, kind: Any, path: str) -> Any:
+    # In Python True is an int, in JSON it is not.
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         name = "a list" if kind is list else _JSON_TYPES[kind]
         raise _invalid(path, f"must be {name}, not {value!r}")

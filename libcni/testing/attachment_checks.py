@@ -168,6 +168,7 @@ class _Life:
         name = self._own_interface()
         if namespace is None or not name:
             return
+        # A link must be down to be renamed; that removes routes, so no later CHECK may have to succeed.
         hidden = "cnihidden0"
         was_up = f"link {name} (up)" in namespace_snapshot(namespace).lines
         try:

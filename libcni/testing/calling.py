@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypedDict, Unpack
 
 from libcni.plugin import Plugin
 
@@ -63,6 +63,16 @@ class Answer:
         return None if self.status == 0 else int(self.document["code"])
 
 
+class CallParameters(TypedDict, total=False):
+    """The CNI variables of a call."""
+
+    container_id: str
+    netns: str
+    ifname: str
+    args: str
+    path: str
+
+
 def call_plugin(
     plugin: Target,
     verb: str,
@@ -70,7 +80,7 @@ def call_plugin(
     *,
     env: Mapping[str, str | None] | None = None,
     timeout: float = 30.0,
-    **parameters: str,
+    **parameters: Unpack[CallParameters],
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer.
 
@@ -129,6 +139,7 @@ def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -
     assert process.stderr is not None
     printed = {"stdout": bytearray(), "stderr": bytearray()}
     exit_fd = os.pidfd_open(process.pid)
+    # A plugin that does not read would otherwise block this process when the pipe is full.
     os.set_blocking(process.stdin.fileno(), False)
     open_streams = {"stdout", "stderr"}
     running = True

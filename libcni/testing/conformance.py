@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.attachment_checks import check_attachment, check_host
@@ -24,8 +24,25 @@ from libcni.testing.report import ConformanceFinding, ConformanceReport
 __all__ = ["ConformanceFinding", "ConformanceReport", "assert_plugin_conforms", "check_plugin"]
 
 
+class ConformanceOptions(TypedDict, total=False):
+    """The keyword arguments of ``check_plugin``."""
+
+    namespace: NetworkNamespace | None
+    path: str
+    prev_result: Mapping[str, Any] | None
+    ipam: bool
+    args: str
+    versions: Sequence[str]
+    keeps_state: bool | None
+    timeout: float
+
+
 def assert_plugin_conforms(
-    plugin: Target, config: Mapping[str, Any], *, known_faults: Iterable[str] = (), **options: Any
+    plugin: Target,
+    config: Mapping[str, Any],
+    *,
+    known_faults: Iterable[str] = (),
+    **options: Unpack[ConformanceOptions],
 ) -> ConformanceReport:
     """Check ``plugin`` as ``check_plugin`` does, and return the report.
 

@@ -118,6 +118,7 @@ class Examination:
             else:
                 answer = call_plugin(self.plugin, verb, config, env=env, timeout=self.timeout, **options)
         except subprocess.TimeoutExpired:
+            # The limit on hangs: a hundred calls of 30 seconds would keep a test for an hour.
             self._slow.append(verb)
             if len(self._slow) >= _MAX_TIMEOUTS:
                 raise TooSlowError from None

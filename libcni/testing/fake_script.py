@@ -20,6 +20,7 @@ def record(verb: str, stdin: bytes) -> int:
     text = json.dumps({"verb": verb, "env": dict(os.environ), "stdin": stdin.decode("latin-1"), "argv": sys.argv})
     with open(os.path.join(HOME, name), "w", encoding="utf-8") as file:
         file.write(text)
+    # Renamed when it is complete: a test may read the calls while plugins run.
     os.rename(os.path.join(HOME, name), os.path.join(CALLS, name))
     # one line in one write: plugins that run at the same time append to the same file
     with open(os.path.join(os.path.dirname(HOME), ".calls"), "a", encoding="utf-8") as log:

@@ -97,6 +97,7 @@ class _Pool:
     def given_twice(self) -> str:
         """Return the addresses that several of some simultaneous ADDs got."""
         for _ in range(_ROUNDS):
+            # Threads wait for processes here, so the plugins do run at the same time.
             with ThreadPoolExecutor(_AT_ONCE) as threads:
                 answers = list(threads.map(lambda number: self.add(f"at-once-{number}"), range(_AT_ONCE)))
             given = [address for answer in answers for address in self.addresses(answer)]

@@ -49,6 +49,7 @@ def recording_ipam(examination: Examination) -> Iterator[IPAMRecorder | None]:
         return
     with TemporaryDirectory(prefix="libcni-ipam-") as directory:
         log, wrapper = Path(directory, "verbs.log"), Path(directory, str(name))
+        # The shell opens the log for appending, so lines of plugins that run at once do not mix.
         # exec: the real plugin is this process, so its signals and exit status are unchanged.
         command = f'echo "$CNI_COMMAND" >> {shlex.quote(str(log))}\nexec {shlex.quote(real)} "$@"\n'
         wrapper.write_text(f"#!/bin/sh\n{command}", encoding="utf-8")

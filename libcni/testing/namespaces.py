@@ -161,6 +161,7 @@ def _is_answered(sender: socket.socket, address: str) -> bool:
     try:
         sender.sendto(struct.pack("!BBH", request, 0, checksum) + body, (address, 0))
         while True:
+            # A raw socket gets all ICMP packets of the namespace, also answers to other pings.
             data, peer = sender.recvfrom(2048)
             answer = data[(data[0] & 15) * 4 :] if is_ipv4 else data
             if peer[0] == address and answer[0] == reply and answer[4:6] == body[:2]:

@@ -104,6 +104,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
             after = namespace_snapshot(exam.namespace)
             problem = after.difference(before)
         try:
+            # Then an empty configuration: a plugin that waits for one must end too.
             process.communicate(b"", exam.timeout)
         except subprocess.TimeoutExpired:
             process.kill()
