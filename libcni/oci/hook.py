@@ -247,7 +247,8 @@ def _own_namespace(state: ContainerState) -> Identity:
         )
     identity = namespace_of(state.pid)
     if identity is None:
-        raise CNIError(f"container {state.container_id}: there is no process {state.pid}")
+        problem = "there is no such process" if not os.path.exists(f"/proc/{state.pid}") else "permission denied"
+        raise CNIError(f"cannot find the network namespace of process {state.pid}: {problem}")
     if identity in host_namespaces():
         raise ConfigError(
             f"container {state.container_id} has no network namespace of its own: it would be the host's that changes",

@@ -102,19 +102,22 @@ class Installation:
 
 
 def _program() -> list[str]:
-    """Return how this program was started: the console script, or Python with the module."""
+    """Return the command line's absolute path: this process's console script, or Python with the module."""
     script = os.path.abspath(sys.argv[0])
-    if os.path.basename(script) == "__main__.py" or not os.access(script, os.X_OK):
-        return [sys.executable, "-m", "libcni.cli"]
-    return [script]
+    is_console_script = os.path.basename(script) == "libcni" and os.access(script, os.X_OK)
+    return [script] if is_console_script else [sys.executable, "-m", "libcni.cli"]
 
 
 def _bundle_config(path: str) -> str | None:
     """Return the config.json that a path means, or None for a directory of hooks."""
     if os.path.basename(path) == "config.json":
         return path
+    if not path or os.path.basename(os.path.abspath(path)) == "hooks.d":
+        return None
     inside = os.path.join(path, "config.json")
-    return inside if path and os.path.isfile(inside) else None
+    if not os.path.isfile(inside):
+        raise ConfigError("this is neither a bundle with a config.json nor a directory hooks.d", file=path)
+    return inside
 
 
 def _read(file: str) -> dict[str, Any]:
