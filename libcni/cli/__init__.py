@@ -14,10 +14,10 @@ _MISSING = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with these arguments, or those of the process, and return its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments and arguments[0] == "oci-hook":  # runs at every start of a container, and needs no typer
-        from libcni.cli.commands import oci_hook
+    if arguments and arguments[0] == "oci-hook":  # it runs at every start of a container, and needs no typer
+        from libcni.oci import main as run_hook
 
-        return oci_hook.main(arguments[1:])
+        return run_hook(arguments[1:])
     try:
         from libcni.cli.app import run_app
     except ImportError as error:

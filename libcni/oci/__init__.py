@@ -1,5 +1,50 @@
 """CNI as a hook of OCI runtimes: runc, crun, youki, and what builds on them.
 
-The command ``libcni oci-hook`` is a thin layer over this package. Importing it is light: a hook runs at every start and
-every end of a container.
+``libcni oci-hook`` is this package's ``main``. Its names are resolved on first use, because a hook runs at every start
+and every end of a container, and most of what is here is not needed each time.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from libcni.oci.command import main
+    from libcni.oci.hook import OWNER, Hook
+    from libcni.oci.pins import Pin, Pins
+    from libcni.oci.runtimes import RUNTIMES, Ended, collect, container_ids, find_ended
+    from libcni.oci.state import ContainerState, read_state
+
+_MODULES = {
+    "command": "main",
+    "hook": "OWNER Hook",
+    "pins": "Pin Pins",
+    "runtimes": "RUNTIMES Ended collect container_ids find_ended",
+    "state": "ContainerState read_state",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "OWNER",
+    "RUNTIMES",
+    "ContainerState",
+    "Ended",
+    "Hook",
+    "Pin",
+    "Pins",
+    "collect",
+    "container_ids",
+    "find_ended",
+    "main",
+    "read_state",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -194,7 +194,12 @@ class Hook:
                     f"container {container_id} is attached to network {one.network} already, not by this hook",
                     hint=f"libcni del --container {container_id} detaches it",
                 )
-        self._tear_down(manager, container_id)
+        try:
+            self._tear_down(manager, container_id)
+        except CNIError as error:
+            # A mistake in the configuration or an annotation may stop each DEL of what is recorded with it. The ADD
+            # that comes now detaches what it finds with the corrected one, or fails for the same reason.
+            logger.warning("going on with what an earlier container %s has left: %s", container_id, error)
 
     def _set_up(self, manager: NetworkManager, container: Container, pid: int, identity: Identity) -> ContainerResult:
         pin = self._pins.pin(container.id, pid)

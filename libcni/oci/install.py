@@ -40,7 +40,8 @@ class Installation:
         self._resolv_conf = resolv_conf
         self._hook = {
             "path": program,
-            "args": [os.path.basename(program), *before, "oci-hook", *arguments],
+            # Python finds its virtual environment by this name, so it must be the whole path.
+            "args": [program, *before, "oci-hook", *arguments],
             "env": [f"PATH={_PATH}"],
             # The runtime kills a hook at its limit. The hook's own limit comes first, so that it can roll back.
             "timeout": math.ceil(timeout) + _SPARE_SECONDS,

@@ -127,13 +127,13 @@ def test_the_hosts_namespace_is_refused(node: HookNode, process: Process) -> Non
 
 
 def test_a_hook_that_runs_twice_attaches_once(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    plugin = node.network("front", "a")[0]
     pid = process()
     assert [node.attach(pid), node.attach(pid)] == ["", ""]
-    assert plugin.verbs == ("ADD",)
+    assert list(plugin.verbs) == ["ADD"]
     end(pid)
     assert [node.detach(), node.detach()] == ["", ""]
-    assert plugin.verbs == ("ADD", "DEL")
+    assert list(plugin.verbs) == ["ADD", "DEL"]
 
 
 def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process: Process) -> None:
@@ -261,6 +261,29 @@ def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookN
     assert "busy" in node.detach()
     assert [one[:2] for one in node.attached] == [("c1", "front")]
     assert node.pinned == [("c1", pid)]
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    body = """
+        import sys
+        limit = config.get("runtimeConfig", {}).get("bandwidth", {})
+        if "ingressBurst" not in limit:
+            print('{"code": 999, "msg": "if rate is set, burst must also be set"}')
+            sys.exit(1)
+        print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
+    """
+    node.plugins.python("a", body)
+    first, second = process(), process()
+    assert "burst must also be set" in node.attach(first, bandwidth='{"ingressRate": 1}')
+    end(first)
+    assert "burst must also be set" in node.detach()
+    assert node.attached == [("c1", "front", "eth0", "pending")]
+    assert node.attach(second, bandwidth='{"ingressRate": 1, "ingressBurst": 1}') == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    end(second)
     assert node.detach() == ""
     assert (node.attached, node.pinned) == ([], [])
 

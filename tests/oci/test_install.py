@@ -101,8 +101,9 @@ def test_print_shows_what_install_would_write(bundle: Path, capsys: pytest.Captu
 def test_the_printed_hook_is_a_command_that_starts(capsys: pytest.CaptureFixture[str]) -> None:
     run("--print")
     hook = json.loads(capsys.readouterr().out)["hook"]
-    command = [hook["path"], *hook["args"][1:], "--help"]
-    done = subprocess.run(command, env={}, check=True, capture_output=True, text=True)
+    command = [*hook["args"], "--help"]
+    env = dict(one.split("=", 1) for one in hook["env"])
+    done = subprocess.run(command, executable=hook["path"], env=env, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("usage: libcni oci-hook")
 
 
