@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr
+from contextlib import ExitStack, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +28,8 @@ class HookNode:
     def __init__(self, directory: Path, plugins: FakePlugins) -> None:
         self.directory = directory
         self.plugins = plugins
-        self.pins = Pins(str(directory / "pins"))
+        # Not below the test's directory: pytest could not remove that if a killed test left a mount in it.
+        self.pins = Pins(f"/run/libcni-test-hook-{os.getpid()}")
         self.bundle = directory / "bundle"
         self.bundle.mkdir()
         (directory / "net.d").mkdir()
@@ -91,6 +92,8 @@ def node(tmp_path: Path, cni_fakes: FakePlugins) -> Iterator[HookNode]:
     yield node
     for pin in node.pins.all():
         node.pins.remove(pin)
+    with suppress(FileNotFoundError):
+        os.rmdir(node.pins.directory)
 
 
 @pytest.fixture

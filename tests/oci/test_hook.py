@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -316,11 +317,12 @@ def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNod
 
 def test_a_namespace_that_cannot_be_pinned_is_an_error_and_nothing_runs(node: HookNode, process: Process) -> None:
     [plugin] = node.network("front", "a")
-    (node.directory / "pins").write_text("a file, not a directory")
+    directory = Path(node.pins.directory)
+    directory.write_text("a file, not a directory")
     said = node.attach(process())
     assert "pinned namespaces" in said
     assert plugin.verbs == ()
-    (node.directory / "pins").unlink()
+    directory.unlink()
 
 
 def test_the_log_has_every_call_with_its_documents(node: HookNode, process: Process) -> None:
