@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from libcni.oci.annotations import Wanted, read_wanted
     from libcni.oci.command import main
     from libcni.oci.hook import OWNER, Hook
     from libcni.oci.pins import Pin, Pins
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from libcni.oci.state import ContainerState, read_state
 
 _MODULES = {
+    "annotations": "Wanted read_wanted",
     "command": "main",
     "hook": "OWNER Hook",
     "pins": "Pin Pins",
@@ -32,11 +34,13 @@ __all__ = [
     "Hook",
     "Pin",
     "Pins",
+    "Wanted",
     "collect",
     "container_ids",
     "find_ended",
     "main",
     "read_state",
+    "read_wanted",
 ]
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,11 +22,12 @@ from libcni import CNIConfig
 from libcni.manager import NetworkManager
 from libcni.oci import collect
 
-from .namespaces import PLUGINS, Namespace
+from .namespaces import PLUGIN_PATH, PLUGINS, Namespace
 from .runc import Machine, why_no_containers
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINERS = int(os.environ.get("LIBCNI_CONTAINERS", "50"))
 KILLED = CONTAINERS * 3 // 5
 LIMIT = '{"ingressRate": 10000000, "ingressBurst": 1000000}'
@@ -105,6 +109,43 @@ def test_what_is_wrong_is_printed_by_the_runtime_and_nothing_is_attached(machine
     assert "nowhere" in said
     assert "it runs" not in said
     assert (machine.addresses(), machine.traces(), machine.pins.all()) == ([], [], [])
+
+
+def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
+    """Every command of the page is typed, and prints what the page says; only the directories are others."""
+    reason = why_no_containers("runc") or (None if shutil.which("jq") else "not installed: jq (apt-get install jq)")
+    if reason is not None:
+        pytest.skip(reason)
+    page = (REPOSITORY / "docs/how-to/runc.md").read_text()
+    typed = "".join(re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    entries = re.findall(r"^\$ (.*\n(?:> .*\n)*)", typed, re.MULTILINE)
+    pins = f"/run/libcni-page-{os.getpid()}"
+    places = {
+        "/etc/cni/net.d": f"{tmp_path}/net.d",
+        "/containers": f"{tmp_path}/containers",
+        "/run/libcni/netns": pins,
+        "libcni oci-hook": f"libcni oci-hook --pins={pins}",
+        '"host-local"': f'"host-local", "dataDir": "{tmp_path}/leases"',
+    }
+    script = ["exec 2>&1"]
+    for entry in entries:
+        script.append(f"cat <<'SHOWN'\n$ {entry}SHOWN")
+        command = re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], entry)
+        script.append(re.sub(r"^> ", "", command, flags=re.MULTILINE))
+    env = {
+        "PATH": f"{Path(sys.executable).parent}:{PLUGIN_PATH}",
+        "NETCONFPATH": f"{tmp_path}/net.d",
+        "LIBCNI_CACHE_DIR": f"{tmp_path}/cache",
+    }
+    run = ["bash", "-c", "\n".join(script)]
+    try:
+        done = subprocess.run(run, cwd=tmp_path, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=300)
+    finally:
+        for name in ("web", "client"):
+            subprocess.run(["runc", "delete", "--force", name], check=False, capture_output=True)
+        if os.path.isdir(pins):
+            os.rmdir(pins)
+    assert re.sub(r" \d+s ", " 0s ", done.stdout).splitlines() == typed.splitlines()
 
 
 def test_containers_that_share_a_namespace_are_attached_once(machine: Machine) -> None:
