@@ -34,6 +34,12 @@ def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: Hook
     assert plugin.verbs == ("ADD", "DEL")
 
 
+def test_crun_calls_a_container_created_where_runc_says_creating(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    assert node.run(node.state("created", process())) == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+
+
 def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_gone(
     node: HookNode, process: Process
 ) -> None:
