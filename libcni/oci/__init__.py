@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from libcni.oci.annotations import Wanted, read_wanted
     from libcni.oci.command import main
-    from libcni.oci.hook import OWNER, Hook
-    from libcni.oci.pins import Pin, Pins
+    from libcni.oci.hook import Hook
+    from libcni.oci.pins import OWNER, Pin, Pins
     from libcni.oci.runtimes import RUNTIMES, Ended, collect, container_ids, find_ended
     from libcni.oci.state import ContainerState, read_state
 
 _MODULES = {
     "annotations": "Wanted read_wanted",
     "command": "main",
-    "hook": "OWNER Hook",
-    "pins": "Pin Pins",
+    "hook": "Hook",
+    "pins": "OWNER Pin Pins",
     "runtimes": "RUNTIMES Ended collect container_ids find_ended",
     "state": "ContainerState read_state",
 }

@@ -18,10 +18,10 @@ from libcni.client import CNIConfig
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
-from libcni.oci.pins import Pins, host_namespaces, namespace_of
-from libcni.store.locks import Hold, LockRequest
+from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import READY
-from libcni.verbs import DelPolicy
+from libcni.verbs.reports import DelPolicy
 
 if TYPE_CHECKING:
     from libcni.manager import ContainerResult
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
     from libcni.oci.state import ContainerState
     from libcni.store.attachments import Attachment
 
-__all__ = ["OWNER", "Hook"]
+__all__ = ["Hook"]
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-OWNER = "oci-hook"
-"""The owner of the hook's attachments: only these are swept by ``libcni gc --runtime``."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ATTACH_SHARE = 2 / 3
@@ -129,19 +126,20 @@ class Hook:
             timeout=timeout,
             cleanup_timeout=timeout,
             env=env,
+            owner=OWNER,
             observer=self._observer,
         )
 
-    def _lock(self, container_id: str) -> Hold:
+    def _lock(self, container_id: str) -> LockSet:
         """Lock a container against other hooks; the order is this lock, the manager's, network, container."""
-        hold = Hold(self._cache_dir, LockRequest((f"//oci-hook/{container_id}",), exclusive=True))
+        locks = LockSet(self._cache_dir, LockRequest((f"//oci-hook/{container_id}",), exclusive=True))
         try:
-            for delay in hold.waits(self._deadline):
+            for delay in locks.retry_delays(self._deadline):
                 time.sleep(delay)
         except BaseException:
-            hold.close()
+            locks.close()
             raise
-        return hold
+        return locks
 
     def _shares_with(self, state: ContainerState, identity: Identity) -> str | None:
         """Return the other container that has brought the same namespace here, or None."""
@@ -162,9 +160,6 @@ class Hook:
 
     def _recorded(self, container_id: str) -> list[Attachment]:
         return self._client(self._timeout).get_cached_attachments(container_id)
-
-    def _is_own(self, attachment: Attachment) -> bool:
-        return self._pins.parse(attachment.netns) is not None
 
     def _is_alive(self, attachment: Attachment) -> bool:
         """Return whether the process that an attachment was made for still lives in the recorded namespace."""
@@ -189,7 +184,7 @@ class Hook:
                     hint="two runtimes on one machine need different IDs for their containers",
                 )
         for one in self._recorded(container_id):
-            if one.network and not self._is_own(one):
+            if one.network and one.owner != OWNER:
                 raise CNIError(
                     f"container {container_id} is attached to network {one.network} already, not by this hook",
                     hint=f"libcni del --container {container_id} detaches it",
@@ -223,7 +218,7 @@ class Hook:
     def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
         """Detach a container from what this hook attached; unpin its namespace once nothing is recorded in it."""
         recorded = self._recorded(container_id)
-        own = [one.ifname for one in recorded if not one.network or self._is_own(one)]
+        own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
         manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
         for pin in self._pins.all(container_id):
             self._pins.remove(pin)

@@ -15,10 +15,13 @@ from contextlib import suppress
 
 from libcni.errors import CNIError
 
-__all__ = ["DIRECTORY", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
+__all__ = ["DIRECTORY", "OWNER", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
 
 DIRECTORY = "/run/libcni/netns"
 """Where pins are unless told otherwise. /run is empty after a reboot, as is the list of namespaces."""
+
+OWNER = "oci-hook"
+"""The owner of the hook's attachments: only these are swept by ``libcni gc --runtime``."""
 
 Identity = tuple[int, int]
 """(device, inode) of a namespace."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from libcni.errors import ConfigError
-from libcni.oci.pins import Identity, Pin, Pins, namespace_of
+from libcni.oci.pins import DIRECTORY, OWNER, Identity, Pin, Pins, namespace_of
+from libcni.store.record import STALE_BOOT
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -69,12 +70,11 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
     return found
 
 
-def find_ended(cni: CNIConfig, pins: Pins, runtimes: Sequence[str] = tuple(RUNTIMES)) -> Ended:
+def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> Ended:
     """Return what containers of this hook have left that have ended.
 
     Args:
-        cni: the client whose records are compared.
-        pins: the hook's pinned namespaces.
+        cni: a client of the records that are compared.
         runtimes: the runtimes that are looked at, as for ``container_ids``.
 
     Raises:
@@ -84,25 +84,27 @@ def find_ended(cni: CNIConfig, pins: Pins, runtimes: Sequence[str] = tuple(RUNTI
     """
     # The order matters: a container that starts meanwhile has its directory before its pin, and its pin before its
     # record. So what is listed first can only miss containers of which nothing is listed later.
-    attachments = [one for one in cni.get_cached_attachments() if pins.parse(one.netns) is not None]
-    pinned = pins.all()
+    attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
+    directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
+    pins = [pin for directory in sorted(directories) for pin in Pins(directory).all()]
     known = container_ids(runtimes)
     used = _namespaces_in_use()
     return Ended(
-        [one for one in attachments if one.container_id not in known and one.record.netns_id not in used],
-        [pin for pin in pinned if pin.container_id not in known and pin.identity not in used],
+        [one for one in attachments if one.container_id not in known and not _is_used(one, used)],
+        [pin for pin in pins if pin.container_id not in known and pin.identity not in used],
     )
 
 
 def collect(
-    sweep: Callable[[Callable[[], list[Attachment]]], GCSummary], cni: CNIConfig, pins: Pins, runtimes: Sequence[str]
+    sweep: Callable[[Callable[[], list[Attachment]]], GCSummary],
+    cni: CNIConfig,
+    runtimes: Sequence[str] = tuple(RUNTIMES),
 ) -> tuple[GCSummary, list[Pin]]:
     """Detach what ended containers have left, and unpin their namespaces; return what was done.
 
     Args:
         sweep: runs GC with a function that returns the attachments that live, such as ``NetworkManager.gc``.
-        cni: the client whose records are swept.
-        pins: the hook's pinned namespaces.
+        cni: a client with the owner ``OWNER``.
         runtimes: as for ``container_ids``.
 
     Raises:
@@ -111,15 +113,21 @@ def collect(
     """
 
     def living() -> list[Attachment]:
-        ended = {one.path for one in find_ended(cni, pins, runtimes).attachments}
+        ended = {one.path for one in find_ended(cni, runtimes).attachments}
         return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
 
+    pins = find_ended(cni, runtimes).pins  # before the sweep: the records say where pins are
     summary = sweep(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
-    removed = [pin for pin in find_ended(cni, pins, runtimes).pins if pin.path not in recorded]
+    removed = [pin for pin in pins if pin.path not in recorded]
     for pin in removed:
-        pins.remove(pin)
+        Pins(os.path.dirname(pin.path)).remove(pin)
     return summary, removed
+
+
+def _is_used(attachment: Attachment, used: set[Identity]) -> bool:
+    """Return whether a process is in the namespace; numbers from before the last reboot mean other namespaces."""
+    return attachment.state != STALE_BOOT and attachment.record.netns_id in used
 
 
 def _namespaces_in_use() -> set[Identity]:

@@ -18,7 +18,7 @@ import pytest
 
 from libcni import CNIConfig
 from libcni.cli import main
-from libcni.oci.pins import Pins, namespace_of
+from libcni.oci.pins import OWNER, Pins, namespace_of
 from libcni.testing import FakePlugin, FakePlugins, why_no_namespaces
 
 
@@ -42,7 +42,9 @@ class HookNode:
 
     @property
     def cni(self) -> CNIConfig:
-        return CNIConfig(str(self.plugins.path), self.directory / "cache", conf_dir=self.directory / "net.d")
+        """Return the hook's own client."""
+        cache, networks = self.directory / "cache", self.directory / "net.d"
+        return CNIConfig(str(self.plugins.path), cache, conf_dir=networks, owner=OWNER)
 
     def network(self, name: str, *plugins: str, **more: Any) -> list[FakePlugin]:
         """Write a network's configuration, with plugins that take all capabilities."""

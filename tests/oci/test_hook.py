@@ -9,12 +9,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from libcni import RuntimeConf
+from libcni import CNIConfig, RuntimeConf
 from libcni.oci.pins import namespace_of
+from libcni.store.locks import LockRequest, LockSet
 
 from .conftest import HookNode, end
 
@@ -28,6 +30,8 @@ def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: Hook
     assert node.attached == [("c1", "front", "eth0", "ready")]
     [call] = plugin.calls
     assert call.env["CNI_NETNS"] == f"{node.pins.directory}/c1.{pid}"
+    assert "/usr/sbin" in call.env["PATH"].split(":")  # where iptables is
+    assert [one.owner for one in node.cni.get_cached_attachments()] == ["oci-hook"]
     end(pid)
     assert node.detach() == ""
     assert (node.attached, node.pinned) == ([], [])
@@ -153,6 +157,18 @@ def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process:
     assert plugin.verbs == ("ADD",)
 
 
+def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    with closing(LockSet(node.cni.cache_dir, LockRequest(("//oci-hook/c1",), exclusive=True))) as locks:
+        assert locks.try_acquire()
+        assert "oci-hook/c1" in node.attach(pid, "--timeout=0.2")
+        assert "oci-hook/c1" in node.detach("--timeout=0.2")
+        assert plugin.verbs == ()
+        assert node.attach(process(), container_id="c2") == ""
+    assert node.attach(pid) == ""
+
+
 def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, process: Process) -> None:
     [plugin] = node.network("front", "a")
     pid = process()
@@ -187,7 +203,8 @@ def test_an_id_that_a_running_container_has_is_refused(node: HookNode, process: 
 def test_what_another_program_attached_is_neither_detached_nor_replaced(node: HookNode, process: Process) -> None:
     [plugin] = node.network("front", "a")
     pid = process()
-    node.cni.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
+    other = CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir)
+    other.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
     assert "container c1 is attached to network front already, not by this hook" in node.attach(pid)
     assert node.detach() == ""
     assert node.attached == [("c1", "front", "eth7", "ready")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni import RuntimeConf
+from libcni import CNIConfig, RuntimeConf
 from libcni.errors import CNIErrorGroup, ConfigError
 from libcni.manager import NetworkManager
 from libcni.oci.runtimes import collect, container_ids, find_ended
@@ -47,7 +47,7 @@ def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode,
     (root / "stopped").mkdir()
     end(pids["stopped"])
     end(pids["ended"])
-    ended = find_ended(node.cni, node.pins, [str(root)])
+    ended = find_ended(node.cni, [str(root)])
     assert [one.container_id for one in ended.attachments] == ["ended"]
     assert [pin.container_id for pin in ended.pins] == ["ended"]
 
@@ -57,13 +57,15 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
     ended, runs = process(), process()
     assert node.attach(ended, container_id="ended") == ""
     assert node.attach(runs, container_id="runs") == ""
-    node.cni.add_network_list("front", RuntimeConf("foreign", "/run/netns/none", "eth0"))
+    CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir).add_network_list(
+        "front", RuntimeConf("foreign", "/run/netns/none", "eth0")
+    )
     left = process()
     node.pins.pin("killed", left)  # by a hook that was killed before it wrote a record
     end(ended)
     end(left)
     cni = node.cni
-    summary, pins = collect(NetworkManager(cni).gc, cni, node.pins, [str(root)])
+    summary, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
     assert [one.container_id for one in summary.detached] == ["ended"]
     assert sorted(pin.container_id for pin in pins) == ["ended", "killed"]
     assert [one[0] for one in node.attached] == ["foreign", "runs"]
@@ -80,8 +82,20 @@ def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Pr
     end(pid)
     cni = node.cni
     with pytest.raises(CNIErrorGroup, match="GC: 1 failed"):
-        collect(NetworkManager(cni).gc, cni, node.pins, [str(root)])
+        collect(NetworkManager(cni).gc, cni, [str(root)])
     assert node.pinned == [("c1", pid)]
-    _, pins = collect(NetworkManager(cni).gc, cni, node.pins, [str(root)])
+    _, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
     assert [pin.pid for pin in pins] == [pid]
     assert node.attached == []
+
+
+def test_what_the_configuration_forbids_to_sweep_stays_with_its_namespace(
+    node: HookNode, process: Process, root: Path
+) -> None:
+    node.network("front", "a", disableGC=True)
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    cni = node.cni
+    assert collect(NetworkManager(cni).gc, cni, [str(root)])[1] == []
+    assert node.pinned == [("c1", pid)]

@@ -20,7 +20,7 @@ import pytest
 import libcni
 from libcni import CNIConfig
 from libcni.manager import NetworkManager
-from libcni.oci import collect
+from libcni.oci import OWNER, collect
 
 from .namespaces import PLUGIN_PATH, PLUGINS, Namespace
 from .runc import Machine, why_no_containers
@@ -65,7 +65,7 @@ def address_of(machine: Machine, container_id: str) -> str:
 
 
 def client(machine: Machine) -> CNIConfig:
-    return CNIConfig([PLUGINS], machine.cache, conf_dir=machine.directory / "net.d")
+    return CNIConfig([PLUGINS], machine.cache, conf_dir=machine.directory / "net.d", owner=OWNER)
 
 
 def test_two_containers_reach_each_other_and_a_published_port_answers(machine: Machine) -> None:
@@ -177,7 +177,7 @@ def test_the_end_of_a_container_that_nobody_tells_of_is_found(machine: Machine) 
 
 def sweep(machine: Machine) -> None:
     cni = client(machine)
-    collect(NetworkManager(cni).gc, cni, machine.pins, [str(machine.root)])
+    collect(NetworkManager(cni).gc, cni, [str(machine.root)])
 
 
 def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing(machine: Machine) -> None:

@@ -45,7 +45,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     if runtime:
         if network or valid or from_file or none_valid:
             raise UsageError("--runtime contradicts NETWORK, --valid, --from-file and --none-valid")
-        _show(session, _of_ended_containers(session.client(), runtime, dry_run=dry_run), dry_run=dry_run)
+        _show(session, _of_ended_containers(session, runtime, dry_run=dry_run), dry_run=dry_run)
         return
     if not network:
         raise UsageError("say which network, or which runtime's containers: --runtime")
@@ -59,14 +59,16 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     _show(session, report, dry_run=dry_run)
 
 
-def _of_ended_containers(cni: libcni.CNIConfig, runtimes: list[str], *, dry_run: bool) -> libcni.GCReport:
+def _of_ended_containers(session: Session, runtimes: list[str], *, dry_run: bool) -> libcni.GCReport:
     """Detach what containers that have ended without a ``poststop`` hook have left."""
     from libcni.manager import NetworkManager
-    from libcni.oci import Pins, collect, find_ended
+    from libcni.oci import OWNER, collect, find_ended
 
+    timeout = session.timeout or None
+    cni = libcni.CNIConfig(session.path, session.cache_dir, conf_dir=session.conf_dir, timeout=timeout, owner=OWNER)
     if dry_run:
-        return libcni.GCReport(stale=find_ended(cni, Pins(), runtimes).attachments)
-    summary, _ = collect(NetworkManager(cni).gc, cni, Pins(), runtimes)
+        return libcni.GCReport(stale=find_ended(cni, runtimes).attachments)
+    summary, _ = collect(NetworkManager(cni).gc, cni, runtimes)
     return libcni.GCReport(stale=summary.stale, detached=summary.detached)
 
 
