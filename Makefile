@@ -6,7 +6,7 @@ READY := .venv/ready
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
-SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static
+SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq
 
 # pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
 MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run

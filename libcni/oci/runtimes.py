@@ -36,11 +36,13 @@ class Ended:
 
     Attributes:
         attachments (tuple[Attachment, ...]): attachments of this hook without a living container.
+        seen (int): how many attachments of this hook there are.
         pins (tuple[Pin, ...]): pinned namespaces of such containers.
     """
 
-    def __init__(self, attachments: Iterable[Attachment], pins: Iterable[Pin]) -> None:
+    def __init__(self, attachments: Iterable[Attachment], pins: Iterable[Pin], seen: int) -> None:
         self.attachments = tuple(attachments)
+        self.seen = seen
         self.pins = tuple(pins)
 
 
@@ -92,6 +94,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     return Ended(
         [one for one in attachments if one.container_id not in known and not _is_used(one, used)],
         [pin for pin in pins if pin.container_id not in known and pin.identity not in used],
+        len(attachments),
     )
 
 
