@@ -148,6 +148,7 @@ def _observer(path: str) -> LoggingObserver:
     from libcni.observe.logs import LoggingObserver
 
     try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))  # arguments may be secrets
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=path) from error

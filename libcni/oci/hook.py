@@ -142,9 +142,9 @@ class Hook:
         return locks
 
     def _shares_with(self, state: ContainerState, identity: Identity) -> str | None:
-        """Return the other container that has brought the same namespace here, or None."""
+        """Return the running container that came with the same namespace before, or None."""
         others = (pin for pin in self._pins.all() if pin.container_id != state.container_id)
-        return next((pin.container_id for pin in others if pin.identity == identity), None)
+        return next((pin.container_id for pin in others if pin.identity == identity and pin.is_alive), None)
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks, checked as far as it goes before anything is run."""
@@ -227,6 +227,10 @@ class Hook:
         text = result.resolv_conf.text() if self._resolv_conf else ""
         if not text:
             return
+        if not os.path.isabs(bundle):
+            raise ConfigError(
+                f"cannot write resolv.conf: the runtime gives {bundle!r} as the bundle, not an absolute path"
+            )
         path = os.path.join(bundle, "resolv.conf")
         try:
             # In place: config.json mounts this file, so a new one under its name would not reach the container.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -179,6 +180,32 @@ def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, pr
     assert plugin.verbs == ("ADD",)
 
 
+def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    pid = process()
+    with subprocess.Popen(["nsenter", f"--net=/proc/{pid}/ns/net", "sleep", "600"]) as later:
+        while namespace_of(later.pid) != namespace_of(pid):
+            time.sleep(0.005)
+        assert node.attach(pid, container_id="first") == ""
+        end(pid)
+        assert "busy" in node.detach(container_id="first")
+        assert node.attach(later.pid, container_id="second") == ""
+        later.kill()
+    assert [one[0] for one in node.attached] == ["first", "second"]
+
+
+def test_a_detach_needs_the_record_alone(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert node.attach(pid, ports="8080:80") == ""
+    end(pid)
+    shutil.rmtree(node.cni.conf_dir)
+    assert node.detach() == ""
+    assert node.attached == []
+    assert plugin.calls[-1].config["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
+
+
 def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
     node: HookNode, process: Process
 ) -> None:
@@ -338,6 +365,14 @@ def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNod
     assert (node.attached, node.pinned) == ([], [])
 
 
+def test_a_bundle_that_is_no_absolute_path_gets_no_resolv_conf(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    state = json.dumps({"id": "c1", "status": "creating", "pid": process()})
+    assert "the runtime gives '' as the bundle, not an absolute path" in node.run(state, "--resolv-conf")
+    assert (node.attached, node.pinned) == ([], [])
+
+
 def test_a_namespace_that_cannot_be_pinned_is_an_error_and_nothing_runs(node: HookNode, process: Process) -> None:
     [plugin] = node.network("front", "a")
     directory = Path(node.pins.directory)
@@ -352,6 +387,7 @@ def test_the_log_has_every_call_with_its_documents(node: HookNode, process: Proc
     node.network("front", "a")
     log = node.directory / "hook.log"
     assert node.attach(process(), f"--log={log}") == ""
+    assert log.stat().st_mode & 0o777 == 0o600
     text = log.read_text()
     assert "a ADD: called with {" in text
     assert "ADD front c1 eth0: ok" in text
