@@ -84,9 +84,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError("a time limit is a positive number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return seconds
 
 
@@ -99,6 +102,7 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
     if state.status not in _ATTACH:
         problem = f'there is nothing to do for container {state.container_id} in status "{state.status}"'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
+    # Before the annotations are read: a container that this hook is not for must not fail for their sake.
     if options.annotated_only and not annotated(state.annotations):
         return
     wanted = read_wanted(state.annotations, defaults)
@@ -107,7 +111,7 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
 
 
 def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
-    from libcni.oci.hook import Hook  # pydantic and the verbs: only for containers that this hook is for
+    from libcni.oci.hook import Hook  # the verbs: only for containers that this hook is for
 
     return Hook(
         options.path,

@@ -85,14 +85,11 @@ class Hook:
         with closing(self._lock(state.container_id)):
             container = self._container(manager, state, wanted)
             result = self._attached(manager, container, identity)
-            if result is None:
-                self._clear(manager, container.id, identity)
-                result = self._set_up(manager, container, state.pid, identity)
-            try:
+            if result is not None:
                 self._write_resolv_conf(result, state.bundle)
-            except CNIError:
-                self._tear_down(manager, container.id)
-                raise
+                return
+            self._clear(manager, container.id, identity)
+            self._set_up(manager, container, state, identity)
 
     def detach(self, container_id: str) -> None:
         """Detach a container from all that is recorded of it; a container that is not attached is no error.
@@ -170,7 +167,7 @@ class Hook:
     def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
         """Return the recorded result if the container has exactly the attachments that it wants, else None."""
         recorded = self._recorded(container.id)
-        is_whole = all(one.state == READY and one.record.netns_id == identity for one in recorded)
+        is_whole = all((one.state, one.owner, one.record.netns_id) == (READY, OWNER, identity) for one in recorded)
         if not is_whole or {(one.network, one.ifname) for one in recorded} != set(manager.preview(container)):
             return None
         return manager.container(container.id)
@@ -196,32 +193,35 @@ class Hook:
             # that comes now detaches what it finds with the corrected one, or fails for the same reason.
             logger.warning("going on with what an earlier container %s has left: %s", container_id, error)
 
-    def _set_up(self, manager: NetworkManager, container: Container, pid: int, identity: Identity) -> ContainerResult:
-        pin = self._pins.pin(container.id, pid)
+    def _set_up(self, manager: NetworkManager, container: Container, state: ContainerState, identity: Identity) -> None:
+        """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
+        pin = self._pins.pin(container.id, state.pid)
         try:
             if pin.identity != identity:  # the process ended, and another one has its number
-                raise CNIError(f"process {pid} of container {container.id} has ended")
+                raise CNIError(f"process {pin.pid} of container {container.id} has ended")
             left = self._deadline - time.monotonic() - self._timeout * (1 - _ATTACH_SHARE)
             inside = Container(container.id, pin.path, container.networks, container.args)
             result = manager.set_up(inside, timeout=max(0.0, left))
             # If the runtime was killed meanwhile, nobody will run poststop, and GC may have been here already.
             if not pin.is_alive:
-                raise CNIError(f"process {pid} of container {container.id} ended while the container was attached")
+                raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")
+            self._write_resolv_conf(result, state.bundle)
         except CNIError as error:
             try:
                 self._tear_down(manager, container.id)
             except CNIError as problem:
                 error.add_note(f"when it was detached again: {problem}")
             raise
-        return result
 
     def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
         """Detach a container from what this hook attached; unpin its namespace once nothing is recorded in it."""
         recorded = self._recorded(container_id)
         own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
         manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
+        recorded_in = {one.netns for one in self._recorded(container_id)}
         for pin in self._pins.all(container_id):
-            self._pins.remove(pin)
+            if pin.path not in recorded_in:
+                self._pins.remove(pin)
 
     def _write_resolv_conf(self, result: ContainerResult, bundle: str) -> None:
         text = result.resolv_conf.text() if self._resolv_conf else ""

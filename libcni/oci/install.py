@@ -18,7 +18,6 @@ __all__ = ["Installation"]
 HOOKS_D = "/etc/containers/oci/hooks.d"
 _FILE = "libcni.json"
 _STAGES = ("createRuntime", "poststop")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SPARE_SECONDS = 10
 
 
@@ -42,7 +41,6 @@ class Installation:
             "path": program,
             # Python finds its virtual environment by this name, so it must be the whole path.
             "args": [program, *before, "oci-hook", *arguments],
-            "env": [f"PATH={_PATH}"],
             # The runtime kills a hook at its limit. The hook's own limit comes first, so that it can roll back.
             "timeout": math.ceil(timeout) + _SPARE_SECONDS,
         }

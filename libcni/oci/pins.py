@@ -102,6 +102,7 @@ class Pins:
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
+            # O_EXCL: what is at the path now is not ours, and must not be mounted over.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
             _mount(source, pin.path)
         except OSError as error:
@@ -160,5 +161,6 @@ def _unmount(target: str) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
+    # More than once: two hooks may have mounted one above the other before either was killed.
     while libc.umount2(os.fsencode(target), _MNT_DETACH) == 0:
         pass

@@ -48,7 +48,6 @@ def test_a_bundle_gets_the_hook_at_both_stages_and_keeps_all_else(bundle: Path) 
     assert os.access(attach["path"], os.X_OK)
     assert attach["args"][-3:] == ["oci-hook", "--networks=front, back", "--timeout=20"]
     assert attach["timeout"] == 30
-    assert any(one.startswith("PATH=") for one in attach["env"])
     assert {**document, "hooks": 0} == {**SPEC, "hooks": 0}
 
 
@@ -102,8 +101,7 @@ def test_the_printed_hook_is_a_command_that_starts(capsys: pytest.CaptureFixture
     run("--print")
     hook = json.loads(capsys.readouterr().out)["hook"]
     command = [*hook["args"], "--help"]
-    env = dict(one.split("=", 1) for one in hook["env"])
-    done = subprocess.run(command, executable=hook["path"], env=env, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, executable=hook["path"], env={}, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("usage: libcni oci-hook")
 
 
