@@ -6,14 +6,14 @@ READY := .venv/ready
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
-SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman crun busybox-static
+SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq
 
 # pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
 MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
 PARALLEL := -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real test test-slow soak fuzz conformance-go check types format coverage bench docs package clean
+.PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,11 @@ demo: $(READY) ## run a chain of fake plugins and show what happens; needs no ro
 demo-real: $(READY) ## the same with the real plugins, between two network namespaces; needs root
 	@scripts/system-packages $(REAL_PACKAGES)
 	@$(BIN)/python examples/demo_real.py
+
+# DOCUMENTS=1 shows every plugin call with its document.
+demo-runc: $(READY) ## run two containers with runc and libcni's hook, and let them talk; needs root
+	@scripts/system-packages $(REAL_PACKAGES) runc busybox-static
+	@$(BIN)/python examples/demo_runc.py $(if $(DOCUMENTS),--documents)
 
 # Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
 test: $(READY) ## run the tests, with branch coverage
@@ -75,6 +80,7 @@ bench: $(READY) ## compare with Go libcni and a bare posix_spawn, in under 8 min
 	@scripts/system-packages gcc golang-go golang-github-appc-cni-dev $(REAL_PACKAGES) || true
 	@$(BIN)/python bench/run.py $(BENCH)
 	@$(BIN)/python bench/plugin_start.py
+	@$(BIN)/python bench/oci_hook.py
 
 docs: $(READY) ## build the documentation into site/
 	@scripts/need docs

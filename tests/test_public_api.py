@@ -26,7 +26,9 @@ LAYERS = [
     ["verbs"],
     ["client", "aio"],
     ["diagnosis"],
-    ["manager", "plugin", "testing", "cli"],
+    ["manager", "plugin", "testing"],
+    ["oci"],
+    ["cli"],
 ]
 PLAIN = {"errors", "config", "protocol"}
 

@@ -13,6 +13,11 @@ _MISSING = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with these arguments, or those of the process, and return its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] == "oci-hook":  # it runs at every start of a container, and needs no typer
+        from libcni.oci import main as run_hook
+
+        return run_hook(arguments[1:])
     try:
         from libcni.cli.app import run_app
     except ImportError as error:
@@ -20,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print("libcni: the command line needs: pip install 'libcni[cli]'", file=sys.stderr)  # noqa: T201
         return _MISSING
-    return run_app(sys.argv[1:] if argv is None else argv)
+    return run_app(arguments)
 
 
 def run() -> None:

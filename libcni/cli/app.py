@@ -35,6 +35,7 @@ _COMMANDS = (
     ("doctor", "doctor", _REPAIR),
     ("repair", "repair", _REPAIR),
     ("exec", "execute", _REPAIR),
+    ("oci-hook", "oci_hook", _REPAIR),
 )
 """Each command, its module in ``commands``, where the function has the same name, and its place in the help."""
 

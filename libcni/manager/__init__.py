@@ -7,34 +7,69 @@ manager = NetworkManager(CNIConfig("/opt/cni/bin"), loopback=True)
 result = manager.set_up(Container("c1", "/run/netns/c1", ["front", "back@net1"]))
 result.primary(), result.resolv_conf.text()
 manager.tear_down("c1")
+
+The names are resolved on first use: a program that blocks does not load asyncio.
 """
 
-from libcni.manager.async_manager import AsyncNetworkManager
-from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
-from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
-from libcni.manager.default_route import DefaultRouteError
-from libcni.manager.events import Event, EventStream
-from libcni.manager.kubernetes import (
-    AttachmentDefinitions,
-    NetworkAttachmentDefinition,
-    NetworkSelection,
-    Pod,
-    network_status,
-    parse_selection,
-)
-from libcni.manager.manager import NetworkManager
-from libcni.manager.namespaces import IdentifyingTool, NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
-from libcni.manager.networks import LOOPBACK, NetworkSet
-from libcni.manager.reports import (
-    AttachmentCheck,
-    CheckReport,
-    DetachedAttachment,
-    GCSummary,
-    ManagerStatus,
-    NetworkState,
-    TearDownReport,
-)
-from libcni.manager.watch import Watch
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from libcni.manager.async_manager import AsyncNetworkManager
+    from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
+    from libcni.manager.container_result import (
+        Address,
+        AttachmentResult,
+        ContainerResult,
+        InterfaceResult,
+        ResolvConf,
+    )
+    from libcni.manager.default_route import DefaultRouteError
+    from libcni.manager.events import Event, EventStream
+    from libcni.manager.kubernetes import (
+        AttachmentDefinitions,
+        NetworkAttachmentDefinition,
+        NetworkSelection,
+        Pod,
+        network_status,
+        parse_selection,
+    )
+    from libcni.manager.manager import NetworkManager
+    from libcni.manager.namespaces import (
+        IdentifyingTool,
+        NamespaceError,
+        NamespaceIdentity,
+        Namespaces,
+        NamespaceTool,
+    )
+    from libcni.manager.networks import LOOPBACK, NetworkSet
+    from libcni.manager.reports import (
+        AttachmentCheck,
+        CheckReport,
+        DetachedAttachment,
+        GCSummary,
+        ManagerStatus,
+        NetworkState,
+        TearDownReport,
+    )
+    from libcni.manager.watch import Watch
+
+_MODULES = {
+    "async_manager": "AsyncNetworkManager",
+    "container": "Container NetworkRequest PlannedAttachment",
+    "container_result": "Address AttachmentResult ContainerResult InterfaceResult ResolvConf",
+    "default_route": "DefaultRouteError",
+    "events": "Event EventStream",
+    "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod network_status "
+    "parse_selection",
+    "manager": "NetworkManager",
+    "namespaces": "IdentifyingTool NamespaceError NamespaceIdentity Namespaces NamespaceTool",
+    "networks": "LOOPBACK NetworkSet",
+    "reports": "AttachmentCheck CheckReport DetachedAttachment GCSummary ManagerStatus NetworkState TearDownReport",
+    "watch": "Watch",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "LOOPBACK",
@@ -72,3 +107,13 @@ __all__ = [
     "network_status",
     "parse_selection",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

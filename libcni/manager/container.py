@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from libcni.config.capabilities import CapabilityArgs
 from libcni.config.cni_args import check_args
 from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
 
+if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
+    from libcni.config.capabilities import CapabilityArgs
+
 __all__ = ["Container", "NetworkRequest", "PlannedAttachment", "plan_attachments"]
 
-Capabilities = Mapping[str, Any] | CapabilityArgs
+Capabilities: TypeAlias = "Mapping[str, Any] | CapabilityArgs"
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
 
@@ -170,7 +172,7 @@ def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tu
 
 def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
     """Return capability arguments as a mapping."""
-    return given.to_args() if isinstance(given, CapabilityArgs) else given or {}
+    return given if isinstance(given, Mapping) else given.to_args() if given is not None else {}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
-from libcni.aio import AsyncCNIConfig
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -27,9 +26,12 @@ from libcni.store.records import RecordStore
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
+if TYPE_CHECKING:  # asyncio is not for blocking callers to load
+    from libcni.aio import AsyncCNIConfig
+
 __all__ = ["OperationContext", "SetUpLimit"]
 
-ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
+ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 _T = TypeVar("_T")
 
 # No network's name contains a slash, so these never collide with the lock of a verb.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
@@ -89,6 +88,8 @@ class EventStream:
     """
 
     def __init__(self, events: Events, limit: int) -> None:
+        import asyncio  # only here: blocking callers do without
+
         self._waiting: deque[Event] = deque(maxlen=limit)
         self._lost = 0
         self._closed = False

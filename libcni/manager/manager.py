@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, Unpack
 
 from libcni.client import CNIConfig
@@ -76,6 +75,8 @@ class BlockingContext(OperationContext[CNIConfig]):
         """Run coroutine functions in threads, and return their answers in order."""
         if not functions:
             return []
+        from concurrent.futures import ThreadPoolExecutor  # only here: it costs a tenth of the import
+
         with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
             return list(pool.map(lambda function: run_to_end(function()), functions))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from libcni.aio import AsyncCNIConfig
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
@@ -30,9 +29,12 @@ from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
 from libcni.verbs.reports import DelPolicy, OnCancel, RetryPolicy
 
+if TYPE_CHECKING:  # asyncio is not for blocking callers to load
+    from libcni.aio import AsyncCNIConfig
+
 __all__ = ["ManagerBase"]
 
-ClientT = TypeVar("ClientT", bound=CNIConfig | AsyncCNIConfig)
+ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
 
 class ManagerBase(Generic[ClientT]):

@@ -10,13 +10,14 @@ import pytest
 import libcni
 import libcni.cli
 import libcni.manager
+import libcni.oci
 from cli.node import REPOSITORY
 from libcni.cli.app import _COMMANDS
 from libcni.cli.failures import _CODES
 
 ROOT = Path(libcni.cli.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-PUBLIC = {"libcni": libcni.__all__, "libcni.manager": libcni.manager.__all__}
+PUBLIC = {"libcni": libcni.__all__, "libcni.manager": libcni.manager.__all__, "libcni.oci": libcni.oci.__all__}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import libcni.manager
+import libcni.oci
 import libcni.plugin
 import libcni.testing
 
@@ -143,7 +144,7 @@ def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     named = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
-    modules = (libcni, libcni.manager, libcni.plugin, libcni.testing)
+    modules = (libcni, libcni.manager, libcni.oci, libcni.plugin, libcni.testing)
     public = {f"{module.__name__}.{name}" for module in modules for name in module.__all__}
     assert named == public - {"libcni.__version__"}
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import typer
 
 import libcni
+from libcni.cli.ended import COMMAND, describe_ended
 from libcni.cli.render import Fields
 from libcni.cli.session import Session
 
@@ -20,7 +21,8 @@ def doctor(session: Session) -> None:
     if there is an error or a warning.
     """
     cni = session.client()
-    findings = libcni.diagnose(cni)
+    ended = (libcni.Finding("attachments", "warning", *one, COMMAND) for one in describe_ended(cni))
+    findings = (*libcni.diagnose(cni), *ended)
     data = [asdict(one) for one in findings]
     looked = [
         ("networks", cni.conf_dir),

@@ -18,7 +18,7 @@ __all__ = ["gc"]
 
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument,
+    network: NetworkArgument = "",
     _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
     valid: Annotated[
         list[str] | None, typer.Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
@@ -28,11 +28,27 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     ] = "",
     none_valid: Annotated[bool, typer.Option("--none-valid", help="No attachment stays.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be detached.")] = False,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runtime",
+            metavar="NAME|DIR",
+            help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
+            "has the container, or a process runs in it; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Detach what is not valid any more.
 
     Of one network; and its plugins are told what still is valid.
     """
+    if runtime:
+        if network or valid or from_file or none_valid:
+            raise UsageError("--runtime contradicts NETWORK, --valid, --from-file and --none-valid")
+        _show(session, _of_ended_containers(session, runtime, dry_run=dry_run), dry_run=dry_run)
+        return
+    if not network:
+        raise UsageError("say which network, or which runtime's containers: --runtime")
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
     if not wanted and not none_valid and not from_file:
         raise UsageError("say which attachments are valid: --valid, --from-file or --none-valid")
@@ -41,6 +57,19 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     cni = session.client()
     report = cni.gc_network_list(network_of(network), _pairs(cni, wanted), dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
+
+
+def _of_ended_containers(session: Session, runtimes: list[str], *, dry_run: bool) -> libcni.GCReport:
+    """Detach what containers that have ended without a ``poststop`` hook have left."""
+    from libcni.manager import NetworkManager
+    from libcni.oci import OWNER, collect, find_ended
+
+    timeout = session.timeout or None
+    cni = libcni.CNIConfig(session.path, session.cache_dir, conf_dir=session.conf_dir, timeout=timeout, owner=OWNER)
+    if dry_run:
+        return libcni.GCReport(stale=find_ended(cni, runtimes).attachments)
+    summary, _ = collect(NetworkManager(cni).gc, cni, runtimes)
+    return libcni.GCReport(stale=summary.stale, detached=summary.detached)
 
 
 def _listed(path: str) -> list[str]:

@@ -1,0 +1,16 @@
+"""libcni oci-hook: CNI networks for the containers of an OCI runtime."""
+
+from __future__ import annotations
+
+from libcni.oci import main
+
+__all__ = ["oci_hook"]
+
+
+def oci_hook(_session: object) -> None:
+    """Attach and detach the containers of runc, crun and others.
+
+    As their hook. See ``libcni oci-hook --help``.
+    """
+    # For the list of commands alone: the entry point runs the hook itself, before typer is loaded.
+    main(["--help"])

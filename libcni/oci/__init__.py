@@ -1,0 +1,54 @@
+"""CNI as a hook of OCI runtimes: runc, crun, youki, and what builds on them.
+
+``libcni oci-hook`` is this package's ``main``. Its names are resolved on first use, because a hook runs at every start
+and every end of a container, and most of what is here is not needed each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from libcni.oci.annotations import Wanted, read_wanted
+    from libcni.oci.command import main
+    from libcni.oci.hook import Hook
+    from libcni.oci.pins import OWNER, Pin, Pins
+    from libcni.oci.runtimes import RUNTIMES, Ended, collect, container_ids, find_ended
+    from libcni.oci.state import ContainerState, read_state
+
+_MODULES = {
+    "annotations": "Wanted read_wanted",
+    "command": "main",
+    "hook": "Hook",
+    "pins": "OWNER Pin Pins",
+    "runtimes": "RUNTIMES Ended collect container_ids find_ended",
+    "state": "ContainerState read_state",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "OWNER",
+    "RUNTIMES",
+    "ContainerState",
+    "Ended",
+    "Hook",
+    "Pin",
+    "Pins",
+    "Wanted",
+    "collect",
+    "container_ids",
+    "find_ended",
+    "main",
+    "read_state",
+    "read_wanted",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

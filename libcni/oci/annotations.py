@@ -1,0 +1,215 @@
+"""Which networks a container wants, and with which arguments: its annotations, all of which begin with ``libcni.``.
+
+    libcni.networks      front, back@net1      (or a JSON array; ``none``: no network)
+    libcni.args          IgnoreUnknown=1;K8S_POD_NAME=web
+    libcni.ports         8080:80, 127.0.0.1:5353:53/udp
+    libcni.ips           10.88.0.7, fd00::7
+    libcni.mac           c2:11:22:33:44:55
+    libcni.bandwidth     {"ingressRate": 1000000, "ingressBurst": 100000}
+    libcni.capabilities  {"aliases": ["db"]}
+
+``args`` goes to every network. The others go to the container's first network; in the JSON array each network has its
+own: ``[{"network": "front", "ifname": "eth0", "args": {"K": "V"}, "capabilities": {"mac": "c2:11:22:33:44:55"}}]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from libcni.config.cni_args import Args, check_args, parse_args
+from libcni.config.identifiers import check_ifname, check_network_name
+from libcni.errors import CNIError, ConfigError, shorten
+
+__all__ = ["KEYS", "PREFIX", "Request", "Wanted", "annotated", "read_wanted"]
+
+PREFIX = "libcni."
+KEYS = ("networks", "args", "ports", "ips", "mac", "bandwidth", "capabilities")
+"""The annotations, without their prefix."""
+
+_NONE = "none"
+_REQUEST_KEYS = {"network", "ifname", "args", "capabilities"}
+_MAX_PORT = 65535
+_PROTOCOLS = {"tcp", "udp", "sctp"}
+
+
+class Request:
+    """One network that a container wants.
+
+    Attributes:
+        network (str): the network's name.
+        ifname (str | None): the interface's name; None: the next free one.
+        args (Args): CNI_ARGS for this network alone.
+        capabilities (dict[str, Any]): capability arguments for this network alone.
+    """
+
+    def __init__(
+        self, network: str, ifname: str | None = None, args: Args = (), capabilities: dict[str, Any] | None = None
+    ) -> None:
+        self.network = check_network_name(network)
+        self.ifname = ifname if ifname is None else check_ifname(ifname)
+        self.args = args
+        self.capabilities = capabilities or {}
+
+
+class Wanted:
+    """What a container wants.
+
+    Attributes:
+        requests (list[Request] | None): the networks in order; [] for none; None: the node's default network.
+        args (Args): CNI_ARGS for every network.
+        capabilities (dict[str, Any]): capability arguments for the first network.
+    """
+
+    def __init__(self, requests: list[Request] | None, args: Args, capabilities: dict[str, Any]) -> None:
+        self.requests = requests
+        self.args = args
+        self.capabilities = capabilities
+
+
+def annotated(annotations: Mapping[str, str]) -> bool:
+    """Return whether a container has any annotation for this hook."""
+    return any(key.startswith(PREFIX) for key in annotations)
+
+
+def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> Wanted:
+    """Read what a container wants from its annotations, and from ``defaults`` (without prefix) what they do not say.
+
+    Raises:
+        ConfigError: an annotation is unknown, or its value makes no sense; the text names it.
+    """
+    given = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
+    for key in given:
+        if key.removeprefix(PREFIX) not in KEYS:
+            known = ", ".join(PREFIX + name for name in KEYS)
+            raise ConfigError("this hook knows no such annotation", file=f"annotation {key}", hint=f"it knows {known}")
+    texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in given}
+    texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in given.items()}
+    requests: list[Request] | None = None
+    args: Args = ()
+    capabilities: dict[str, Any] = {}
+    for source, (key, text) in sorted(texts.items(), key=lambda item: KEYS.index(item[1][0]), reverse=True):
+        try:
+            if not text.strip():
+                raise ConfigError("it is empty", hint='"none" means no network' if key == "networks" else None)
+            if key == "networks":
+                requests = _networks(text)
+            elif key == "args":
+                args = parse_args(text)
+            else:
+                # in reverse order, so that a capability with an annotation of its own replaces the general one
+                capabilities |= _CAPABILITIES[key](text)
+        except CNIError as error:
+            raise ConfigError(str(error), file=source) from error
+    return Wanted(requests, args, capabilities)
+
+
+def _networks(text: str) -> list[Request]:
+    if text.strip() == _NONE:
+        return []
+    if not text.lstrip().startswith("["):
+        return [_request(part) for part in _listed(text)]
+    entries = _json(text, list, "array")
+    if not entries:
+        raise ConfigError("the array is empty", hint='"none" means no network')
+    return [_request(one) for one in entries]
+
+
+def _request(one: Any) -> Request:
+    """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
+    if isinstance(one, str):
+        name, at, ifname = one.strip().partition("@")
+        return Request(name, ifname if at else None)
+    if not isinstance(one, dict):
+        raise ConfigError(f"{_shown(one)} is neither a network's name nor an object")
+    if unknown := one.keys() - _REQUEST_KEYS:
+        known = ", ".join(sorted(_REQUEST_KEYS))
+        raise ConfigError(f"a network has no member {_shown(min(unknown))}", hint=f"it has {known}")
+    args = one.get("args") or {}
+    if not isinstance(args, dict):
+        raise ConfigError(f"args: {_shown(args)} is not an object")
+    return Request(one.get("network", ""), one.get("ifname"), check_args(args), _known(one.get("capabilities") or {}))
+
+
+def _known(capabilities: Any) -> dict[str, Any]:
+    """Check capability arguments against the conventions; the others are passed on as they are."""
+    from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
+
+    if not isinstance(capabilities, dict):
+        raise ConfigError(f"capabilities: {_shown(capabilities)} is not an object")
+    return CapabilityArgs(**capabilities).to_args()
+
+
+def _capabilities(text: str) -> dict[str, Any]:
+    return _known(_json(text, dict, "object"))
+
+
+def _bandwidth(text: str) -> dict[str, Any]:
+    return _known({"bandwidth": _json(text, dict, "object")})
+
+
+def _ips(text: str) -> dict[str, Any]:
+    return _known({"ips": _listed(text)})
+
+
+def _mac(text: str) -> dict[str, Any]:
+    return _known({"mac": text.strip()})
+
+
+def _ports(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("["):
+        return _known({"portMappings": _json(text, list, "array")})
+    return {"portMappings": [_port(part) for part in _listed(text)]}
+
+
+def _port(text: str) -> dict[str, Any]:
+    """Read ``[HOST_IP:]HOST_PORT:CONTAINER_PORT[/PROTOCOL]``; an IPv6 address stands in brackets."""
+    import ipaddress
+
+    ports, _, protocol = text.partition("/")
+    rest, _, inside = ports.rpartition(":")
+    host_ip, _, outside = rest.rpartition(":")
+    protocol = (protocol or "tcp").lower()
+    address = host_ip.removeprefix("[").removesuffix("]") if host_ip.startswith("[") else host_ip
+    numbers = [_port_number(part) for part in (outside, inside)]
+    if None in numbers or protocol not in _PROTOCOLS or (":" in host_ip and address == host_ip):
+        form = "[HOST_IP:]HOST_PORT:CONTAINER_PORT[/tcp|udp|sctp]"
+        raise ConfigError(f"{_shown(text)} is not of the form {form}")
+    if address:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError as error:
+            raise ConfigError(f"{_shown(text)}: {_shown(address)} is no IP address") from error
+    mapping = {"hostPort": numbers[0], "containerPort": numbers[1], "protocol": protocol}
+    return {**mapping, "hostIP": address} if address else mapping
+
+
+def _port_number(text: str) -> int | None:
+    """Return a port, or None; int() alone would also take "+80", "8_0" and digits of other scripts."""
+    is_number = text.isascii() and text.isdigit()
+    return int(text) if is_number and len(text) <= len(str(_MAX_PORT)) and 0 < int(text) <= _MAX_PORT else None
+
+
+def _listed(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise ConfigError(f"{_shown(text)} has an empty part")
+    return parts
+
+
+def _json(text: str, kind: type[Any], name: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}") from error
+    if not isinstance(value, kind):
+        raise ConfigError(f"{_shown(value)} is not a JSON {name}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return shorten(repr(value), 80)
+
+
+_CAPABILITIES = {"ports": _ports, "ips": _ips, "mac": _mac, "bandwidth": _bandwidth, "capabilities": _capabilities}

@@ -1,0 +1,271 @@
+"""What the hook does: attach a container before its program starts, detach it after its processes have gone.
+
+A hook can be killed at any moment, run twice, or not at all. So everything that it leaves is on record: attachments in
+the record directory, and namespaces in the directory of pins. The next hook of the same container, and ``libcni gc
+--runtime``, finish what a hook has left.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from libcni.client import CNIConfig
+from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
+from libcni.manager import Container, NetworkManager, NetworkRequest
+from libcni.oci.annotations import PREFIX, Wanted
+from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.record import READY
+from libcni.verbs.reports import DelPolicy
+
+if TYPE_CHECKING:
+    from libcni.manager import ContainerResult
+    from libcni.observe.protocol import Observer
+    from libcni.oci.pins import Identity
+    from libcni.oci.state import ContainerState
+    from libcni.store.attachments import Attachment
+
+__all__ = ["Hook"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ATTACH_SHARE = 2 / 3
+
+
+class Hook:
+    """Attach and detach containers for an OCI runtime.
+
+    Args:
+        path: the directories with plugins (CNI_PATH).
+        cache_dir: where records and locks are kept.
+        conf_dir: where the networks' configurations are.
+        pins: where namespaces are pinned.
+        timeout: seconds for all that one hook does. A third of it is kept for the roll-back of an attach that fails.
+        resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
+        observer: is told of every verb and every plugin call.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options of the command
+        self,
+        path: str,
+        cache_dir: str,
+        conf_dir: str,
+        *,
+        pins: Pins,
+        timeout: float = 50.0,
+        resolv_conf: bool = False,
+        observer: Observer | None = None,
+    ) -> None:
+        self._path = path
+        self._cache_dir = os.path.abspath(cache_dir)
+        self._conf_dir = conf_dir
+        self._pins = pins
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._resolv_conf = resolv_conf
+        self._observer = observer
+
+    def attach(self, state: ContainerState, wanted: Wanted) -> None:
+        """Attach a container to the networks that it wants; a container that is attached already stays as it is.
+
+        Raises:
+            CNIError: the container cannot be attached; nothing of it is left, or it is on record for ``detach``.
+        """
+        identity = _own_namespace(state)
+        if (other := self._shares_with(state, identity)) is not None:
+            logger.info("container %s uses the network of container %s", state.container_id, other)
+            return
+        manager = self._manager(len(wanted.requests or (1,)))
+        with closing(self._lock(state.container_id)):
+            container = self._container(manager, state, wanted)
+            result = self._attached(manager, container, identity)
+            if result is not None:
+                self._write_resolv_conf(result, state.bundle)
+                return
+            self._clear(manager, container.id, identity)
+            self._set_up(manager, container, state, identity)
+
+    def detach(self, container_id: str) -> None:
+        """Detach a container from all that is recorded of it; a container that is not attached is no error.
+
+        Raises:
+            CNIError: what could not be detached; it stays on record.
+        """
+        recorded = self._recorded(container_id)
+        manager = self._manager(max(1, len(recorded)))
+        with closing(self._lock(container_id)):
+            # A runtime gives the ID free before it runs poststop. So this may come after the next container of the
+            # same ID has been attached, which is alive, and not for this hook to detach.
+            if any(self._is_alive(one) for one in self._recorded(container_id)):
+                logger.warning("container %s runs: it stays attached", container_id)
+                return
+            self._tear_down(manager, container_id)
+
+    def _manager(self, networks: int) -> NetworkManager:
+        # The attach has a deadline of its own; the client's time is for each DEL of a roll-back or a detach.
+        share = self._timeout * (1 - _ATTACH_SHARE) / networks
+        cni = self._client(share)
+        return NetworkManager(cni, policy=DelPolicy(empty_gone_netns=True, keep_going=True))
+
+    def _client(self, timeout: float) -> CNIConfig:
+        # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.
+        env = {"PATH": _PATH, **os.environ}
+        return CNIConfig(
+            self._path,
+            self._cache_dir,
+            conf_dir=self._conf_dir,
+            timeout=timeout,
+            cleanup_timeout=timeout,
+            env=env,
+            owner=OWNER,
+            observer=self._observer,
+        )
+
+    def _lock(self, container_id: str) -> LockSet:
+        """Lock a container against other hooks; the order is this lock, the manager's, network, container."""
+        locks = LockSet(self._cache_dir, LockRequest((f"//oci-hook/{container_id}",), exclusive=True))
+        try:
+            for delay in locks.retry_delays(self._deadline):
+                time.sleep(delay)
+        except BaseException:
+            locks.close()
+            raise
+        return locks
+
+    def _shares_with(self, state: ContainerState, identity: Identity) -> str | None:
+        """Return the running container that came with the same namespace before, or None."""
+        others = (pin for pin in self._pins.all() if pin.container_id != state.container_id)
+        return next((pin.container_id for pin in others if pin.identity == identity and pin.is_alive), None)
+
+    def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
+        """Return the container with its networks, checked as far as it goes before anything is run."""
+        requests = [
+            NetworkRequest(one.network, one.ifname, one.args, one.capabilities or None) for one in wanted.requests or ()
+        ] or [NetworkRequest(net.name) for net in manager.default_networks()]
+        first = requests[0]
+        own = dict(first.capability_args or {})
+        requests[0] = NetworkRequest(first.network, first.ifname, first.args, {**wanted.capabilities, **own} or None)
+        for request in requests:
+            _check_capabilities(manager, request)
+        return Container(state.container_id, "", requests, wanted.args)
+
+    def _recorded(self, container_id: str) -> list[Attachment]:
+        return self._client(self._timeout).get_cached_attachments(container_id)
+
+    def _is_alive(self, attachment: Attachment) -> bool:
+        """Return whether the process that an attachment was made for still lives in the recorded namespace."""
+        pin = self._pins.parse(attachment.netns)
+        found = None if pin is None else namespace_of(pin.pid)
+        return found is not None and found == attachment.record.netns_id
+
+    def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
+        """Return the recorded result if the container has exactly the attachments that it wants, else None."""
+        recorded = self._recorded(container.id)
+        is_whole = all((one.state, one.owner, one.record.netns_id) == (READY, OWNER, identity) for one in recorded)
+        if not is_whole or {(one.network, one.ifname) for one in recorded} != set(manager.preview(container)):
+            return None
+        return manager.container(container.id)
+
+    def _clear(self, manager: NetworkManager, container_id: str, identity: Identity) -> None:
+        """Detach what an earlier container of this ID, or a hook that was killed, has left."""
+        for pin in self._pins.all(container_id):
+            if pin.is_alive and pin.identity != identity:
+                raise CNIError(
+                    f"container {container_id} is attached already, and its process {pin.pid} runs",
+                    hint="two runtimes on one machine need different IDs for their containers",
+                )
+        for one in self._recorded(container_id):
+            if one.network and one.owner != OWNER:
+                raise CNIError(
+                    f"container {container_id} is attached to network {one.network} already, not by this hook",
+                    hint=f"libcni del --container {container_id} detaches it",
+                )
+        try:
+            self._tear_down(manager, container_id)
+        except CNIError as error:
+            # A mistake in the configuration or an annotation may stop each DEL of what is recorded with it. The ADD
+            # that comes now detaches what it finds with the corrected one, or fails for the same reason.
+            logger.warning("going on with what an earlier container %s has left: %s", container_id, error)
+
+    def _set_up(self, manager: NetworkManager, container: Container, state: ContainerState, identity: Identity) -> None:
+        """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
+        pin = self._pins.pin(container.id, state.pid)
+        try:
+            if pin.identity != identity:  # the process ended, and another one has its number
+                raise CNIError(f"process {pin.pid} of container {container.id} has ended")
+            left = self._deadline - time.monotonic() - self._timeout * (1 - _ATTACH_SHARE)
+            inside = Container(container.id, pin.path, container.networks, container.args)
+            result = manager.set_up(inside, timeout=max(0.0, left))
+            # If the runtime was killed meanwhile, nobody will run poststop, and GC may have been here already.
+            if not pin.is_alive:
+                raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")
+            self._write_resolv_conf(result, state.bundle)
+        except CNIError as error:
+            try:
+                self._tear_down(manager, container.id)
+            except CNIError as problem:
+                error.add_note(f"when it was detached again: {problem}")
+            raise
+
+    def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
+        """Detach a container from what this hook attached; unpin its namespace once nothing is recorded in it."""
+        recorded = self._recorded(container_id)
+        own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
+        manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
+        recorded_in = {one.netns for one in self._recorded(container_id)}
+        for pin in self._pins.all(container_id):
+            if pin.path not in recorded_in:
+                self._pins.remove(pin)
+
+    def _write_resolv_conf(self, result: ContainerResult, bundle: str) -> None:
+        text = result.resolv_conf.text() if self._resolv_conf else ""
+        if not text:
+            return
+        if not os.path.isabs(bundle):
+            raise ConfigError(
+                f"cannot write resolv.conf: the runtime gives {bundle!r} as the bundle, not an absolute path"
+            )
+        path = os.path.join(bundle, "resolv.conf")
+        try:
+            # In place: config.json mounts this file, so a new one under its name would not reach the container.
+            # O_NOFOLLOW: what a bundle has under this name must not lead to a file of the host.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise CNIError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _own_namespace(state: ContainerState) -> Identity:
+    """Return the container's network namespace; refuse one that is not the container's own."""
+    if not state.pid:
+        raise ConfigError(
+            f'the runtime gives no pid for container {state.container_id} in status "{state.status}"',
+            hint="run this hook as createRuntime or prestart, and as poststop",
+        )
+    identity = namespace_of(state.pid)
+    if identity is None:
+        problem = "there is no such process" if not os.path.exists(f"/proc/{state.pid}") else "permission denied"
+        raise CNIError(f"cannot find the network namespace of process {state.pid}: {problem}")
+    if identity in host_namespaces():
+        raise ConfigError(
+            f"container {state.container_id} has no network namespace of its own: it would be the host's that changes",
+            hint=f'add {{"type": "network"}} to linux.namespaces, or the annotation {PREFIX}networks=none',
+        )
+    return identity
+
+
+def _check_capabilities(manager: NetworkManager, request: NetworkRequest) -> None:
+    """Refuse what no plugin takes: a port that is silently not published is worse than a container that fails."""
+    net = manager.network(str(request.network))
+    taken = {name for plugin in net.plugins for name in plugin.capabilities}
+    given: Mapping[str, object] = dict(request.capability_args or {})
+    for name in given:
+        if name not in taken:
+            raise InvalidIdentifierError("capability argument", name, f"no plugin of network {net.name} takes it")

@@ -1,0 +1,172 @@
+"""The hook's entry for the directory ``hooks.d`` of podman and CRI-O, and for the ``config.json`` of a bundle."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from libcni.errors import ConfigError
+from libcni.oci.annotations import PREFIX
+
+__all__ = ["Installation"]
+
+HOOKS_D = "/etc/containers/oci/hooks.d"
+_FILE = "libcni.json"
+_STAGES = ("createRuntime", "poststop")
+_SPARE_SECONDS = 10
+
+
+class Installation:
+    """The hook with its options, ready to be written where a runtime finds it.
+
+    Args:
+        arguments: the hook's options.
+        timeout: the hook's own time limit in seconds; the runtime's is ten seconds longer.
+        always: with hooks.d: for all containers, not only for annotated ones.
+        resolv_conf: with a bundle: mount its ``resolv.conf``, which the hook writes.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], timeout: float, *, always: bool = False, resolv_conf: bool = False
+    ) -> None:
+        program, *before = _program()
+        self._always = always
+        self._resolv_conf = resolv_conf
+        self._hook = {
+            "path": program,
+            # Python finds its virtual environment by this name, so it must be the whole path.
+            "args": [program, *before, "oci-hook", *arguments],
+            # The runtime kills a hook at its limit. The hook's own limit comes first, so that it can roll back.
+            "timeout": math.ceil(timeout) + _SPARE_SECONDS,
+        }
+
+    def text(self, path: str) -> str:
+        """Return the file that ``write`` would write.
+
+        Raises:
+            ConfigError: as ``write``.
+        """
+        document = self._for_hooks_d() if _bundle_config(path) is None else self._for_bundle(path)
+        return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
+
+    def write(self, path: str) -> str:
+        """Install the hook, in place of an earlier installation, and return the path of the written file.
+
+        Args:
+            path: a bundle, its config.json, or a directory for hooks; "": /etc/containers/oci/hooks.d.
+
+        Raises:
+            ConfigError: the file cannot be read or written, or the bundle's containers cannot be attached.
+        """
+        config = _bundle_config(path)
+        file = config or os.path.join(path or HOOKS_D, _FILE)
+        text = self.text(path)
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+            _replace(file, text)
+            if config is not None and self._resolv_conf:
+                # A mount needs its source before the hook runs.
+                os.close(
+                    os.open(os.path.join(os.path.dirname(config), "resolv.conf"), os.O_CREAT | os.O_NOFOLLOW, 0o644)
+                )
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
+        return file
+
+    def _for_hooks_d(self) -> dict[str, Any]:
+        key = PREFIX.replace(".", r"\.")
+        when = {"always": True} if self._always else {"annotations": {f"^{key}": "."}}
+        return {"version": "1.0.0", "hook": self._hook, "when": when, "stages": list(_STAGES)}
+
+    def _for_bundle(self, path: str) -> dict[str, Any]:
+        file = _bundle_config(path) or path
+        document = _read(file)
+        _check_namespaces(document, file)
+        hooks = _object(document, "hooks", file)
+        for stage in {"prestart", *_STAGES} & hooks.keys():
+            hooks[stage] = [one for one in hooks[stage] or () if not _is_ours(one)]
+        for stage in _STAGES:
+            hooks[stage] = [*hooks.get(stage, ()), self._hook]
+        if self._resolv_conf:
+            mount = {"destination": "/etc/resolv.conf", "type": "bind", "source": "resolv.conf"}
+            mounts = document.get("mounts") or []
+            if all(isinstance(one, dict) and one.get("destination") != mount["destination"] for one in mounts):
+                document["mounts"] = [*mounts, {**mount, "options": ["bind", "ro"]}]
+        return document
+
+
+def _program() -> list[str]:
+    """Return the command line's absolute path: this process's console script, or Python with the module."""
+    script = os.path.abspath(sys.argv[0])
+    is_console_script = os.path.basename(script) == "libcni" and os.access(script, os.X_OK)
+    return [script] if is_console_script else [sys.executable, "-m", "libcni.cli"]
+
+
+def _bundle_config(path: str) -> str | None:
+    """Return the config.json that a path means, or None for a directory of hooks."""
+    if os.path.basename(path) == "config.json":
+        return path
+    if not path or os.path.basename(os.path.abspath(path)) == "hooks.d":
+        return None
+    inside = os.path.join(path, "config.json")
+    if not os.path.isfile(inside):
+        raise ConfigError("this is neither a bundle with a config.json nor a directory hooks.d", file=path)
+    return inside
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as opened:
+            document = json.load(opened)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"it is not JSON: {error}", file=file) from error
+    if not isinstance(document, dict):
+        raise ConfigError("it is not a JSON object", file=file)
+    return document
+
+
+def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
+    """Return a member that is an object, made if it is missing."""
+    value = document.get(key) or {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{key} is not an object", file=file)
+    document[key] = value
+    return value
+
+
+def _check_namespaces(document: dict[str, Any], file: str) -> None:
+    namespaces = _object(document, "linux", file).get("namespaces") or []
+    if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
+        raise ConfigError(
+            "linux.namespaces: the container has no network namespace of its own",
+            file=file,
+            hint='add {"type": "network"}',
+        )
+
+
+def _is_ours(hook: Any) -> bool:
+    return isinstance(hook, dict) and "oci-hook" in (hook.get("args") or ())
+
+
+def _replace(file: str, text: str) -> None:
+    """Write a file under a temporary name first: a runtime never reads half of it."""
+    mode = 0o644
+    with suppress(FileNotFoundError):
+        mode = os.stat(file).st_mode & 0o777
+    temporary = f"{file}.{os.getpid()}.tmp"
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:
+            opened.write(text)
+            os.fsync(opened.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,166 @@
+"""Pins: names for containers' network namespaces that outlive the containers' processes.
+
+A hook gets a process number, and ``/proc/PID/ns/net`` means a namespace only as long as that process lives; later it is
+nothing, or another process's namespace. Plugins need the namespace for a complete DEL (bridge removes its masquerade
+rules only then), and ``poststop`` comes after the process has gone. So ADD gets a bind mount of the namespace. A pinned
+namespace also keeps its inode number, so that comparing (device, inode) is exact.
+
+A pin's name is ``CONTAINER_ID.PID``. The process number tells two containers apart that have one ID after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from libcni.errors import CNIError
+
+__all__ = ["DIRECTORY", "OWNER", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
+
+DIRECTORY = "/run/libcni/netns"
+"""Where pins are unless told otherwise. /run is empty after a reboot, as is the list of namespaces."""
+
+OWNER = "oci-hook"
+"""The owner of the hook's attachments: only these are swept by ``libcni gc --runtime``."""
+
+Identity = tuple[int, int]
+"""(device, inode) of a namespace."""
+
+_MS_BIND = 4096
+_MNT_DETACH = 2
+
+
+class Pin:
+    """One pin.
+
+    Attributes:
+        path (str): the pin's path, which goes to the plugins as CNI_NETNS.
+        container_id (str): the container.
+        pid (int): the container's first process when the pin was made.
+    """
+
+    def __init__(self, path: str, container_id: str, pid: int) -> None:
+        self.path = path
+        self.container_id = container_id
+        self.pid = pid
+
+    @property
+    def identity(self) -> Identity | None:
+        """The pinned namespace, or None if the pin has gone."""
+        return _identity(self.path)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the container's first process still lives, in the pinned namespace."""
+        found = namespace_of(self.pid)
+        return found is not None and found == self.identity
+
+
+class Pins:
+    """The pins of one directory.
+
+    Args:
+        directory: the directory; made with the first pin.
+    """
+
+    def __init__(self, directory: str = DIRECTORY) -> None:
+        self.directory = os.path.abspath(directory)
+
+    def all(self, container_id: str | None = None) -> list[Pin]:
+        """Return all pins, or those of one container, with the leavings of hooks that were killed.
+
+        Raises:
+            CNIError: the directory cannot be read.
+        """
+        try:
+            names = sorted(os.listdir(self.directory))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CNIError(f"cannot list the pinned namespaces in {self.directory}: {error.strerror}") from error
+        pins = [pin for name in names if (pin := self.parse(f"{self.directory}/{name}")) is not None]
+        return [pin for pin in pins if container_id in {None, pin.container_id}]
+
+    def parse(self, path: str) -> Pin | None:
+        """Return what a path means if it is that of a pin in this directory, whether the pin exists or not."""
+        directory, _, name = path.rpartition("/")
+        container_id, _, pid = name.rpartition(".")
+        if directory != self.directory or not container_id or not (pid.isascii() and pid.isdigit()):
+            return None
+        return Pin(path, container_id, int(pid))
+
+    def pin(self, container_id: str, pid: int) -> Pin:
+        """Pin the network namespace of a process, unless it is pinned already.
+
+        Raises:
+            CNIError: the namespace cannot be pinned.
+        """
+        pin = Pin(f"{self.directory}/{container_id}.{pid}", container_id, pid)
+        source = f"/proc/{pid}/ns/net"
+        if pin.identity is not None and pin.identity == namespace_of(pid):
+            return pin
+        try:
+            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
+            # O_EXCL: what is at the path now is not ours, and must not be mounted over.
+            os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+            _mount(source, pin.path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(pin.path)
+            raise CNIError(
+                f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
+                hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to (--pins)",
+            ) from error
+        return pin
+
+    def remove(self, pin: Pin) -> None:
+        """Remove a pin, if it exists. The kernel removes the namespace when nothing else uses it.
+
+        Raises:
+            CNIError: the pin cannot be removed.
+        """
+        # Detach at once: a plugin that still has the file open must not keep the name busy.
+        _unmount(pin.path)
+        try:
+            os.unlink(pin.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
+
+
+def namespace_of(pid: int | str) -> Identity | None:
+    """Return the network namespace of a process, or None if there is no such process."""
+    return _identity(f"/proc/{pid}/ns/net")
+
+
+def host_namespaces() -> set[Identity | None]:
+    """Return the network namespaces that no container may be attached in: this process's and the first process's."""
+    return {namespace_of("self"), namespace_of(1)}
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _mount(source: str, target: str) -> None:
+    import ctypes  # Python has no mount(); running mount(8) takes longer
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
+
+
+def _unmount(target: str) -> None:
+    """Unmount all that is mounted at a path; a path where nothing is mounted is no error."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    # More than once: two hooks may have mounted one above the other before either was killed.
+    while libc.umount2(os.fsencode(target), _MNT_DETACH) == 0:
+        pass

@@ -1,0 +1,85 @@
+"""The container's state, as an OCI runtime writes it to the stdin of a hook (OCI runtime specification, State)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from libcni.config.identifiers import check_container_id
+from libcni.errors import ConfigError, shorten
+
+__all__ = ["ContainerState", "read_state"]
+
+_WHERE = "container state on stdin"
+
+
+class ContainerState:
+    """The state of one container.
+
+    Attributes:
+        container_id (str): the container's ID.
+        status (str): ``creating``, ``created``, ``running`` or ``stopped``.
+        pid (int): the container's first process; 0 if the runtime gives none, as for a stopped container.
+        bundle (str): the absolute path of the container's bundle.
+        annotations (Mapping[str, str]): the container's annotations.
+    """
+
+    def __init__(
+        self, container_id: str, status: str, *, pid: int = 0, bundle: str = "", annotations: Mapping[str, str] = {}
+    ) -> None:
+        self.container_id = container_id
+        self.status = status
+        self.pid = pid
+        self.bundle = bundle
+        self.annotations = annotations
+
+
+def read_state(data: bytes) -> ContainerState:
+    """Read a container's state.
+
+    Raises:
+        ConfigError: ``data`` is not the JSON document that the OCI runtime specification describes.
+        InvalidIdentifierError: CNI does not allow the container's ID.
+    """
+    if not data.strip():
+        raise ConfigError("it is empty", file=_WHERE, hint="an OCI runtime runs this command as a hook")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=_WHERE) from error
+    if not isinstance(document, dict):
+        raise ConfigError("it is not a JSON object", file=_WHERE)
+    return ContainerState(
+        check_container_id(_member(document, "id", str, None)),
+        _member(document, "status", str, None),
+        pid=_pid(document),
+        bundle=_member(document, "bundle", str, ""),
+        annotations=_annotations(document),
+    )
+
+
+def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any) -> Any:
+    value = document.get(key)
+    if value is None and default is not None:
+        return default
+    # bool is a subclass of int, and no process has the number true
+    if not isinstance(value, kind) or isinstance(value, bool):
+        shown = "it is missing" if value is None else f"{shorten(repr(value), 80)} is not of type {kind.__name__}"
+        raise ConfigError(f"{key}: {shown}", file=_WHERE)
+    return value
+
+
+def _pid(document: Mapping[str, Any]) -> int:
+    pid: int = _member(document, "pid", int, 0)
+    if pid < 0:
+        raise ConfigError(f"pid: no process has the number {pid}", file=_WHERE)
+    return pid
+
+
+def _annotations(document: Mapping[str, Any]) -> dict[str, str]:
+    annotations: dict[Any, Any] = _member(document, "annotations", dict, {})
+    for key, value in annotations.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"annotations: the value of {key} is not a string", file=_WHERE)
+    return annotations

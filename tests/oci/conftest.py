@@ -1,0 +1,124 @@
+"""A node for the hook: fake plugins, a network, and processes that have network namespaces of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stderr, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from libcni import CNIConfig
+from libcni.cli import main
+from libcni.oci.pins import OWNER, Pins, namespace_of
+from libcni.testing import FakePlugin, FakePlugins, why_no_namespaces
+
+
+class HookNode:
+    """The directories of one node, and the command that runs the hook there."""
+
+    def __init__(self, directory: Path, plugins: FakePlugins) -> None:
+        self.directory = directory
+        self.plugins = plugins
+        # Not below the test's directory: pytest could not remove that if a killed test left a mount in it.
+        self.pins = Pins(f"/run/libcni-test-hook-{os.getpid()}")
+        self.bundle = directory / "bundle"
+        self.bundle.mkdir()
+        (directory / "net.d").mkdir()
+        self.words = [
+            f"--conf-dir={directory / 'net.d'}",
+            f"--path={plugins.path}",
+            f"--cache-dir={directory / 'cache'}",
+            f"--pins={self.pins.directory}",
+        ]
+
+    @property
+    def cni(self) -> CNIConfig:
+        """Return the hook's own client."""
+        cache, networks = self.directory / "cache", self.directory / "net.d"
+        return CNIConfig(str(self.plugins.path), cache, conf_dir=networks, owner=OWNER)
+
+    def network(self, name: str, *plugins: str, **more: Any) -> list[FakePlugin]:
+        """Write a network's configuration, with plugins that take all capabilities."""
+        taken = dict.fromkeys(("portMappings", "ips", "mac", "bandwidth", "aliases"), True)
+        chain = [{"type": plugin, "capabilities": taken} for plugin in plugins]
+        document = {"cniVersion": "1.1.0", "name": name, "plugins": chain, **more}
+        (self.directory / f"net.d/{name}.conflist").write_text(json.dumps(document))
+        return [self.plugins.scenario(plugin, {}) for plugin in plugins]
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "libcni.cli", "oci-hook", *self.words, *words]
+
+    def state(self, status: str, pid: int | None = None, container_id: str = "c1", **annotations: str) -> str:
+        prefixed = {f"libcni.{key}": value for key, value in annotations.items()}
+        document = {"ociVersion": "1.0.2", "id": container_id, "status": status, "bundle": str(self.bundle)}
+        return json.dumps({**document, **({} if pid is None else {"pid": pid}), "annotations": prefixed})
+
+    def run(self, state: str, *words: str) -> str:
+        """Run the hook as a runtime does, with nothing in its environment; return what it printed on stderr."""
+        stdin = io.TextIOWrapper(io.BytesIO(state.encode()))
+        printed = io.StringIO()
+        with mock.patch.dict(os.environ, clear=True), mock.patch("sys.stdin", stdin), redirect_stderr(printed):
+            code = main(["oci-hook", *self.words, *words])
+        assert code == (1 if printed.getvalue() else 0)
+        return printed.getvalue()
+
+    def attach(self, pid: int | None, *words: str, container_id: str = "c1", **annotations: str) -> str:
+        """Attach a container; return what the hook printed on stderr, "" if all went well."""
+        return self.run(self.state("creating", pid, container_id, **annotations), *words)
+
+    def detach(self, *words: str, container_id: str = "c1") -> str:
+        return self.run(self.state("stopped", None, container_id), *words)
+
+    @property
+    def attached(self) -> list[tuple[str, str, str, str]]:
+        found = self.cni.get_cached_attachments()
+        return sorted((one.container_id, one.network, one.ifname, one.state) for one in found)
+
+    @property
+    def pinned(self) -> list[tuple[str, int]]:
+        return [(pin.container_id, pin.pid) for pin in self.pins.all()]
+
+
+@pytest.fixture
+def node(tmp_path: Path, cni_fakes: FakePlugins) -> Iterator[HookNode]:
+    node = HookNode(tmp_path, cni_fakes)
+    yield node
+    for pin in node.pins.all():
+        node.pins.remove(pin)
+    with suppress(FileNotFoundError):
+        os.rmdir(node.pins.directory)
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[[], int]]:
+    """Return a function that starts a process in a network namespace of its own, as a container's first process."""
+    reason = why_no_namespaces()
+    if reason is not None:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield lambda: start(stack)
+
+
+def start(stack: ExitStack) -> int:
+    child = stack.enter_context(subprocess.Popen(["unshare", "--net", "sleep", "600"]))
+    stack.callback(child.kill)
+    deadline = time.monotonic() + 20
+    while namespace_of(child.pid) in {None, namespace_of(os.getpid())}:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return child.pid
+
+
+def end(pid: int) -> None:
+    """Kill a process and wait for its end."""
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)

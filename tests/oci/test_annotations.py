@@ -1,0 +1,136 @@
+"""What annotations and options ask for, and what is refused with a reason."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libcni.errors import CNIError, ConfigError
+from libcni.oci.annotations import KEYS, annotated, read_wanted
+
+
+def networks(text: str) -> list[tuple[str, str | None]]:
+    requests = read_wanted({"libcni.networks": text}, {}).requests
+    assert requests is not None
+    return [(one.network, one.ifname) for one in requests]
+
+
+def capabilities(**annotations: str) -> dict[str, Any]:
+    return read_wanted({f"libcni.{key}": value for key, value in annotations.items()}, {}).capabilities
+
+
+def test_without_annotations_and_options_it_is_the_default_network() -> None:
+    wanted = read_wanted({"org.example.other": "x"}, {})
+    assert (wanted.requests, wanted.args, wanted.capabilities) == (None, (), {})
+
+
+def test_networks_are_names_in_order_with_the_interface_behind_an_at_sign() -> None:
+    assert networks("front, back@net1") == [("front", None), ("back", "net1")]
+
+
+def test_networks_may_be_json_each_with_arguments_of_its_own() -> None:
+    text = '[{"network": "front", "ifname": "eth5", "args": {"K": "V"}, "capabilities": {"aliases": ["db"]}}, "b@e1"]'
+    requests = read_wanted({"libcni.networks": text}, {}).requests
+    assert requests is not None
+    first, second = requests
+    assert (first.network, first.ifname, first.args) == ("front", "eth5", (("K", "V"),))
+    assert first.capabilities == {"aliases": ["db"]}
+    assert (second.network, second.ifname) == ("b", "e1")
+
+
+def test_the_word_none_means_no_network() -> None:
+    assert read_wanted({"libcni.networks": " none "}, {"networks": "front"}).requests == []
+
+
+def test_an_annotation_wins_over_the_option_of_the_same_name() -> None:
+    wanted = read_wanted({"libcni.networks": "front"}, {"networks": "back", "ports": "80:80"})
+    assert [one.network for one in wanted.requests or ()] == ["front"]
+    assert wanted.capabilities["portMappings"] == [{"hostPort": 80, "containerPort": 80, "protocol": "tcp"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping"),
+    [
+        ("8080:80", {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}),
+        ("5353:53/UDP", {"hostPort": 5353, "containerPort": 53, "protocol": "udp"}),
+        ("127.0.0.1:1:2", {"hostPort": 1, "containerPort": 2, "protocol": "tcp", "hostIP": "127.0.0.1"}),
+        ("[::1]:1:65535/sctp", {"hostPort": 1, "containerPort": 65535, "protocol": "sctp", "hostIP": "::1"}),
+    ],
+)
+def test_a_port_is_written_as_docker_does(text: str, mapping: dict[str, Any]) -> None:
+    assert capabilities(ports=f"1:1, {text}")["portMappings"][1] == mapping
+
+
+def test_arguments_for_plugins() -> None:
+    found = capabilities(
+        capabilities='{"mac": "c2:00:00:00:00:00", "io.example": {"x": 1}}',
+        ips="10.88.0.7, fd00::7",
+        mac="c2:11:22:33:44:55",
+        bandwidth='{"ingressRate": 1000}',
+    )
+    assert found == {
+        "mac": "c2:11:22:33:44:55",  # the annotation of its own wins
+        "ips": ["10.88.0.7", "fd00::7"],
+        "bandwidth": {"ingressRate": 1000},
+        "io.example": {"x": 1},
+    }
+    assert read_wanted({"libcni.args": "A=1;B=2"}, {}).args == (("A", "1"), ("B", "2"))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("netwroks", "front", "this hook knows no such annotation (it knows libcni.networks"),
+        ("networks", "", 'it is empty ("none" means no network)'),
+        ("networks", "front,,back", "has an empty part"),
+        ("networks", "front,-x", "invalid network name '-x'"),
+        ("networks", "front@", "invalid interface name ''"),
+        ("networks", "front@a/b", "invalid interface name 'a/b'"),
+        ("networks", "[]", "the array is empty"),
+        ("networks", "[1]", "1 is neither a network's name nor an object"),
+        ("networks", '[{"name": "front"}]', "a network has no member 'name' (it has args,"),
+        ("networks", '[{"network": "front", "args": [1]}]', "args: [1] is not an object"),
+        ("networks", '[{"network": "front", "ifname": 5}]', "invalid interface name 5"),
+        ("networks", '[{"network": "front", "capabilities": [1]}]', "capabilities: [1] is not an object"),
+        ("networks", "[", "it is not JSON"),
+        ("args", "K", "must be KEY=VALUE"),
+        ("ports", "80", "'80' is not of the form [HOST_IP:]HOST_PORT:CONTAINER_PORT"),
+        ("ports", "80:http", "'80:http' is not of the form"),
+        ("ports", "0:80", "'0:80' is not of the form"),
+        ("ports", "80:65536", "'80:65536' is not of the form"),
+        ("ports", "80:80/icmp", "'80:80/icmp' is not of the form"),
+        ("ports", "::1:80:80", "'::1:80:80' is not of the form"),
+        ("ports", "host:80:80", "'host' is no IP address"),
+        ("ports", '[{"hostPort": 1}]', "containerPort"),
+        ("ips", "10.88.0.300", "10.88.0.300"),
+        ("mac", "c2", "'c2' is not of the form"),
+        ("bandwidth", "fast", "it is not JSON"),
+        ("bandwidth", '{"ingressRate": -1}', "ingressRate"),
+        ("capabilities", "[]", "[] is not a JSON object"),
+    ],
+)
+def test_nonsense_is_refused_and_the_annotation_named(key: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_wanted({f"libcni.{key}": text}, {})
+    assert str(caught.value).startswith(f"annotation libcni.{key}: ")
+    assert said in str(caught.value)
+
+
+def test_nonsense_in_an_option_names_the_option() -> None:
+    with pytest.raises(ConfigError, match=r"^option --ports: '80'"):
+        read_wanted({}, {"ports": "80"})
+
+
+def test_a_container_is_annotated_by_any_annotation_of_the_prefix() -> None:
+    assert annotated({"libcni.ports": "1:1"})
+    assert not annotated({"org.libcni.ports": "1:1"})
+
+
+@given(st.sampled_from(KEYS), st.text() | st.from_regex(r'[\[{]["a-z0-9:,@/.\-]*[\]}]', fullmatch=True))
+def test_any_text_is_read_or_refused_as_an_error_of_the_library(key: str, text: str) -> None:
+    with suppress(CNIError):
+        read_wanted({f"libcni.{key}": text}, {})

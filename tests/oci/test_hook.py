@@ -1,0 +1,394 @@
+"""The hook as a runtime runs it, with fake plugins: attach, detach, and what can go wrong in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from libcni import CNIConfig, RuntimeConf
+from libcni.oci.pins import namespace_of
+from libcni.store.locks import LockRequest, LockSet
+
+from .conftest import HookNode, end
+
+Process = Callable[[], int]
+
+
+def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert node.attach(pid) == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    [call] = plugin.calls
+    assert call.env["CNI_NETNS"] == f"{node.pins.directory}/c1.{pid}"
+    assert "/usr/sbin" in call.env["PATH"].split(":")  # where iptables is
+    assert [one.owner for one in node.cni.get_cached_attachments()] == ["oci-hook"]
+    end(pid)
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+    assert plugin.verbs == ("ADD", "DEL")
+
+
+def test_crun_calls_a_container_created_where_runc_says_creating(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    assert node.run(node.state("created", process())) == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+
+
+def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_gone(
+    node: HookNode, process: Process
+) -> None:
+    body = """
+        import os, sys
+        status = os.stat(env["CNI_NETNS"])
+        open(os.path.join(os.path.dirname(sys.argv[0]), verb), "w").write(f"{status.st_dev} {status.st_ino}")
+        print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
+    """
+    node.network("front", "a")
+    node.plugins.python("a", body)
+    pid = process()
+    device, inode = namespace_of(pid) or (0, 0)
+    assert node.attach(pid) == ""
+    end(pid)
+    assert node.detach() == ""
+    assert (node.plugins.path / "ADD").read_text() == (node.plugins.path / "DEL").read_text() == f"{device} {inode}"
+
+
+def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, process: Process) -> None:
+    [front] = node.network("front", "a")
+    [back] = node.network("back", "b")
+    said = node.attach(process(), networks="back, front@net5", args="K=V", ports="8080:80")
+    assert said == ""
+    assert node.attached == [("c1", "back", "eth0", "ready"), ("c1", "front", "net5", "ready")]
+    [first], [second] = back.calls, front.calls
+    assert (first.env["CNI_ARGS"], second.env["CNI_ARGS"]) == ("K=V", "K=V")
+    assert first.config["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
+    assert "runtimeConfig" not in second.config
+
+
+def test_options_speak_for_containers_without_annotations(node: HookNode, process: Process) -> None:
+    node.network("back", "b")
+    node.network("front", "a")
+    assert node.attach(process(), "--networks=front@x0") == ""
+    assert node.attached == [("c1", "front", "x0", "ready")]
+
+
+def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert node.attach(pid, "--annotated-only") == ""
+    assert node.attach(pid, networks="none") == ""
+    assert node.detach() == ""
+    assert (plugin.verbs, node.attached, node.pinned) == ((), [], [])
+    assert node.attach(pid, "--annotated-only", networks="front") == ""
+    assert plugin.verbs == ("ADD",)
+
+
+def test_the_second_network_that_fails_takes_the_first_one_with_it(node: HookNode, process: Process) -> None:
+    [front] = node.network("front", "a")
+    node.network("back", "b")
+    node.plugins.scenario("b", {"ADD": {"error": {"code": 100, "msg": "no more addresses"}}})
+    said = node.attach(process(), networks="front, back")
+    assert "no more addresses" in said
+    assert (node.attached, node.pinned) == ([], [])
+    assert front.verbs == ("ADD", "DEL")
+
+
+def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert "annotation libcni.ports: '80' is not of the form" in node.attach(pid, ports="80")
+    assert 'no network named "frnot"' in node.attach(pid, networks="frnot")
+    assert "no such annotation" in node.attach(pid, netwrok="front")
+    assert "container state on stdin: it is empty" in node.run("")
+    assert "network namespace of process 999999999: there is no such process" in node.attach(999999999)
+    assert 'the runtime gives no pid for container c1 in status "creating"' in node.attach(None)
+    assert 'nothing to do for container c1 in status "running"' in node.run(node.state("running", pid))
+    assert (plugin.verbs, node.attached, node.pinned) == ((), [], [])
+
+
+def test_a_port_that_no_plugin_would_publish_is_refused(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    chain = {"cniVersion": "1.1.0", "name": "front", "plugins": [{"type": "a"}]}
+    (node.directory / "net.d/front.conflist").write_text(json.dumps(chain))
+    assert "'portMappings': no plugin of network front takes it" in node.attach(process(), ports="80:80")
+    assert node.attached == []
+
+
+def test_the_hosts_namespace_is_refused(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    said = node.attach(os.getpid())
+    assert "has no network namespace of its own" in said
+    assert "libcni.networks=none" in said
+    # The shell is the first process of its own /proc. The hook runs elsewhere, and must not attach the shell either.
+    inside = f"unshare --net {shlex.join(node.command())}; true"
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", inside]
+    done = subprocess.run(words, input=node.state("creating", 1), capture_output=True, text=True, check=False)
+    assert "has no network namespace of its own" in done.stderr
+    assert (plugin.verbs, node.pinned) == ((), [])
+
+
+def test_a_hook_that_runs_twice_attaches_once(node: HookNode, process: Process) -> None:
+    plugin = node.network("front", "a")[0]
+    pid = process()
+    assert [node.attach(pid), node.attach(pid)] == ["", ""]
+    assert list(plugin.verbs) == ["ADD"]
+    end(pid)
+    assert [node.detach(), node.detach()] == ["", ""]
+    assert list(plugin.verbs) == ["ADD", "DEL"]
+
+
+def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    state = node.state("creating", process())
+    hooks = [subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) for _ in range(4)]
+    for hook in hooks:
+        hook.communicate(state)
+    assert [hook.returncode for hook in hooks] == [0] * 4
+    assert plugin.verbs == ("ADD",)
+
+
+def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    with closing(LockSet(node.cni.cache_dir, LockRequest(("//oci-hook/c1",), exclusive=True))) as locks:
+        assert locks.try_acquire()
+        assert "oci-hook/c1" in node.attach(pid, "--timeout=0.2")
+        assert "oci-hook/c1" in node.detach("--timeout=0.2")
+        assert plugin.verbs == ()
+        assert node.attach(process(), container_id="c2") == ""
+    assert node.attach(pid) == ""
+
+
+def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert node.attach(pid, container_id="pod") == ""
+    assert node.attach(pid, container_id="app") == ""
+    assert node.detach(container_id="app") == ""
+    assert node.attached == [("pod", "front", "eth0", "ready")]
+    assert plugin.verbs == ("ADD",)
+
+
+def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    pid = process()
+    with subprocess.Popen(["nsenter", f"--net=/proc/{pid}/ns/net", "sleep", "600"]) as later:
+        while namespace_of(later.pid) != namespace_of(pid):
+            time.sleep(0.005)
+        assert node.attach(pid, container_id="first") == ""
+        end(pid)
+        assert "busy" in node.detach(container_id="first")
+        assert node.attach(later.pid, container_id="second") == ""
+        later.kill()
+    assert [one[0] for one in node.attached] == ["first", "second"]
+
+
+def test_a_detach_needs_the_record_alone(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    assert node.attach(pid, ports="8080:80") == ""
+    end(pid)
+    shutil.rmtree(node.cni.conf_dir)
+    assert node.detach() == ""
+    assert node.attached == []
+    assert plugin.calls[-1].config["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
+
+
+def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
+    node: HookNode, process: Process
+) -> None:
+    node.network("front", "a")
+    first, second = process(), process()
+    assert node.attach(first) == ""
+    end(first)  # its poststop has not come yet
+    assert node.attach(second) == ""
+    assert node.detach() == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    assert node.pinned == [("c1", second)]
+
+
+def test_an_id_that_a_running_container_has_is_refused(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    first, second = process(), process()
+    assert node.attach(first) == ""
+    assert f"container c1 is attached already, and its process {first} runs" in node.attach(second)
+    assert (plugin.verbs, node.pinned) == (("ADD",), [("c1", first)])
+
+
+def test_what_another_program_attached_is_neither_detached_nor_replaced(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    other = CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir)
+    other.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
+    assert "container c1 is attached to network front already, not by this hook" in node.attach(pid)
+    assert node.detach() == ""
+    assert node.attached == [("c1", "front", "eth7", "ready")]
+    assert plugin.verbs == ("ADD",)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3, 0.4, 0.6])
+def test_a_hook_that_is_killed_leaves_nothing_that_poststop_does_not_find(
+    node: HookNode, process: Process, delay: float
+) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": {"sleep": 0.2}})
+    pid = process()
+    with subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) as hook:
+        assert hook.stdin is not None
+        hook.stdin.write(node.state("creating", pid))
+        hook.stdin.close()
+        time.sleep(delay)
+        hook.send_signal(signal.SIGKILL)
+    end(pid)
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_the_hook_that_comes_after_a_killed_one_attaches(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": [{"sleep": 30}, {}]})
+    pid = process()
+    with subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) as hook:
+        assert hook.stdin is not None
+        hook.stdin.write(node.state("creating", pid))
+        hook.stdin.close()
+        while not plugin.calls:
+            time.sleep(0.01)
+        hook.send_signal(signal.SIGKILL)
+    os.kill(find_plugin(node), signal.SIGKILL)
+    assert node.attach(pid) == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    assert plugin.verbs == ("ADD", "DEL", "ADD")
+
+
+def find_plugin(node: HookNode) -> int:
+    """Return the process of the fake plugin, which a killed hook has left."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
+                if str(node.plugins.path) in file.read() and int(name) != os.getpid():
+                    return int(name)
+        except OSError:
+            continue
+    raise AssertionError("the plugin does not run")
+
+
+def test_a_container_that_ends_while_it_is_attached_is_detached_again(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    pid = process()
+    node.plugins.python("a", f"import os; verb == 'ADD' and os.kill({pid}, 9)\nprint('{{\"cniVersion\": \"1.1.0\"}}')")
+    assert f"process {pid} of container c1 ended while" in node.attach(pid)
+    assert (node.attached, node.pinned) == ([], [])
+    assert plugin.verbs == ("ADD", "DEL")
+
+
+def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": {"sleep": 60}})
+    began = time.monotonic()
+    assert "it did not end within" in node.attach(process(), "--timeout=3")
+    assert time.monotonic() - began < 10
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    assert "busy" in node.detach()
+    assert [one[:2] for one in node.attached] == [("c1", "front")]
+    assert node.pinned == [("c1", pid)]
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    body = """
+        import sys
+        limit = config.get("runtimeConfig", {}).get("bandwidth", {})
+        if "ingressBurst" not in limit:
+            print('{"code": 999, "msg": "if rate is set, burst must also be set"}')
+            sys.exit(1)
+        print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
+    """
+    node.plugins.python("a", body)
+    first, second = process(), process()
+    assert "burst must also be set" in node.attach(first, bandwidth='{"ingressRate": 1}')
+    end(first)
+    assert "burst must also be set" in node.detach()
+    assert node.attached == [("c1", "front", "eth0", "pending")]
+    assert node.attach(second, bandwidth='{"ingressRate": 1, "ingressBurst": 1}') == ""
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    end(second)
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    dns = {"nameservers": ["10.0.0.1"], "search": ["a.test"]}
+    node.plugins.scenario("a", {"ADD": {"result": {"dns": dns}}})
+    file = node.bundle / "resolv.conf"
+    file.write_text("nameserver 192.0.2.1\nsomething that is longer than what replaces it\n")
+    inode = file.stat().st_ino
+    pid = process()
+    assert node.attach(pid) == ""
+    assert "192.0.2.1" in file.read_text()
+    assert node.attach(pid, "--resolv-conf") == ""
+    assert file.read_text() == "nameserver 10.0.0.1\nsearch a.test\n"
+    assert file.stat().st_ino == inode
+
+
+def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    victim = node.directory / "victim"
+    victim.write_text("precious")
+    (node.bundle / "resolv.conf").symlink_to(victim)
+    assert "cannot write" in node.attach(process(), "--resolv-conf")
+    assert victim.read_text() == "precious"
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_bundle_that_is_no_absolute_path_gets_no_resolv_conf(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    state = json.dumps({"id": "c1", "status": "creating", "pid": process()})
+    assert "the runtime gives '' as the bundle, not an absolute path" in node.run(state, "--resolv-conf")
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_namespace_that_cannot_be_pinned_is_an_error_and_nothing_runs(node: HookNode, process: Process) -> None:
+    [plugin] = node.network("front", "a")
+    directory = Path(node.pins.directory)
+    directory.write_text("a file, not a directory")
+    said = node.attach(process())
+    assert "pinned namespaces" in said
+    assert plugin.verbs == ()
+    directory.unlink()
+
+
+def test_the_log_has_every_call_with_its_documents(node: HookNode, process: Process) -> None:
+    node.network("front", "a")
+    log = node.directory / "hook.log"
+    assert node.attach(process(), f"--log={log}") == ""
+    assert log.stat().st_mode & 0o777 == 0o600
+    text = log.read_text()
+    assert "a ADD: called with {" in text
+    assert "ADD front c1 eth0: ok" in text
+    assert "cannot be written" in node.attach(process(), f"--log={node.directory}/no/such", container_id="c2")

@@ -1,0 +1,101 @@
+"""What ended containers have left: records and pins against the runtimes' state directories and the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from libcni import CNIConfig, RuntimeConf
+from libcni.errors import CNIErrorGroup, ConfigError
+from libcni.manager import NetworkManager
+from libcni.oci.runtimes import collect, container_ids, find_ended
+
+from .conftest import HookNode, end
+
+Process = Callable[[], int]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a runtime's state directory."""
+    path = tmp_path / "runc"
+    path.mkdir()
+    return path
+
+
+def test_each_container_has_a_directory_also_before_its_state_is_written(root: Path) -> None:
+    (root / "c1").mkdir()
+    (root / "c2").mkdir()
+    (root / "c2/state.json").touch()
+    assert container_ids([str(root)]) == {"c1", "c2"}
+
+
+def test_a_directory_that_does_not_exist_is_no_runtime_without_containers(root: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot list the containers of a runtime"):
+        container_ids([f"{root}/none"])
+    with pytest.raises(ConfigError, match='unknown runtime "runk" \\(runc, crun'):
+        container_ids(["runk"])
+
+
+def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode, process: Process, root: Path) -> None:
+    node.network("front", "a")
+    pids = {name: process() for name in ("runs", "stopped", "ended")}
+    for name, pid in pids.items():
+        assert node.attach(pid, container_id=name) == ""
+    (root / "stopped").mkdir()
+    end(pids["stopped"])
+    end(pids["ended"])
+    ended = find_ended(node.cni, [str(root)])
+    assert [one.container_id for one in ended.attachments] == ["ended"]
+    assert [pin.container_id for pin in ended.pins] == ["ended"]
+
+
+def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode, process: Process, root: Path) -> None:
+    [plugin] = node.network("front", "a")
+    ended, runs = process(), process()
+    assert node.attach(ended, container_id="ended") == ""
+    assert node.attach(runs, container_id="runs") == ""
+    CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir).add_network_list(
+        "front", RuntimeConf("foreign", "/run/netns/none", "eth0")
+    )
+    left = process()
+    node.pins.pin("killed", left)  # by a hook that was killed before it wrote a record
+    end(ended)
+    end(left)
+    cni = node.cni
+    summary, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
+    assert [one.container_id for one in summary.detached] == ["ended"]
+    assert sorted(pin.container_id for pin in pins) == ["ended", "killed"]
+    assert [one[0] for one in node.attached] == ["foreign", "runs"]
+    assert node.pinned == [("runs", runs)]
+    [call] = [call for call in plugin.calls if call.verb == "DEL"]
+    assert call.env["CNI_NETNS"] == f"{node.pins.directory}/ended.{ended}"
+
+
+def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Process, root: Path) -> None:
+    node.network("front", "a")
+    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    cni = node.cni
+    with pytest.raises(CNIErrorGroup, match="GC: 1 failed"):
+        collect(NetworkManager(cni).gc, cni, [str(root)])
+    assert node.pinned == [("c1", pid)]
+    _, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
+    assert [pin.pid for pin in pins] == [pid]
+    assert node.attached == []
+
+
+def test_what_the_configuration_forbids_to_sweep_stays_with_its_namespace(
+    node: HookNode, process: Process, root: Path
+) -> None:
+    node.network("front", "a", disableGC=True)
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    cni = node.cni
+    assert collect(NetworkManager(cni).gc, cni, [str(root)])[1] == []
+    assert node.pinned == [("c1", pid)]

@@ -1,0 +1,45 @@
+"""The hook starts with every container: it loads nothing that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import HookNode
+
+HEAVY = {"asyncio", "concurrent.futures", "pydantic", "rich", "typer", "yaml"}
+PROGRAM = """
+import sys
+from libcni.cli import main
+code = main(sys.argv[1:])
+print(*sorted(set(sys.modules)))
+sys.exit(code)
+"""
+
+
+def loaded(node: HookNode, state: str, *words: str) -> set[str]:
+    """Run the hook in a process of its own; return the modules that it loaded."""
+    command = [sys.executable, "-c", PROGRAM, "oci-hook", *node.words, *words]
+    return set(subprocess.run(command, input=state, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callable[[], int]) -> None:
+    node.network("front", "a")
+    state = node.state("creating", process(), networks="front", ports="8080:80")
+    assert loaded(node, state) & HEAVY == set()
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    assert loaded(node, node.state("stopped")) & HEAVY == set()
+
+
+def test_a_container_that_is_left_alone_costs_no_verb(node: HookNode) -> None:
+    found = loaded(node, node.state("creating", 1), "--annotated-only")
+    assert found & (HEAVY | {"libcni.client", "libcni.manager", "dataclasses"}) == set()
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_the_hook_needs_no_extra(missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None\nfrom libcni.cli import main\nmain(['oci-hook', '--print'])"
+    assert "createRuntime" in subprocess.check_output([sys.executable, "-c", program], text=True)

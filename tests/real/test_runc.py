@@ -1,0 +1,211 @@
+"""Real containers of a real runtime get their network by the hook, from real plugins, and leave nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import libcni
+from libcni import CNIConfig
+from libcni.manager import NetworkManager
+from libcni.oci import OWNER, collect
+
+from .namespaces import PLUGIN_PATH, PLUGINS, Namespace
+from .runc import Machine, why_no_containers
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONTAINERS = int(os.environ.get("LIBCNI_CONTAINERS", "50"))
+KILLED = CONTAINERS * 3 // 5
+LIMIT = '{"ingressRate": 10000000, "ingressBurst": 1000000}'
+SERVER = ("httpd", "-f", "-p", "80", "-h", "/")
+
+
+# crun 1.8 refuses to run where both cgroups v1 and v2 have controllers
+@pytest.fixture(params=["runc", pytest.param("crun", marks=pytest.mark.may_skip)])
+def machine(request: pytest.FixtureRequest, host: Namespace, tmp_path: Path) -> Iterator[Machine]:
+    """Return a machine with a runtime. Nothing of it is left at the end, whatever the test does."""
+    reason = why_no_containers(request.param)
+    if reason is not None:
+        pytest.skip(reason)
+    machine = Machine(tmp_path, request.param)
+    try:
+        said = machine.run_bundle(
+            "probe", machine.plain_bundle("probe", "true")
+        )  # no hook: it must not hide its faults
+        if said:
+            pytest.skip(f"{request.param} runs no containers here: {said.strip()}")
+        yield machine
+    finally:
+        machine.close()
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def address_of(machine: Machine, container_id: str) -> str:
+    [attachment] = client(machine).get_cached_attachments(container_id)
+    assert attachment.result is not None
+    return attachment.result.ips[0].address.partition("/")[0]
+
+
+def client(machine: Machine) -> CNIConfig:
+    return CNIConfig([PLUGINS], machine.cache, conf_dir=machine.directory / "net.d", owner=OWNER)
+
+
+def test_two_containers_reach_each_other_and_a_published_port_answers(machine: Machine) -> None:
+    machine.start("web", *SERVER, ports="8080:80", mac="c2:11:22:33:44:55", bandwidth=LIMIT)
+    assert machine.run("one", "wget", "-qO-", f"http://{address_of(machine, 'web')}/") == "hello from a container\n"
+    assert fetch("http://10.88.0.1:8080/") == "hello from a container\n"
+    [pin] = machine.pins.all("web")
+    inside = subprocess.check_output(["nsenter", f"--net={pin.path}", "ip", "link", "show", "eth0"], text=True)
+    assert "c2:11:22:33:44:55" in inside
+    assert machine.addresses() == [address_of(machine, "web")]
+    machine.end("web")
+    assert (machine.addresses(), machine.traces(), machine.pins.all()) == ([], [], [])
+    assert client(machine).get_cached_attachments() == []
+
+
+def test_an_address_is_free_again_when_its_container_has_ended(machine: Machine) -> None:
+    for name in ("first", "second", "third"):
+        assert "inet 10.88.0.9/16" in machine.run(name, "ip", "addr", "show", "eth0", ips="10.88.0.9")
+        assert machine.addresses() == []
+
+
+def test_a_container_on_two_networks_has_both_interfaces_and_a_resolv_conf(machine: Machine) -> None:
+    bridge = {"type": "bridge", "bridge": "cni1", "ipam": {"type": "host-local", "subnet": "10.99.0.0/16"}}
+    machine.network("back", {"cniVersion": "1.0.0", "plugins": [bridge]})
+    words = ("sh", "-c", "busybox ip -o addr; cat /etc/resolv.conf")
+    shell = Path(machine.directory, "rootfs/bin/sh")
+    shell.symlink_to("busybox")
+    Path(machine.directory, "rootfs/bin/cat").symlink_to("busybox")
+    said = machine.run("both", *words, hook=("--resolv-conf",), networks="front, back@net1")
+    assert "eth0    inet 10.88.0." in said
+    assert "net1    inet 10.99.0." in said
+    assert "nameserver 10.88.0.1\nsearch front.test\n" in said
+    assert (machine.addresses(), machine.traces()) == ([], [])
+
+
+def test_what_is_wrong_is_printed_by_the_runtime_and_nothing_is_attached(machine: Machine) -> None:
+    said = machine.run("wrong", "echo", "it runs", ports="80")
+    assert "annotation libcni.ports: '80' is not of the form" in said
+    assert "it runs" not in said
+    said = machine.run("missing", "echo", "it runs", networks="front, nowhere")
+    assert "nowhere" in said
+    assert "it runs" not in said
+    assert (machine.addresses(), machine.traces(), machine.pins.all()) == ([], [], [])
+
+
+def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
+    """Every command of the page is typed, and prints what the page says; only the directories are others."""
+    reason = why_no_containers("runc") or (None if shutil.which("jq") else "not installed: jq (apt-get install jq)")
+    if reason is not None:
+        pytest.skip(reason)
+    page = (REPOSITORY / "docs/how-to/runc.md").read_text()
+    typed = "".join(re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    entries = re.findall(r"^\$ (.*\n(?:> .*\n)*)", typed, re.MULTILINE)
+    pins = f"/run/libcni-page-{os.getpid()}"
+    places = {
+        "/etc/cni/net.d": f"{tmp_path}/net.d",
+        "/containers": f"{tmp_path}/containers",
+        "/run/libcni/netns": pins,
+        "libcni oci-hook": f"libcni oci-hook --pins={pins}",
+        '"host-local"': f'"host-local", "dataDir": "{tmp_path}/leases"',
+    }
+    script = ["exec 2>&1"]
+    for entry in entries:
+        script.append(f"cat <<'SHOWN'\n$ {entry}SHOWN")
+        command = re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], entry)
+        script.append(re.sub(r"^> ", "", command, flags=re.MULTILINE))
+    env = {
+        "PATH": f"{Path(sys.executable).parent}:{PLUGIN_PATH}",
+        "NETCONFPATH": f"{tmp_path}/net.d",
+        "LIBCNI_CACHE_DIR": f"{tmp_path}/cache",
+    }
+    run = ["bash", "-c", "\n".join(script)]
+    try:
+        done = subprocess.run(run, cwd=tmp_path, env=env, check=False, stdout=subprocess.PIPE, text=True, timeout=300)
+    finally:
+        for name in ("web", "client"):
+            subprocess.run(["runc", "delete", "--force", name], check=False, capture_output=True)
+        if os.path.isdir(pins):
+            os.rmdir(pins)
+    assert re.sub(r" \d+s ", " 0s ", done.stdout).splitlines() == typed.splitlines()
+
+
+def test_containers_that_share_a_namespace_are_attached_once(machine: Machine) -> None:
+    machine.start("pod", *SERVER)
+    [pin] = machine.pins.all()
+    bundle = machine.bundle("app", "wget", "-qO-", "http://127.0.0.1/")
+    config = (bundle / "config.json").read_text()
+    joined = f'"path": "/proc/{pin.pid}/ns/net"'
+    (bundle / "config.json").write_text(config.replace('"type": "network"', f'"type": "network", {joined}'))
+    assert machine.run_bundle("app", bundle) == "hello from a container\n"
+    assert [one.container_id for one in client(machine).get_cached_attachments()] == ["pod"]
+
+
+def test_the_end_of_a_container_that_nobody_tells_of_is_found(machine: Machine) -> None:
+    machine.start("web", *SERVER)
+    machine.start("stays", *SERVER)
+    [pin] = machine.pins.all("web")
+    os.kill(pin.pid, signal.SIGKILL)
+    while pin.is_alive:
+        time.sleep(0.01)
+    sweep(machine)  # the runtime still has the container: its poststop is to come
+    assert len(machine.addresses()) == 2
+    # the state is lost, as after a crash
+    subprocess.run(["mv", str(machine.root / "web"), str(machine.directory / "lost")], check=True)
+    sweep(machine)
+    assert machine.addresses() == [address_of(machine, "stays")]
+    assert [pin.container_id for pin in machine.pins.all()] == ["stays"]
+
+
+def sweep(machine: Machine) -> None:
+    cni = client(machine)
+    collect(NetworkManager(cni).gc, cni, [str(machine.root)])
+
+
+def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing(machine: Machine) -> None:
+    chance = random.Random(19)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    for number in range(CONTAINERS):
+        name = f"many{number}"
+        bundle = machine.bundle(name, "sleep", "1", ports=f"{9000 + number}:80")
+        words = machine.command("run", "--bundle", str(bundle), name)
+        with (bundle / "output").open("w") as output:
+            running[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    victims = chance.sample(sorted(running), KILLED)
+    for index, name in enumerate(victims):
+        time.sleep(chance.uniform(0, 0.5))
+        with contextlib.suppress(ProcessLookupError):
+            # every second time a hook dies, and its runtime lives on
+            os.kill(chance.choice(machine.hooks() or [running[name].pid]) if index % 2 else running[name].pid, 9)
+    codes = {name: process.wait(timeout=600) for name, process in running.items()}
+    machine.wait_for_hooks()
+    assert sum(code == 0 for code in codes.values()) >= CONTAINERS - 2 * KILLED
+    for path in machine.root.iterdir():
+        machine.end(path.name)
+    machine.wait_for_hooks()
+    sweep(machine)
+    cni = client(machine)
+    assert libcni.diagnose(cni) == ()
+    assert (cni.get_cached_attachments(), machine.pins.all()) == ([], [])
+    # firewall 1.1.1 deletes the rules of the addresses in prevResult, which an ADD that was killed has not got.
+    left = [one for one in machine.traces() if not re.fullmatch(r"-A CNI-FORWARD -[sd] \S+ .*-j ACCEPT", one)]
+    assert (machine.addresses(), left) == ([], [])
