@@ -1,4 +1,4 @@
-"""The command ``libcni``: ``pip install 'libcni[cli]'``. Each command is one file in ``commands``."""
+"""The command line ``libcni``, installed with ``pip install 'libcni[cli]'``. Each command is a file in ``commands``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _MISSING = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line with these arguments, or those of the process, and return its exit code."""
+    """Run the command line and return its exit code.
+
+    Args:
+        argv: the arguments without the program's name; None: those of this process.
+    """
     try:
         from libcni.cli.app import run_app
     except ImportError as error:
@@ -24,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
-    """Be the entry point."""
-    gc.set_threshold(100_000)  # imports make much that lives; looking through it again and again is 6 % of the start
+    """Run the console script."""
+    # Imports allocate many objects that live to the end. Collecting them again and again costs 6 % of the start.
+    gc.set_threshold(100_000)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The commands put together, and the seam to the terminal: exit codes, signals, broken pipes."""
+"""Assemble the commands; turn errors, signals and broken pipes into exit codes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _COMMANDS = (
     ("repair", "repair", _REPAIR),
     ("exec", "execute", _REPAIR),
 )
-"""Each command, its module in ``commands``, where the function has the same name, and its place in the help."""
+"""For each command: its name, its module in ``commands`` (and function), its section of the help."""
 
 _EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
 def run_app(argv: Sequence[str]) -> int:
-    """Run the command line and return its exit code. Only our own mistakes get through as exceptions."""
+    """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.addLevelName(logging.WARNING, "warning")
     try:
@@ -50,7 +50,8 @@ def run_app(argv: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BrokenPipeError:
-        with suppress(OSError):  # so that the interpreter has nothing left to complain about at its end
+        # The reader has gone. Without this, the interpreter flushes stdout at exit and prints a second error.
+        with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -60,7 +61,7 @@ def run_app(argv: Sequence[str]) -> int:
 
 
 def _needed(argv: Sequence[str]) -> Iterable[tuple[str, str, str]]:
-    """Return the one command that is called, which is half of the time to start; or all, for help and completion."""
+    """Return the command that is called, or all for help and completion. Importing one command halves the start."""
     is_completing = "_LIBCNI_COMPLETE" in os.environ
     return [one for one in _COMMANDS if argv and one[0] == argv[0] and not is_completing] or _COMMANDS
 

@@ -1,4 +1,4 @@
-"""Errors as an operator sees them: on stderr, in full, with an exit code that a script can go by."""
+"""Print errors on stderr with all their fields, and map them to exit codes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from libcni import (
 )
 from libcni.cli.render import Fields, plain, print_block, print_data
 
-__all__ = ["UsageError", "as_data", "exit_code", "message_of", "reported", "tell"]
+__all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 
 
 class UsageError(CNIError):
-    """Report options that do not go together."""
+    """Options that contradict each other, or an option that is missing."""
 
 
 _CODES: tuple[tuple[type[CNIError], int], ...] = (
@@ -45,7 +45,7 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
     (InvalidIdentifierError, USAGE),
     (UsageError, USAGE),
 )
-"""The first that fits counts."""
+"""The first matching class decides."""
 
 _STDERR_LINES = 20
 
@@ -59,16 +59,16 @@ def exit_code(error: CNIError) -> int:
 
 
 @contextmanager
-def reported(output: str) -> Iterator[None]:
-    """Tell an error of the block, and turn it into an exit code."""
+def report_errors(output: str) -> Iterator[None]:
+    """Print a CNIError that the block raises, and exit with its exit code."""
     try:
         yield
     except CNIError as error:
-        tell(error, output)
+        print_error(error, output)
         raise typer.Exit(exit_code(error)) from error
 
 
-def tell(error: CNIError, output: str = "text") -> None:
+def print_error(error: CNIError, output: str = "text") -> None:
     """Print an error on stderr."""
     if output != "text":
         print_data({"error": as_data(error)}, output, sys.stderr)
@@ -76,13 +76,13 @@ def tell(error: CNIError, output: str = "text") -> None:
     if isinstance(error, CNIErrorGroup):
         print_block(f"error: {error.message}", sys.stderr)
         for one in error.exceptions:
-            tell(one if isinstance(one, CNIError) else CNIError(str(one)))
+            print_error(one if isinstance(one, CNIError) else CNIError(str(one)))
         return
     print_block(Fields(f"error: {message_of(error)}", _details(error)), sys.stderr)
 
 
 def message_of(error: CNIError) -> str:
-    """Return one sentence, without what is shown beside it."""
+    """Return the error in one sentence, without the fields that are printed below it."""
     if isinstance(error, PluginError):
         about = (error.network, error.container_id, error.ifname)
         where = " ".join(filter(None, about))
@@ -119,14 +119,14 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
 _HINTS: tuple[tuple[type[CNIError], str], ...] = (
     (PluginTimeoutError, "--timeout gives it more time; --verbose shows where the time goes"),
     (LockTimeoutError, "libcni doctor shows which program holds it"),
-    (NetworkNotFoundError, "libcni networks lists what there is"),
+    (NetworkNotFoundError, "libcni networks lists the configured networks"),
 )
 
 
 def _notes(error: CNIError) -> list[str]:
-    """Return what was added to an error on its way, without the errors of a roll-back, which are told apart."""
-    told = {f"when it was rolled back: {one}" for one in error.rollback_errors}
-    return [text for text in getattr(error, "__notes__", ()) if text not in told]
+    """Return the notes of an error (PEP 678) without those that repeat ``rollback_errors``."""
+    repeated = {f"when it was rolled back: {one}" for one in error.rollback_errors}
+    return [text for text in getattr(error, "__notes__", ()) if text not in repeated]
 
 
 def _hint(error: CNIError) -> str:

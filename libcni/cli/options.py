@@ -1,4 +1,4 @@
-"""The options that every command has, given to each by ``command``; and the arguments that several share."""
+"""Define the options that all commands have (``command`` adds them) and the arguments that several share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from libcni.cli.failures import reported
+from libcni.cli.failures import report_errors
 from libcni.cli.session import Output, Session
 
 __all__ = ["CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument", "command"]
@@ -93,14 +93,17 @@ def _common() -> list[inspect.Parameter]:
 
 
 def command(function: Callable[..., object]) -> Callable[..., None]:
-    """Give a command the common options: it gets a Session as its first argument, and its errors are told."""
+    """Add the common options to a command.
+
+    The command gets a Session as its first argument. Its errors are printed and become exit codes.
+    """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     common = _common()
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
         session = Session(**{one.name: given.pop(one.name) for one in common})
-        with reported(session.output):
+        with report_errors(session.output):
             function(session, **given)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in [*own, *common]]

@@ -1,4 +1,4 @@
-"""Answers on a screen: tables, fields and trees, with colour on a terminal and as plain text in a pipe; and as data."""
+"""Print tables, fields and trees: with colours on a terminal, as plain text in a pipe, or as JSON and YAML."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header; ``empty`` is said instead where there are none."""
+    """Rows under a header. ``empty`` is printed instead if there are no rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -34,7 +34,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names and values under a title; a value may have several lines."""
+    """Names and values under a title. A value may have several lines."""
 
     title: str
     rows: Sequence[tuple[str, str]]
@@ -42,7 +42,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A label with others below it."""
+    """A label with child nodes."""
 
     label: str
     children: list[Node] = field(default_factory=list)
@@ -58,7 +58,7 @@ Block = str | Table | Fields | Node
 
 
 def plain(text: str) -> str:
-    """Return text without control characters that would move a terminal's cursor; new lines and tabs stay."""
+    """Replace control characters, which could move a terminal's cursor. New lines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -74,7 +74,7 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
 
 
 def print_block(block: Block, file: TextIO | None = None) -> None:
-    """Print a block: on a terminal by rich, else as plain lines."""
+    """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
     if out.isatty():
         _console(out).print(_rich(block), soft_wrap=isinstance(block, str | Fields))
@@ -145,7 +145,7 @@ def _styled_start(line: str) -> Text:
     from rich.text import Text
 
     word, _, rest = line.partition(" ")
-    # not Text(word, style): that style would be the whole text's
+    # Text(word, style) would apply the style to all text that is appended later.
     return (
         Text().append(word, _STYLES.get(word, "")).append(f" {rest}" if rest else "", "bold" if word in _STYLES else "")
     )

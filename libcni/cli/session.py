@@ -1,4 +1,4 @@
-"""What one run of the command line was told by its common options, and the client made of it."""
+"""The common options of one run of the command line, and the clients made from them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Session:
     verbose: bool
 
     def client(self) -> CNIConfig:
-        """Return the client; what plugins print on stderr goes to ours."""
+        """Return a blocking client. The plugins' stderr goes to this program's stderr."""
         import libcni
 
         return libcni.CNIConfig(self.path, self.cache_dir, **self._options())
 
     def async_client(self) -> AsyncCNIConfig:
-        """Return the same for asyncio."""
+        """Return an asyncio client with the same settings."""
         import libcni
 
         return libcni.AsyncCNIConfig(self.path, self.cache_dir, **self._options())
@@ -47,7 +47,7 @@ class Session:
         return {"conf_dir": self.conf_dir, "timeout": timeout, "stderr": sys.stderr, "observer": observer}
 
     def show(self, data: Any, *blocks: Block) -> None:
-        """Print an answer: as data where that is asked for, else the blocks."""
+        """Print the blocks, or the data if ``--output`` is json or yaml."""
         if self.output == "text":
             for block in blocks:
                 print_block(block)

@@ -272,11 +272,11 @@ def test_a_batch_shows_its_progress_in_a_terminal(node: Node) -> None:
     [
         ({"network": "dbnet"}, '"netns" or "container" is missing'),
         ({"netns": "/ns/a"}, '"network" is missing'),
-        ({"network": "dbnet", "netns": "/ns/a", "ifnam": "x"}, "unknown: ifnam"),
+        ({"network": "dbnet", "netns": "/ns/a", "ifnam": "x"}, "unknown keys: ifnam"),
         ({"network": "dbnet", "netns": 7}, '"netns" must be text'),
         ({"network": "dbnet", "netns": "/ns/a", "args": 7}, '"args" must be an object'),
         ({"network": "dbnet", "netns": "/ns/a", "ifname": "a/b"}, "invalid interface name"),
-        ("dbnet", "an attachment is an object"),
+        ("dbnet", "an attachment must be an object"),
     ],
 )
 def test_a_wrong_batch_entry_is_named_before_anything_runs(node: Node, entry: Any, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""libcni attachments: what is recorded on this node."""
+"""libcni attachments: list the recorded attachments of this node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def attachments(
     ifname: Annotated[str, typer.Option("--ifname", "-i", help="Only this interface.")] = "",
     state: Annotated[State | None, typer.Option("--state", "-s", help="Only those in this state.")] = None,
 ) -> None:
-    """List what is attached, and its state."""
+    """List the recorded attachments and their state."""
     wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
     found = [
         one
@@ -47,7 +47,7 @@ def attachments(
 
 
 def addresses_of(one: libcni.Attachment) -> str:
-    """Return an attachment's addresses, or "" where its result cannot be read."""
+    """Return an attachment's addresses, or "" if its result cannot be read."""
     return ", ".join(_addresses(one))
 
 
@@ -59,7 +59,7 @@ def _addresses(one: libcni.Attachment) -> list[str]:
 
 
 def age_of(one: libcni.Attachment) -> str:
-    """Return how long ago an attachment's ADD began, in one unit."""
+    """Return the time since an attachment's ADD began, in one unit, such as ``3h``."""
     if one.created is None:
         return ""
     seconds = max(0, int((datetime.now(UTC) - one.created).total_seconds()))

@@ -20,7 +20,7 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Check an attachment.
 
-    Uses what its ADD used, and prints nothing if all is well.
+    Uses the configuration that its ADD used. Prints nothing if the attachment is in order.
     """
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     session.client().check_network_list(network_of(network), rt)

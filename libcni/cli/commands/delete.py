@@ -1,4 +1,4 @@
-"""libcni del: detach a container from a network, or from all by its records, or many containers of a file."""
+"""libcni del: detach a container from one network, from all its networks, or all containers that a file lists."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that failed.")] = False,
-    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Pass over missing executables.")] = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that fails.")] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
+    ] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
 ) -> None:
     """Detach a container from a network.
 
-    With --container ID alone: from all networks that its records say.
+    With --container ID alone: from all networks that it is attached to, by its records.
     """
     policy = libcni.DelPolicy(keep_going=keep_going, skip_missing=skip_missing)
     if batch is not None:
@@ -47,7 +49,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     elif container:
         _from_records(session, container, ifname, policy)
     else:
-        raise UsageError("say NETWORK and NETNS, or --container ID, or --batch FILE")
+        raise UsageError("give NETWORK and NETNS, or --container ID, or --batch FILE")
 
 
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
@@ -58,7 +60,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         about = f", interface {ifname}" if ifname else ""
         raise libcni.NotAttachedError(
             f"there is no record of container {container}{about}", container_id=container, ifname=ifname,
-            hint="libcni attachments lists what there is",
+            hint="libcni attachments lists the recorded attachments",
         )  # fmt: skip
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
     if errors:

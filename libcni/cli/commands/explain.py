@@ -1,4 +1,4 @@
-"""libcni explain: what each verb would run, with which stdin and environment. Runs nothing."""
+"""libcni explain: show which plugins each verb would run, with which stdin and environment. Runs nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from libcni.cli.session import Session
 
 __all__ = ["explain"]
 
-_OTHERS = " (and this program's own, without CNI_*)"
+_OTHERS = " (plus this program's environment without CNI_*)"
 
 
 def explain(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -34,13 +34,13 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Show what each verb would run.
 
-    For each: the order of the plugins, and what every one would get. Runs nothing.
+    For each verb: the order of the plugins, and the stdin and environment of each. Runs nothing.
     """
     cni = session.client()
     net = network_of(network)
     net = cni.network(net) if isinstance(net, str) else net
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
-    logging.getLogger("libcni").setLevel(logging.ERROR)  # what it would warn of is in the explanation
+    logging.getLogger("libcni").setLevel(logging.ERROR)  # the explanation contains these warnings
     found = libcni.explain(net, rt, cni.path)
     wanted = {one.upper() for one in verb or []}
     verbs = [one for one in found.verbs if not wanted or one.verb in wanted]

@@ -1,4 +1,4 @@
-"""libcni gc: detach what is recorded for a network and not valid any more."""
+"""libcni gc: detach the attachments of a network that are not valid any more."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         str, typer.Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
     ] = "",
     none_valid: Annotated[bool, typer.Option("--none-valid", help="No attachment stays.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be detached.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the attachments that would be detached.")
+    ] = False,
 ) -> None:
-    """Detach what is not valid any more.
+    """Detach the attachments that are not valid any more.
 
-    Of one network; and its plugins are told what still is valid.
+    Works on one network. Its plugins get the list of valid attachments, too.
     """
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
     if not wanted and not none_valid and not from_file:
-        raise UsageError("say which attachments are valid: --valid, --from-file or --none-valid")
+        raise UsageError("give the valid attachments: --valid, --from-file or --none-valid")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
     cni = session.client()
@@ -45,17 +47,17 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
 
 def _listed(path: str) -> list[str]:
     document = read_document(path)
-    if isinstance(document, str):  # lines are one string to YAML
+    if isinstance(document, str):  # YAML reads lines of plain text as one string
         return document.split()
     if document is None:
         return []
     if not isinstance(document, list) or not all(isinstance(one, str) for one in document):
-        raise libcni.ConfigError("it must be a list of ID[:IFNAME]", file=path)
+        raise libcni.ConfigError("the file must be a list of ID[:IFNAME]", file=path)
     return document
 
 
 def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
-    """Return (container, interface) pairs; an ID alone stands for all its recorded interfaces."""
+    """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
     pairs: list[tuple[str, str]] = []
     for container, ifname in attachment_ids(wanted):
         recorded = cni.get_cached_attachments(container) if ifname is None else []
@@ -65,7 +67,7 @@ def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
 
 
 def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
-    """Say what was done; a real run is as silent as cnitool's where output is text and nothing was detached."""
+    """Print the detached attachments. Like cnitool, print nothing if there were none and the output is text."""
     word = "would be detached" if dry_run else "detached"
     found = report.stale if dry_run else report.detached
     data: dict[str, Any] = {

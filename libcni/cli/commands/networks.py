@@ -1,4 +1,4 @@
-"""libcni networks: what is in the configuration directory."""
+"""libcni networks: list the networks of the configuration directory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["networks"]
 
 
 def networks(session: Session) -> None:
-    """List the configured networks, and bad files.
+    """List the configured networks and unusable files.
 
-    They come in load order. The first is the default: the one that runtimes take where a container asks for none.
-    Drop-ins are marked +.
+    The networks are in load order. The first is the default: runtimes use it if a container asks for none.
+    Drop-in plugins are marked with +.
     """
     found = libcni.read_config_directory(session.conf_dir)
     rows = [_row(net, is_default=index == 0) for index, net in enumerate(found.networks)]

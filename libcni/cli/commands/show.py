@@ -1,4 +1,4 @@
-"""libcni show: all that a record says of a container's attachments."""
+"""libcni show: print all recorded data of a container's attachments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def show(
     attachment: Annotated[str, typer.Argument(metavar="ID[:IFNAME]", help="A container, or one of its interfaces.")],
     network: Annotated[str, typer.Option("--network", "-n", help="Only this network.")] = "",
 ) -> None:
-    """Show all that is recorded of a container."""
+    """Show all recorded data of a container."""
     ((container, ifname),) = attachment_ids([attachment])
     recorded = session.client().get_cached_attachments(container)
     found = [
@@ -33,7 +33,7 @@ def show(
     if not found:
         raise libcni.NotAttachedError(
             f"there is no record of {attachment}", container_id=container, ifname=ifname or "",
-            hint="libcni attachments lists what there is",
+            hint="libcni attachments lists the recorded attachments",
         )  # fmt: skip
     session.show([_data(one) for one in found], *(_block(one) for one in found))
 

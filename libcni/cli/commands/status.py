@@ -21,7 +21,7 @@ def status(
 ) -> None:
     """Ask whether a network can serve ADD.
 
-    Prints nothing if it can, or with -v a line for each plugin.
+    Prints nothing if it can. With -v, prints a line for each plugin.
     """
     found = session.client().network_status(network_of(network))
     rows = [[one.plugin, one.state] for one in found.plugins]

@@ -1,4 +1,4 @@
-"""libcni validate: can these networks be used?"""
+"""libcni validate: check that networks can be used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def validate(
 ) -> None:
     """Check that networks can be used.
 
-    Reads their configurations, finds their plugins, and asks these for their versions. Attaches nothing.
+    Reads the configurations, finds the plugins and asks them for their versions. Attaches nothing.
     """
     cni = session.client()
     checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
@@ -35,10 +35,6 @@ def validate(
     errors = [error for _, found in checked for error in found]
     if errors:
         raise typer.Exit(exit_code(libcni.CNIErrorGroup("validate", errors)))
-
-
-def _data(name: str, errors: list[libcni.CNIError]) -> dict[str, Any]:
-    return {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]}
 
 
 _Checked = tuple[str, list[libcni.CNIError]]
