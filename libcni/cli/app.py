@@ -33,6 +33,7 @@ _COMMANDS = (
     ("versions", "versions", _SEE),
     ("validate", "validate", _REPAIR),
     ("doctor", "doctor", _REPAIR),
+    ("diff", "diff", _REPAIR),
     ("repair", "repair", _REPAIR),
     ("exec", "execute", _REPAIR),
 )

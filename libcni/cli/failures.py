@@ -22,10 +22,11 @@ from libcni import (
     PluginNotFoundError,
     PluginTimeoutError,
     VersionError,
+    executable_problem,
 )
 from libcni.cli.render import Fields, plain, print_block, print_data
 
-__all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
+__all__ = ["UsageError", "as_data", "exit_code", "hint_of", "message_of", "print_error", "report_errors"]
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 
@@ -48,6 +49,7 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
 """The first matching class decides."""
 
 _STDERR_LINES = 20
+_NOT_STARTED = {None, 126, 127}  # env and shells exit with 126 and 127 if they cannot start a program
 
 
 def exit_code(error: CNIError) -> int:
@@ -95,7 +97,7 @@ def _details(error: CNIError) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    hint = _hint(error)
+    hint = hint_of(error)
     return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
 
 
@@ -129,7 +131,13 @@ def _notes(error: CNIError) -> list[str]:
     return [text for text in getattr(error, "__notes__", ()) if text not in repeated]
 
 
-def _hint(error: CNIError) -> str:
+def hint_of(error: CNIError) -> str:
+    """Return what to do about an error, as a command if possible; "" if nothing is known."""
+    if isinstance(error, PluginError) and error.path and error.exit_status in _NOT_STARTED and not error.signal:
+        # The plugin did not start. The file says why better than the kernel's error number.
+        problem = executable_problem(error.path)
+        if problem is not None:
+            return f"{error.path}: {problem[0]}; {problem[1].rstrip(':')}"
     if isinstance(error, AttachmentExistsError):
         return f"detach it first (libcni del --container {error.container_id}), or say --on-existing replace"
     if isinstance(error, PluginError) and error.retryable:
@@ -154,5 +162,5 @@ def as_data(error: CNIError) -> dict[str, Any]:
         data["rollback_errors"] = [as_data(one) for one in error.rollback_errors]
     if notes := _notes(error):
         data["notes"] = notes
-    hint = _hint(error)
+    hint = hint_of(error)
     return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "Session"]
 
-Output = Literal["text", "json", "yaml"]
+Output = Literal["text", "json", "yaml", "openmetrics"]
 
 
 @dataclass(frozen=True, slots=True)

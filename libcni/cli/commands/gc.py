@@ -36,13 +36,43 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     Works on one network. Its plugins get the list of valid attachments, too.
     """
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
-    if not wanted and not none_valid and not from_file:
-        raise UsageError("give the valid attachments: --valid, --from-file or --none-valid")
+    if not wanted and not none_valid:
+        # An empty file is more often a failed pipe than a node without containers.
+        problem = f"{from_file} is empty; " if from_file else ""
+        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
     cni = session.client()
-    report = cni.gc_network_list(network_of(network), _pairs(cni, wanted), dry_run=dry_run)
+    net = network_of(network)
+    pairs = _pairs(cni, wanted)
+    try:
+        report = cni.gc_network_list(net, pairs, dry_run=dry_run)
+    except libcni.NetworkNotFoundError:
+        report = _gc_from_records(cni, network, set(pairs), dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
+
+
+def _gc_from_records(
+    cni: libcni.CNIConfig, network: str, valid: set[tuple[str, str]], *, dry_run: bool
+) -> libcni.GCReport:
+    """Detach the attachments of a network that has no configuration any more, each from its record.
+
+    The plugins are not called with GC: nobody knows which they are.
+    """
+    recorded = [one for one in cni.get_cached_attachments() if one.network == network]
+    if not recorded:
+        cni.network(network)  # raises NetworkNotFoundError with the networks that exist
+    stale = [one for one in recorded if (one.container_id, one.ifname) not in valid]
+    detached, errors = [], []
+    for one in () if dry_run else stale:
+        try:
+            cni.del_attachment(one)
+            detached.append(one)
+        except libcni.CNIError as error:
+            errors.append(error)
+    if errors:
+        raise libcni.CNIErrorGroup(f"{len(errors)} of {len(stale)} attachments were not detached", errors)
+    return libcni.GCReport(tuple(stale), tuple(detached))
 
 
 def _listed(path: str) -> list[str]:

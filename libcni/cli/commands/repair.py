@@ -48,7 +48,7 @@ _Actions = list[dict[str, Any]]
 
 def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
     report = libcni.repair_records(cni.cache_dir, dry_run=True)
-    left = libcni.find_leftovers(cni, pending_after=pending_after)
+    left = libcni.find_stale_attachments(cni, pending_after=pending_after)
     return [
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
         *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
@@ -66,7 +66,7 @@ def _repair(
     ]
     actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
     errors: list[libcni.CNIError] = []
-    for one in libcni.find_leftovers(cni, pending_after=pending_after):
+    for one in libcni.find_stale_attachments(cni, pending_after=pending_after):
         try:
             cni.del_attachment(one.attachment, policy=policy)
             actions.append(_action("detached", _name(one.attachment), one.reason))
