@@ -11,8 +11,7 @@ from libcni.diagnosis.clock import attachment_age
 from libcni.diagnosis.node_view import NodeView, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.store.attachments import Attachment
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT
-from libcni.store.record import namespace_identity
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
