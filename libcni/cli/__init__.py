@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main", "run"]
+__all__ = ["main", "run", "version_line"]
 
 _MISSING = 2
 
@@ -17,6 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments without the program's name; None: those of this process.
     """
+    arguments = sys.argv[1:] if argv is None else argv
+    if list(arguments) == ["--version"]:
+        # typer and its imports take six times as long as the answer.
+        print(version_line())  # noqa: T201
+        return 0
     try:
         from libcni.cli.app import run_app
     except ImportError as error:
@@ -24,7 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print("libcni: the command line needs: pip install 'libcni[cli]'", file=sys.stderr)  # noqa: T201
         return _MISSING
-    return run_app(sys.argv[1:] if argv is None else argv)
+    return run_app(arguments)
+
+
+def version_line() -> str:
+    """Return the version of this program and of the specification."""
+    import libcni
+
+    return f"libcni {libcni.__version__} (CNI {libcni.ALL_VERSIONS[0]} to {libcni.CURRENT_VERSION})"
 
 
 def run() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import typer
 
 from libcni import (
-    AttachmentExistsError,
     CNIError,
     CNIErrorGroup,
     ConfigError,
@@ -22,17 +21,14 @@ from libcni import (
     PluginNotFoundError,
     PluginTimeoutError,
     VersionError,
-    executable_problem,
 )
+from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, plain, print_block, print_data
+from libcni.cli.session import Session
 
-__all__ = ["UsageError", "as_data", "exit_code", "hint_of", "message_of", "print_error", "report_errors"]
+__all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
-
-
-class UsageError(CNIError):
-    """Options that contradict each other, or an option that is missing."""
 
 
 _CODES: tuple[tuple[type[CNIError], int], ...] = (
@@ -49,7 +45,7 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
 """The first matching class decides."""
 
 _STDERR_LINES = 20
-_NOT_STARTED = {None, 126, 127}  # env and shells exit with 126 and 127 if they cannot start a program
+_NETWORKS = "there are: "
 
 
 def exit_code(error: CNIError) -> int:
@@ -61,18 +57,18 @@ def exit_code(error: CNIError) -> int:
 
 
 @contextmanager
-def report_errors(output: str) -> Iterator[None]:
+def report_errors(session: Session) -> Iterator[None]:
     """Print a CNIError that the block raises, and exit with its exit code."""
     try:
         yield
     except CNIError as error:
-        print_error(error, output)
+        print_error(error, session.output)
         raise typer.Exit(exit_code(error)) from error
 
 
 def print_error(error: CNIError, output: str = "text") -> None:
     """Print an error on stderr."""
-    if output != "text":
+    if output in {"json", "yaml"}:
         print_data({"error": as_data(error)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
@@ -98,6 +94,9 @@ def _details(error: CNIError) -> list[tuple[str, str]]:
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
     hint = hint_of(error)
+    if isinstance(error, NetworkNotFoundError) and hint.startswith(_NETWORKS):
+        rows.append(("networks", hint.removeprefix(_NETWORKS).replace(", ", "\n")))
+        hint = ""
     return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
 
 
@@ -118,31 +117,10 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
     ]
 
 
-_HINTS: tuple[tuple[type[CNIError], str], ...] = (
-    (PluginTimeoutError, "--timeout gives it more time; --verbose shows where the time goes"),
-    (LockTimeoutError, "libcni doctor shows which program holds it"),
-    (NetworkNotFoundError, "libcni networks lists the configured networks"),
-)
-
-
 def _notes(error: CNIError) -> list[str]:
     """Return the notes of an error (PEP 678) without those that repeat ``rollback_errors``."""
     repeated = {f"when it was rolled back: {one}" for one in error.rollback_errors}
     return [text for text in getattr(error, "__notes__", ()) if text not in repeated]
-
-
-def hint_of(error: CNIError) -> str:
-    """Return what to do about an error, as a command if possible; "" if nothing is known."""
-    if isinstance(error, PluginError) and error.path and error.exit_status in _NOT_STARTED and not error.signal:
-        # The plugin did not start. The file says why better than the kernel's error number.
-        problem = executable_problem(error.path)
-        if problem is not None:
-            return f"{error.path}: {problem[0]}; {problem[1].rstrip(':')}"
-    if isinstance(error, AttachmentExistsError):
-        return f"detach it first (libcni del --container {error.container_id}), or say --on-existing replace"
-    if isinstance(error, PluginError) and error.retryable:
-        return error.hint or "the plugin asks to be tried again later"
-    return error.hint or next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
 
 
 _FIELDS = (

@@ -133,8 +133,6 @@ def _parse(data: bytes | str, source: str) -> Any:
         return yaml.safe_load(data)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
         problem = getattr(error, "problem", None) or str(error).split("\n", maxsplit=1)[0]
-        raise ConfigError(
-            f"the document is neither JSON nor YAML: {problem}", file=source, location=location
-        ) from error
+        raise ConfigError(f"the document is neither JSON nor YAML: {problem}", file=source, location=where) from error

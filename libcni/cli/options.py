@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from libcni.cli.failures import report_errors
+from libcni.cli.failures import UsageError, report_errors
 from libcni.cli.session import Output, Session
 
-__all__ = ["CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument", "command"]
+__all__ = [
+    "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument",
+    "NetworkOption", "NoTrunc", "Quiet", "RecordedContainer", "command",
+]  # fmt: skip
 
 _PANEL = "Where and how"
 _PLUGIN_DIRECTORIES = os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni"))
@@ -47,6 +50,29 @@ NetworkArgument = Annotated[
         autocompletion=_complete_network,
     ),
 ]
+NetworkOption = Annotated[
+    str, typer.Option("--network", "-n", metavar="NETWORK", help="Only this network.", autocompletion=_complete_network)
+]
+AttachmentArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID[:IFNAME]",
+        help="A container, or one of its interfaces. The beginning of an ID is enough.",
+        autocompletion=_complete_container,
+    ),
+]
+RecordedContainer = Annotated[
+    str,
+    typer.Option(
+        "--container",
+        "-c",
+        metavar="ID",
+        help="Only this container. The beginning of its ID is enough.",
+        autocompletion=_complete_container,
+    ),
+]
+NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Do not shorten container IDs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the IDs or names, one on each line.")]
 NetnsArgument = Annotated[str, typer.Argument(metavar="NETNS", help="The network namespace, a path.")]
 IfName = Annotated[str, typer.Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface inside the container.")]
 Container = Annotated[
@@ -86,6 +112,10 @@ def _common() -> list[inspect.Parameter]:
             "cache_dir", str, "/var/lib/cni", "--cache-dir", envvar="LIBCNI_CACHE_DIR", help="Records and locks.",
             is_eager=True,
         ),
+        option(
+            "owner", str, "", "--owner", envvar="LIBCNI_OWNER",
+            help="The program that attachments belong to. Sweeps detach only the attachments of this owner.",
+        ),
         option("timeout", float, 60.0, "--timeout", min=0, help="Seconds for each verb; 0: no limit."),
         option("output", Output, "text", "--output", "-o", help="The form of the answer."),
         option("verbose", bool, False, "--verbose", "-v", help="Show each plugin call as it happens."),
@@ -103,7 +133,9 @@ def command(function: Callable[..., object]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(**given: Any) -> None:
         session = Session(**{one.name: given.pop(one.name) for one in common})
-        with report_errors(session.output):
+        with report_errors(session):
+            if session.output == "openmetrics" and function.__name__ != "doctor":
+                raise UsageError("only doctor has --output openmetrics")
             function(session, **given)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in [*own, *common]]

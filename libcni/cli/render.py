@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["Block", "Fields", "Node", "Table", "plain", "print_block", "print_data"]
+__all__ = ["Block", "Fields", "Node", "Table", "has_escapes", "plain", "print_block", "print_data"]
 
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "deleted": "green", "pending": "yellow",
-    "stale-boot": "magenta", "corrupt": "bold red", "legacy": "dim", "error": "bold red", "failed": "bold red",
-    "missing": "bold red", "not-ready": "bold red", "warning": "yellow", "note": "cyan", "unsupported": "dim",
-    "error:": "bold red", "hint": "cyan", "default": "bold",
+    "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
+    "error": "bold red", "failed": "bold red", "missing": "bold red", "not-ready": "bold red", "warning": "yellow",
+    "note": "cyan", "not asked": "dim", "error:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",
 }  # fmt: skip
 
 
@@ -57,6 +58,11 @@ class Node:
 Block = str | Table | Fields | Node
 
 
+def has_escapes(file: TextIO) -> bool:
+    """Return whether escape sequences may be written: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def plain(text: str) -> str:
     """Replace control characters, which could move a terminal's cursor. New lines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
@@ -76,7 +82,7 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
 def print_block(block: Block, file: TextIO | None = None) -> None:
     """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
-    if out.isatty():
+    if out.isatty() and os.environ.get("TERM") != "dumb":
         _console(out).print(_rich(block), soft_wrap=isinstance(block, str | Fields))
     else:
         for line in _lines(block):
@@ -120,7 +126,9 @@ def _table_lines(table: Table) -> Iterator[str]:
 def _console(file: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=file, highlight=False, emoji=False, markup=False)
+    # Without a colour system rich still folds tables to the terminal's width, and writes no escape sequence at all.
+    system: Literal["auto"] | None = "auto" if has_escapes(file) else None
+    return Console(file=file, highlight=False, emoji=False, markup=False, color_system=system)
 
 
 def _rich(block: Block) -> RenderableType:

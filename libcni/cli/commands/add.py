@@ -45,6 +45,8 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         "negotiate_version": negotiate,
     }
     if batch is not None:
+        if network or netns or container:
+            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
         add_all(session, batch, parallel, options)
         return
     if not network or not netns:

@@ -8,6 +8,7 @@ import typer
 
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, del_all
+from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
@@ -30,6 +31,9 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     args: CniArgs = "",
     capabilities: CapArgs = "",
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that fails.")] = False,
+    use_given: Annotated[
+        bool, typer.Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
+    ] = False,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
     ] = False,
@@ -40,12 +44,17 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 
     With --container ID alone: from all networks that it is attached to, by its records.
     """
-    policy = libcni.DelPolicy(keep_going=keep_going, skip_missing=skip_missing)
+    policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if batch is not None:
+        if network or netns or container:
+            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
         del_all(session, batch, parallel, {"policy": policy})
     elif network and (netns or container):
+        container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         session.client().del_network_list(network_of(network), rt, policy=policy)
+    elif use_given:
+        raise UsageError("--use-given needs NETWORK: the configuration to use")
     elif container:
         _from_records(session, container, ifname, policy)
     else:
@@ -54,14 +63,14 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
     cni = session.client()
+    container = recorded_container(cni, container, detaches=True)
     recorded = [one for one in cni.get_cached_attachments(container) if one.container_id == container]
     found = [one for one in recorded if ifname in {"", one.ifname}]
     if not found:
+        # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
-        raise libcni.NotAttachedError(
-            f"there is no record of container {container}{about}", container_id=container, ifname=ifname,
-            hint="libcni attachments lists the recorded attachments",
-        )  # fmt: skip
+        typer.echo(f"note: nothing to do: there is no record of container {container}{about}", err=True)
+        return
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)

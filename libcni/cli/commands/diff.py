@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import libcni
-from libcni.cli.options import NetworkArgument
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -19,13 +20,15 @@ __all__ = ["diff"]
 def diff(
     session: Session,
     network: NetworkArgument = "",
-    container: Annotated[str, typer.Option("--container", "-c", metavar="ID", help="Only this container.")] = "",
+    container: RecordedContainer = "",
+    no_trunc: NoTrunc = False,
 ) -> None:
     """Show how recorded configurations differ from today's files.
 
     Compares key by key, for one network or all. The exit code is 1 if something differs.
     """
     cni = session.client()
+    container = recorded_container(cni, container)
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
     for one in cni.get_cached_attachments():
@@ -37,8 +40,15 @@ def diff(
             found.append({**about, "key": "", "recorded": "a configuration", "current": None})
             continue
         found += [{**about, **asdict(change)} for change in libcni.config_changes(one, net)]
+    short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
     rows = [
-        [one["container_id"], one["network"], one["key"] or "(file)", _text(one["recorded"]), _text(one["current"])]
+        [
+            short[one["container_id"]],
+            one["network"],
+            one["key"] or "(file)",
+            _text(one["recorded"]),
+            _text(one["current"]),
+        ]
         for one in found
     ]
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import libcni
+from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import attachment_ids, network_of, read_document
 from libcni.cli.options import NetworkArgument
@@ -48,18 +49,18 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     try:
         report = cni.gc_network_list(net, pairs, dry_run=dry_run)
     except libcni.NetworkNotFoundError:
-        report = _gc_from_records(cni, network, set(pairs), dry_run=dry_run)
+        report = _gc_from_records(session, cni, network, set(pairs), dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
 
 
 def _gc_from_records(
-    cni: libcni.CNIConfig, network: str, valid: set[tuple[str, str]], *, dry_run: bool
+    session: Session, cni: libcni.CNIConfig, network: str, valid: set[tuple[str, str]], *, dry_run: bool
 ) -> libcni.GCReport:
     """Detach the attachments of a network that has no configuration any more, each from its record.
 
     The plugins are not called with GC: nobody knows which they are.
     """
-    recorded = [one for one in cni.get_cached_attachments() if one.network == network]
+    recorded = [one for one in cni.get_cached_attachments() if one.network == network and one.owner == session.owner]
     if not recorded:
         cni.network(network)  # raises NetworkNotFoundError with the networks that exist
     stale = [one for one in recorded if (one.container_id, one.ifname) not in valid]
@@ -90,9 +91,11 @@ def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
     """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
     pairs: list[tuple[str, str]] = []
     for container, ifname in attachment_ids(wanted):
-        recorded = cni.get_cached_attachments(container) if ifname is None else []
-        names = [one.ifname for one in recorded if one.container_id == container]
-        pairs += [(container, name) for name in ([ifname] if ifname else names or ["eth0"])]
+        # The beginning of an ID is enough. The text itself stays valid, too: its container may not be recorded yet.
+        for found in dict.fromkeys([container, recorded_container(cni, container)]):
+            recorded = cni.get_cached_attachments(found) if ifname is None else []
+            names = [one.ifname for one in recorded if one.container_id == found]
+            pairs += [(found, name) for name in ([ifname] if ifname else names or ["eth0"])]
     return list(dict.fromkeys(pairs))
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 import libcni
-from libcni.cli.failures import as_data, exit_code, hint_of, message_of
+from libcni.cli.failures import as_data, exit_code, message_of
+from libcni.cli.hints import hint_of
 from libcni.cli.inputs import network_of
 from libcni.cli.render import Table
 from libcni.cli.session import Session

@@ -6,10 +6,10 @@ import sys
 
 from libcni import Invocation, Observer, Operation, Outcome
 
-__all__ = ["Narrator"]
+__all__ = ["CallPrinter"]
 
 
-class Narrator(Observer):
+class CallPrinter(Observer):
     """Print a line when a call begins, and one when it has ended."""
 
     def before_call(self, _operation: Operation, invocation: Invocation) -> None:
