@@ -17,7 +17,7 @@ from libcni.cli.options import command
 from libcni.cli.render import has_escapes
 from libcni.cli.signals import Interruption
 
-__all__ = ["COMMANDS", "make_app", "run_app"]
+__all__ = ["COMMANDS", "EPILOG", "make_app", "run_app"]
 
 _ATTACH, _SEE, _REPAIR = "Attach and detach (as cnitool)", "See", "Try and repair"
 
@@ -43,7 +43,7 @@ COMMANDS = (
 )
 """For each command: its name, its module in ``commands`` (and function), its section of the help."""
 
-_EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
+EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
 def run_app(argv: Sequence[str]) -> int:
@@ -79,7 +79,7 @@ def make_app(commands: Iterable[tuple[str, str, str]] = COMMANDS) -> typer.Typer
     app = typer.Typer(
         name="libcni",
         help="Run, see and repair CNI networks.",
-        epilog=_EPILOG,
+        epilog=EPILOG,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if has_escapes(sys.stdout) and has_escapes(sys.stderr) else None,

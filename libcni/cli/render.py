@@ -83,7 +83,8 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
     """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
     if out.isatty() and os.environ.get("TERM") != "dumb":
-        _console(out).print(_rich(block), soft_wrap=isinstance(block, str | Fields))
+        console = _console(out)
+        console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
     else:
         for line in _lines(block):
             print(line, file=out)
@@ -131,21 +132,21 @@ def _console(file: TextIO) -> Console:
     return Console(file=file, highlight=False, emoji=False, markup=False, color_system=system)
 
 
-def _rich(block: Block) -> RenderableType:
+def _rich(block: Block, width: int) -> RenderableType:
     from rich.text import Text
 
     if isinstance(block, str):
         return _styled_start(block)
     if isinstance(block, Table):
-        return _rich_table(block)
+        return _rich_table(block, width)
     if isinstance(block, Node):
         return _rich_tree(block)
     lines = list(_lines(block))
     text = _styled_start(lines[0]) if block.title else Text(lines[0])
-    width = max((len(name) for name, _ in block.rows), default=0) + 2
+    name_width = max((len(name) for name, _ in block.rows), default=0) + 2
     for line in lines[1:]:
-        style = _STYLES.get(line[:width].strip(), "")
-        text.append("\n").append(line[:width], "dim").append(line[width:], style)
+        style = _STYLES.get(line[:name_width].strip(), "")
+        text.append("\n").append(line[:name_width], "dim").append(line[name_width:], style)
     return text
 
 
@@ -159,19 +160,37 @@ def _styled_start(line: str) -> Text:
     )
 
 
-def _rich_table(table: Table) -> RenderableType:
-    from rich import box
+def _rich_table(table: Table, width: int) -> RenderableType:
+    """Return a table whose columns break between words, or a list of its rows if the terminal is too narrow for it."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
     if not table.rows:
         return Text(table.empty, "dim")
-    made = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in table.columns:
-        made.add_column(column, overflow="fold")
+    header = [column.upper() for column in table.columns]
+    columns = list(zip(header, *table.rows, strict=True))
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    if sum(words) + 2 * len(words) - 2 > width:
+        return _cards(table)
+    made = RichTable(title=table.title or None, box=None, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
+    for name, longest in zip(header, words, strict=True):
+        made.add_column(name, overflow="fold", min_width=longest, header_style="bold")
     for row in table.rows:
         made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return made
+
+
+def _cards(table: Table) -> RenderableType:
+    from rich.text import Text
+
+    width = max(len(column) for column in table.columns)
+    text = Text(table.title)
+    for row in table.rows:
+        text.append(("\n" if text else "") + row[0], "bold")
+        for column, cell in list(zip(table.columns, row, strict=True))[1:]:
+            if cell:
+                text.append(f"\n  {column:{width}}  ", "dim").append(cell, _STYLES.get(cell, ""))
+    return text
 
 
 def _rich_tree(node: Node) -> RenderableType:
