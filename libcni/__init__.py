@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
     from libcni.config.runtime_conf import RuntimeConf
     from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
-    from libcni.diagnosis.clock import attachment_age
+    from libcni.diagnosis.age import attachment_age
     from libcni.diagnosis.doctor import diagnose
     from libcni.diagnosis.drift import ConfigChange, config_changes
+    from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.diagnosis.locks import lock_users
     from libcni.diagnosis.namespaces import StaleAttachment, find_stale_attachments
-    from libcni.diagnosis.plugins import check_network_plugins, executable_problem
+    from libcni.diagnosis.plugins import check_network_plugins
     from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
     from libcni.errors import (
         AttachmentExistsError,
@@ -92,7 +93,7 @@ _MODULES = {
     "config.directory": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
     "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
-    "diagnosis.clock": "attachment_age",
+    "diagnosis.age": "attachment_age",
     "diagnosis.doctor": "diagnose",
     "diagnosis.drift": "ConfigChange config_changes",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
@@ -102,7 +103,8 @@ _MODULES = {
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "diagnosis.locks": "lock_users",
     "diagnosis.namespaces": "StaleAttachment find_stale_attachments",
-    "diagnosis.plugins": "check_network_plugins executable_problem",
+    "diagnosis.executable": "executable_problem",
+    "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
     "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",

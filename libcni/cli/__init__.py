@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # typer and its imports take six times as long as the answer.
         print(version_line())  # noqa: T201
         return 0
+    if arguments and arguments[0] == "attachments" and "_LIBCNI_COMPLETE" not in os.environ:
+        from libcni.cli.quick import list_quickly
+
+        if list_quickly(arguments[1:]):
+            return 0
     try:
         from libcni.cli.app import run_app
     except ImportError as error:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
+from string import hexdigits
 
 import libcni
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 
 __all__ = ["recorded_container", "short_ids"]
 
 _SHORT = 12
-_GENERATED = re.compile(r"[0-9a-f]{32,}")
+_GENERATED = 32
+"""The IDs that runtimes generate have at least so many characters, all of them hexadecimal."""
 
 
 def short_ids(container_ids: Iterable[str], *, no_trunc: bool) -> dict[str, str]:
@@ -53,7 +54,7 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, detaches: bool = Fal
     except (libcni.RecordError, libcni.InvalidIdentifierError):
         return text  # The verb itself reports it, and DEL works without records.
     if detaches and not sys.stdin.isatty() and len(text) < _SHORT:
-        matching = {one for one in matching if _GENERATED.fullmatch(one)}
+        matching = {one for one in matching if len(one) >= _GENERATED and not set(one) - set(hexdigits)}
     if len(matching) > 1:
         raise UsageError(f"{len(matching)} container IDs begin with {text}: {', '.join(sorted(matching))}")
     return matching.pop() if matching else text

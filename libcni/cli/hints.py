@@ -18,7 +18,6 @@ from libcni import (
     PluginError,
     PluginTimeoutError,
     RecordError,
-    executable_problem,
 )
 
 __all__ = ["UsageError", "hint_of"]
@@ -47,6 +46,8 @@ def _not_started(error: PluginError) -> str:
     """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
     if not error.path or error.exit_status not in _NOT_STARTED or error.signal:
         return ""
+    from libcni import executable_problem
+
     problem = executable_problem(error.path)
     return f"{error.path}: {problem[0]}; {problem[1].rstrip(':')}" if problem is not None else ""
 

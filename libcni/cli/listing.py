@@ -1,4 +1,4 @@
-"""The columns and fields of attachments that several commands print."""
+"""List attachments. This module imports no typer, so that the quick path can use it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,45 @@ from collections.abc import Mapping
 from typing import Any
 
 import libcni
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.render import Table
+from libcni.cli.session import Session
 
-__all__ = ["addresses_of", "age_of", "as_data", "matches", "row"]
+__all__ = ["addresses_of", "age_of", "as_data", "list_attachments", "matches", "row"]
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def list_attachments(  # noqa: PLR0913 - the options of the command
+    session: Session,
+    container: str = "",
+    *,
+    network: str = "",
+    ifname: str = "",
+    state: str = "",
+    quiet: bool = False,
+    no_trunc: bool = False,
+) -> None:
+    """Print the recorded attachments that have all given values."""
+    cni = session.client()
+    container = recorded_container(cni, container)
+    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
+    recorded = cni.get_cached_attachments()
+    found = [one for one in recorded if matches(one, wanted)]
+    if quiet:
+        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
+            print(container_id)  # noqa: T201
+        return
+    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
+    with_owner = any(one.owner for one in found)
+    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
+    rows = [row(one, short)[: len(columns)] for one in found]
+    broken = [[one.path, one.problem] for one in found if one.problem]
+    session.show(
+        [as_data(one) for one in found],
+        Table(columns, rows, empty="no attachments"),
+        *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
+    )
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:

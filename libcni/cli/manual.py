@@ -13,7 +13,7 @@ from typing import Any
 
 import typer.main
 from typer import Context
-from typer.completion import get_completion_script
+from typer.completion import get_completion_script  # type: ignore[attr-defined]  # documented, and not in __all__
 
 from libcni import __version__
 from libcni.cli.app import COMMANDS, EPILOG, make_app

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from libcni.client import CNIConfig
-from libcni.diagnosis.clock import attachment_age
+from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.store.attachments import Attachment

@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.containers import recorded_container
 from libcni.cli.follow import follow
-from libcni.cli.listing import as_data, matches, row
+from libcni.cli.listing import list_attachments
 from libcni.cli.options import NetworkOption, NoTrunc, Quiet, RecordedContainer
-from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["attachments"]
@@ -29,26 +28,11 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
 ) -> None:
     """List the recorded attachments and their state."""
-    cni = session.client()
-    wanted = {
-        "container_id": recorded_container(cni, container), "network": network, "ifname": ifname, "state": state or "",
-    }  # fmt: skip
     if watch:
-        follow(session, cni, wanted, no_trunc=no_trunc)
+        cni = session.client()
+        wanted = {"container_id": recorded_container(cni, container), "network": network, "ifname": ifname}
+        follow(session, cni, {**wanted, "state": state or ""}, no_trunc=no_trunc)
         return
-    recorded = cni.get_cached_attachments()
-    found = [one for one in recorded if matches(one, wanted)]
-    if quiet:
-        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
-            typer.echo(container_id)
-        return
-    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
-    with_owner = any(one.owner for one in found)
-    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
-    rows = [row(one, short)[: len(columns)] for one in found]
-    broken = [[one.path, one.problem] for one in found if one.problem]
-    session.show(
-        [as_data(one) for one in found],
-        Table(columns, rows, empty="no attachments"),
-        *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
+    list_attachments(
+        session, container, network=network, ifname=ifname, state=state or "", quiet=quiet, no_trunc=no_trunc
     )
