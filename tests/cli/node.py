@@ -112,12 +112,13 @@ class Node:
         )  # fmt: skip
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def run_in_terminal(self, *argv: str) -> Ran:
+    def run_in_terminal(self, *argv: str, width: int = WIDTH, **env: str) -> Ran:
         """Run a command whose three streams are a terminal."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+        env = {**self.env, "COLUMNS": str(width), **env}
         process = subprocess.Popen(
-            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=self.env, cwd=self.root
+            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=self.root
         )
         os.close(theirs)
         printed = _read_all(ours)
