@@ -43,6 +43,8 @@ COMMANDS = (
 )
 """For each command: its name, its module in ``commands`` (and function), its section of the help."""
 
+_TYPER_INTERRUPTED = 130
+
 EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
@@ -55,17 +57,23 @@ def run_app(argv: Sequence[str]) -> int:
     try:
         make_app(_needed(argv))(args=list(argv), prog_name="libcni")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        # typer turns a KeyboardInterrupt into this code, without a word.
+        return _interrupted(interruption) if code == _TYPER_INTERRUPTED else code
     except BrokenPipeError:
         # The reader has gone. Without this, the interpreter flushes stdout at exit and prints a second error.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        name = interruption.signal.name
-        typer.echo(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", err=True)
-        return interruption.exit_code
+        return _interrupted(interruption)
     return 0
+
+
+def _interrupted(interruption: Interruption) -> int:
+    name = interruption.signal.name
+    typer.echo(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", err=True)
+    return interruption.exit_code
 
 
 def _needed(argv: Sequence[str]) -> Iterable[tuple[str, str, str]]:

@@ -25,4 +25,4 @@ def attachment_age(attachment: Attachment) -> float | None:
 
 def boot_time(attachment: Attachment) -> float | None:
     """Return the time of an ADD on the boot clock, or None if it was in another boot or is not recorded."""
-    return getattr(attachment.record, "uptime", None) if attachment.state != STALE_BOOT else None
+    return attachment.record.uptime if attachment.state != STALE_BOOT else None

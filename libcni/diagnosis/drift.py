@@ -99,7 +99,10 @@ def _no_file(network: str, attachments: list[Attachment]) -> NodeFinding:
         f"it has no configuration file, and {len(attachments)} attachments: {_names(attachments)}",
         "these work and can be detached from their records; no more can be attached",
         "put the file back (libcni show ID has its content), or detach the attachments:",
-        (shlex.join(["libcni", "gc", network, "--none-valid"]),),
+        tuple(
+            shlex.join(["libcni", "gc", network, "--none-valid", *(["--owner", owner] if owner else [])])
+            for owner in dict.fromkeys(one.owner for one in attachments)
+        ),
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     """Return the recorded attachments whose container cannot exist any more.
 
     These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
-    and those whose ADD began long ago and has not ended.
+    and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned.
 
     Args:
         cni: the client whose records are read.
@@ -47,7 +47,8 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     Raises:
         RecordError: the records cannot be listed.
     """
-    found = [(attachment, _why_stale(attachment, pending_after)) for attachment in cni.get_cached_attachments()]
+    own = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == cni.owner]
+    found = [(attachment, _why_stale(attachment, pending_after)) for attachment in own]
     return tuple(StaleAttachment(attachment, reason) for attachment, reason in found if reason and attachment.network)
 
 

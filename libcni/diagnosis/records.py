@@ -12,13 +12,12 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
-from libcni.store.record import CORRUPT, PENDING
+from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
 
 __all__ = ["check_records"]
 
-_DETACHING = "detaching"
-_HALF_DONE = {PENDING: "ADD", _DETACHING: "DEL"}
+_HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
 
 

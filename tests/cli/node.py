@@ -93,7 +93,8 @@ class Node:
         """Attach a container to dbnet two and a half days ago."""
         rt = libcni.RuntimeConf(container, self.netns(container), "eth0", **more)
         self.client().add_network_list("dbnet", rt)
-        self.change_record(container, created=time.time() - _DAYS_AGO)
+        now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.change_record(container, created=now[0] - _DAYS_AGO, uptime=now[1] - _DAYS_AGO)
 
     def change_record(self, container: str, **own: Any) -> None:
         """Change what stands under ``libcni`` in a container's record."""

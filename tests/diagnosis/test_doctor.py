@@ -17,6 +17,8 @@ from libcni.store.locks import LockRequest, LockSet
 RESULT = '{"cniVersion":"1.0.0"}'
 VERSION = '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
 
+BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 @pytest.fixture
 def cni(tmp_path: Path) -> CNIConfig:
@@ -121,8 +123,8 @@ def test_a_cache_that_is_no_directory(cni: CNIConfig, tmp_path: Path) -> None:
     [
         ({"bootId": "another"}, "before the last reboot"),
         ({"netnsId": [1, 1]}, "was replaced by another one"),
-        ({"state": "pending", "created": time.time() - 700}, "its ADD has not ended"),
-        ({"state": "pending", "created": None}, "its ADD has not ended"),
+        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "its ADD has not ended"),
+        ({"state": "pending", "created": None, "uptime": None}, "its ADD has not ended"),
     ],
 )
 def test_what_is_left_over(cni: CNIConfig, own: dict[str, Any], reason: str) -> None:
@@ -141,7 +143,7 @@ def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(cni: CNIConfig) -> None:
-    change(cni, state="pending", created=time.time() - 5)
+    change(cni, state="pending", created=time.time() - 5, uptime=None)
     assert find_stale_attachments(cni) == ()
     assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
     assert len(find_stale_attachments(cni, pending_after=1)) == 1
@@ -173,3 +175,18 @@ def test_an_age_is_never_negative(cni: CNIConfig) -> None:
     (one,) = cni.get_cached_attachments()
     assert attachment_age(one) is not None
     assert attachment_age(one) >= 0  # type: ignore[operator]
+
+
+def test_an_age_is_measured_with_the_boot_clock(cni: CNIConfig) -> None:
+    change(cni, created=time.time() - 86400)
+    (one,) = cni.get_cached_attachments()
+    age = attachment_age(one)
+    assert age is not None
+    assert age < 3600, "the wall clock was set forward by a day since"
+    assert only(cni).seen.startswith("the wall clock was set forward by 86")
+
+
+def test_another_owners_attachments_are_not_stale(cni: CNIConfig) -> None:
+    change(cni, bootId="another", owner="podman")
+    assert find_stale_attachments(cni) == ()
+    assert "before the last reboot" in only(cni).seen
