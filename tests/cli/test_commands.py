@@ -343,7 +343,8 @@ def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken
 
 def test_repair_leaves_an_add_that_may_still_run(node: Node) -> None:
     node.add("young")
-    node.change_record("young", state="pending", created=time.time() - 30)
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    node.change_record("young", state="pending", created=time.time() - 30, uptime=now - 30)
     assert node.run("repair").out == "nothing to repair\n"
     assert "libcni del -c young" in node.run("doctor").out
     assert "its ADD has not ended" in node.run("repair", "--pending-after", "10").out
