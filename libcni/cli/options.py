@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from libcni.cli.failures import UsageError, report_errors
-from libcni.cli.session import Output, Session
+from libcni.cli.session import DEFAULTS, Output, Session
 
 __all__ = [
     "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument",
@@ -19,14 +18,13 @@ __all__ = [
 ]  # fmt: skip
 
 _PANEL = "Where and how"
-_PLUGIN_DIRECTORIES = os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni"))
 
 
 def _complete_network(ctx: typer.Context, incomplete: str) -> list[str]:
     from libcni import CNIError, read_config_directory
 
     try:
-        found = read_config_directory(ctx.params.get("conf_dir") or "/etc/cni/net.d")
+        found = read_config_directory(ctx.params.get("conf_dir") or DEFAULTS["conf_dir"])
     except CNIError:
         return []
     return [net.name for net in found.networks if net.name.startswith(incomplete)]
@@ -36,7 +34,7 @@ def _complete_container(ctx: typer.Context, incomplete: str) -> list[str]:
     from libcni import CNIConfig, CNIError
 
     try:
-        found = CNIConfig([], ctx.params.get("cache_dir") or "/var/lib/cni").get_cached_attachments()
+        found = CNIConfig([], ctx.params.get("cache_dir") or DEFAULTS["cache_dir"]).get_cached_attachments()
     except CNIError:
         return []
     return sorted({one.container_id for one in found if one.container_id.startswith(incomplete)})
@@ -104,13 +102,13 @@ def _common() -> list[inspect.Parameter]:
 
     return [
         option(
-            "conf_dir", str, "/etc/cni/net.d", "--conf-dir", envvar="NETCONFPATH", help="Network configurations.",
+            "conf_dir", str, DEFAULTS["conf_dir"], "--conf-dir", envvar="NETCONFPATH", help="Network configurations.",
             is_eager=True,
         ),
-        option("path", str, _PLUGIN_DIRECTORIES, "--path", envvar="CNI_PATH", help="Directories of plugins."),
+        option("path", str, DEFAULTS["path"], "--path", envvar="CNI_PATH", help="Directories of plugins."),
         option(
-            "cache_dir", str, "/var/lib/cni", "--cache-dir", envvar="LIBCNI_CACHE_DIR", help="Records and locks.",
-            is_eager=True,
+            "cache_dir", str, DEFAULTS["cache_dir"], "--cache-dir", envvar="LIBCNI_CACHE_DIR", is_eager=True,
+            help="Records and locks.",
         ),
         option(
             "owner", str, "", "--owner", envvar="LIBCNI_OWNER",

@@ -23,7 +23,7 @@ _STATES = {"pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "le
 def list_quickly(argv: Sequence[str]) -> bool:
     """List the attachments and return True; return False if typer has to answer: an error, help, a rare option."""
     options: dict[str, Any] = {}
-    common = {"cache_dir": os.environ.get("LIBCNI_CACHE_DIR") or "/var/lib/cni", "output": "text"}
+    common = {"cache_dir": os.environ.get("LIBCNI_CACHE_DIR") or "", "output": "text"}
     words = iter(argv)
     for word in words:
         if word in _SWITCHES:
@@ -40,10 +40,12 @@ def list_quickly(argv: Sequence[str]) -> bool:
         return False
     from libcni import CNIError
     from libcni.cli.listing import list_attachments
-    from libcni.cli.session import Output, Session
+    from libcni.cli.session import DEFAULTS, Output, Session
 
     output = cast("Output", common["output"])
-    session = Session("/etc/cni/net.d", "", common["cache_dir"], "", 60.0, output, verbose=False)
+    session = Session(
+        DEFAULTS["conf_dir"], "", common["cache_dir"] or DEFAULTS["cache_dir"], "", 60.0, output, verbose=False
+    )
     try:
         list_attachments(session, **options)
     except (CNIError, BrokenPipeError):

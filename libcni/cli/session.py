@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +13,14 @@ from libcni.cli.render import Block, print_block, print_data
 if TYPE_CHECKING:
     from libcni import AsyncCNIConfig, CNIConfig, Observer
 
-__all__ = ["Output", "Session"]
+__all__ = ["DEFAULTS", "Output", "Session"]
+
+DEFAULTS = {
+    "conf_dir": "/etc/cni/net.d",
+    "path": os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
+    "cache_dir": "/var/lib/cni",
+}
+"""The directories that are used if neither an option nor a variable names others."""
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
 
@@ -60,6 +69,16 @@ class Session:
             "timeout": self.timeout or None,
             "stderr": sys.stderr,
         }
+
+    def command(self, text: str) -> str:
+        """Return a libcni command with those common options that the environment of the caller does not set."""
+        defaults = (
+            ("--conf-dir", self.conf_dir, os.environ.get("NETCONFPATH") or DEFAULTS["conf_dir"]),
+            ("--path", self.path, os.environ.get("CNI_PATH") or DEFAULTS["path"]),
+            ("--cache-dir", self.cache_dir, os.environ.get("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
+        )
+        given = [word for option, value, default in defaults if value != default for word in (option, value)]
+        return f"{text} {shlex.join(given)}" if given and text.startswith("libcni ") else text
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.node_view import NodeView, detach, name_of, plugin_documents
+from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.store.attachments import Attachment
 from libcni.store.record import CORRUPT, READY
@@ -113,7 +113,7 @@ def _missing(node: NodeView, network: str, directory: str, reservations: Iterabl
     for one in node.attachments:
         if one.state != READY or one.network != network or not _uses(node, one, directory):
             continue
-        for address in node.addresses(one):
+        for address in addresses_of(one):
             reserved = by_address.get(ipaddress.ip_address(address))
             if reserved is None:
                 path = shlex.quote(os.path.join(directory, address))
@@ -141,7 +141,7 @@ def _duplicate_addresses(node: NodeView) -> Observations:
     """Find addresses in two records. Networks are separate address spaces, so only one network is compared."""
     holders: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
     for one in node.attachments:
-        for address in node.addresses(one) if one.state == READY else ():
+        for address in addresses_of(one) if one.state == READY else ():
             holders[one.network, address].append(one)
     for (network, address), attachments in holders.items():
         if len(attachments) > 1:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from libcni.client import CNIConfig
 from libcni.diagnosis.age import attachment_age
-from libcni.diagnosis.node_view import NodeView, detach, name_of, plugin_documents
+from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.store.attachments import Attachment
+from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
@@ -28,10 +28,12 @@ class StaleAttachment:
     Attributes:
         attachment: the recorded attachment.
         reason: the evidence, such as ``its namespace /run/netns/c1 has gone``.
+        commands: the shell commands that remove what DEL cannot remove without the namespace.
     """
 
     attachment: Attachment
     reason: str
+    commands: tuple[str, ...] = ()
 
 
 def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> tuple[StaleAttachment, ...]:
@@ -49,7 +51,11 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     """
     own = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == cni.owner]
     found = [(attachment, _why_stale(attachment, pending_after)) for attachment in own]
-    return tuple(StaleAttachment(attachment, reason) for attachment, reason in found if reason and attachment.network)
+    return tuple(
+        StaleAttachment(attachment, reason, tuple(_masquerade_commands(attachment)))
+        for attachment, reason in found
+        if reason and attachment.network
+    )
 
 
 def _why_stale(attachment: Attachment, pending_after: float) -> str:
@@ -82,8 +88,8 @@ def check_namespaces(node: NodeView) -> Observations:
         if reason:
             yield NodeFinding(
                 "namespaces", "warning", name_of(one), reason,
-                _what_stays(node, one) or "its addresses and rules are still held",
-                commands=(*detach(one), *_masquerade_commands(node, one)),
+                _what_stays(one) or "its addresses and rules are still held",
+                commands=(*detach(one), *_masquerade_commands(one)),
             )  # fmt: skip
         elif one.netns and not one.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
@@ -92,14 +98,14 @@ def check_namespaces(node: NodeView) -> Observations:
         yield Checked("namespaces", f"namespaces of {count} attachments")
 
 
-def _has_masquerade(node: NodeView, one: Attachment) -> bool:
+def _has_masquerade(one: Attachment) -> bool:
     """Return whether DEL without a namespace leaves masquerade rules. They do not survive a reboot."""
-    documents = plugin_documents(node.recorded(one)) if one.state != STALE_BOOT else []
+    documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
     return any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents)
 
 
-def _what_stays(node: NodeView, one: Attachment) -> str:
-    if not _has_masquerade(node, one):
+def _what_stays(one: Attachment) -> str:
+    if not _has_masquerade(one):
         return ""
     return (
         "its addresses and rules are still held. Without the namespace the plugin cannot remove its masquerade rules; "
@@ -107,13 +113,13 @@ def _what_stays(node: NodeView, one: Attachment) -> str:
     )
 
 
-def _masquerade_commands(node: NodeView, one: Attachment) -> list[str]:
+def _masquerade_commands(one: Attachment) -> list[str]:
     """Return the commands that remove a container's masquerade chain, whose name is that of Go's plugins."""
-    if not _has_masquerade(node, one):
+    if not _has_masquerade(one):
         return []
     digest = hashlib.sha512(f"{one.network}{one.container_id}".encode()).hexdigest()
     chain = f"CNI-{digest[:_CHAIN_CHARACTERS]}"
-    programs = dict.fromkeys("ip6tables" if ":" in address else "iptables" for address in node.addresses(one))
+    programs = dict.fromkeys("ip6tables" if ":" in address else "iptables" for address in addresses_of(one))
     return [
         f"{program} -t nat -S POSTROUTING | grep {chain} | sed 's/^-A/{program} -t nat -D/' | sh; "
         f"{program} -t nat -F {chain}; {program} -t nat -X {chain}"

@@ -17,7 +17,7 @@ from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import READY
 
-__all__ = ["NodeView", "name_of"]
+__all__ = ["NodeView", "addresses_of", "detach", "name_of", "plugin_documents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,6 @@ class NodeView:
             if attachment.state == READY and attachment.netns.startswith("/") and os.path.exists(attachment.netns):
                 yield attachment
 
-    def addresses(self, attachment: Attachment) -> list[str]:
-        """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
-        try:
-            result = attachment.result
-        except CNIError:
-            return []
-        return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
-
     def attach_again(self, attachment: Attachment) -> tuple[str, ...]:
         """Return the command that detaches and attaches a container with today's configuration, or the way there."""
         if self.configured(attachment.network) is None:
@@ -91,6 +83,15 @@ class NodeView:
         if attachment.capability_args:
             words += ["--capabilities", json.dumps(dict(attachment.capability_args))]
         return (shlex.join(words),)
+
+
+def addresses_of(attachment: Attachment) -> list[str]:
+    """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
+    try:
+        result = attachment.result
+    except CNIError:
+        return []
+    return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
 
 
 def detach(attachment: Attachment) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -301,6 +302,33 @@ def test_explain_shows_del_from_the_record(node: Node) -> None:
     assert "from the record" in verb["note"]
     ran = node.run("explain", "dbnet", "-c", "nobody", "--verb", "del", "-o", "json")
     assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]
+
+
+def test_commands_to_type_have_the_options_of_the_caller(node: Node) -> None:
+    node.add("a")
+    node.change_record("a", bootId="another")
+    env = {"LIBCNI_CACHE_DIR": ""}
+    findings = node.run("doctor", "--cache-dir", str(node.cache), "-o", "json", **env).data["findings"]
+    (finding,) = [one for one in findings if one["check"] == "namespaces"]
+    assert finding["commands"] == [f"libcni del -c a -i eth0 --cache-dir {node.cache}"]
+    assert node.run(*finding["commands"][0].split()[1:], **env).code == 0
+    assert containers(node) == []
+
+
+# how it starts
+
+
+def modules(node: Node, *argv: str) -> set[str]:
+    code = "import sys; from libcni.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, *argv]
+    ran = subprocess.run(command, env=node.env, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in ran.stderr.split()}
+
+
+def test_short_answers_start_nothing_slow(node: Node) -> None:
+    node.add("a")
+    assert not modules(node, "--version") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
+    assert not modules(node, "attachments") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
 
 
 # completion and the manual page

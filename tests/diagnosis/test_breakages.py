@@ -195,6 +195,18 @@ def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
     real_node.assert_healthy()
 
 
+def test_repair_names_the_rules_that_the_plugin_cannot_remove(real_node: RealNode, named_namespace: str) -> None:
+    real_node.write(ipMasq=True)
+    real_node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    (action,) = json.loads(real_node.type("libcni repair --yes -o json"))
+    assert 'id: \\"c1\\"' in masquerade_rules()
+    for command in action["commands"]:
+        real_node.type(command)
+    assert 'id: \\"c1\\"' not in masquerade_rules()
+    real_node.assert_healthy()
+
+
 def test_another_namespace_at_the_recorded_path(real_node: RealNode, named_namespace: str) -> None:
     real_node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
     subprocess.run(["ip", "netns", "del", named_namespace], check=True)
@@ -241,6 +253,31 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(rea
     (plugin,) = processes_of(real_node)
     found = real_node.mend("its ADD was interrupted, and a plugin still runs")
     assert found.commands == (f"kill {plugin}", "libcni del -c c1 -i eth0")
+    assert "eth0" not in container.links()
+    real_node.assert_healthy()
+
+
+def test_a_runtime_that_was_killed_within_del(real_node: RealNode) -> None:
+    script = """#!/bin/sh
+case $CNI_COMMAND in
+ADD) python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["prevResult"]))';;
+DEL) cat > /dev/null; [ -e %s/once ] || { touch %s/once; exec sleep 300; };;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}';;
+esac
+"""
+    path = real_node.bin / "oper-hangs"
+    path.write_text(script.replace("%s", str(real_node.root)), encoding="utf-8")
+    path.chmod(0o755)
+    bridge = {"type": "bridge", "bridge": real_node.bridge, "isGateway": True, **real_node.ipam("10.231.0.0/24")}
+    real_node.write_list("net", {**bridge}, {"type": "oper-hangs"})
+    container = real_node.attach("c1")
+    with subprocess.Popen(["libcni", "del", "-c", "c1"], env=real_node.env) as runtime:
+        wait_until(lambda: bool(processes_of(real_node)))
+        assert real_node.finding("its DEL runs now").severity == "note"
+        runtime.kill()
+        runtime.wait()
+    found = real_node.mend("its DEL was interrupted, and a plugin still runs")
+    assert found.meaning.startswith("it is detached in part")
     assert "eth0" not in container.links()
     real_node.assert_healthy()
 

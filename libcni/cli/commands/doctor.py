@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -27,6 +27,9 @@ def doctor(
     The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is for node_exporter's textfile collector.
     """
     report = libcni.diagnose(session.client(), run_check=check)
+    # The commands are for this shell: they need the directories that were given as options.
+    findings = [replace(one, commands=tuple(map(session.command, one.commands))) for one in report.findings]
+    report = replace(report, findings=tuple(findings))
     if session.output == "openmetrics":
         print_block(openmetrics(report))
     else:

@@ -8,7 +8,7 @@ import typer
 
 import libcni
 from libcni.cli.failures import message_of, print_error
-from libcni.cli.render import Table
+from libcni.cli.render import Fields, Table
 from libcni.cli.session import Session
 
 __all__ = ["repair"]
@@ -37,6 +37,10 @@ def repair(
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if actions and not yes and session.output == "text":
         session.show(None, "\nnothing was changed; to do it: libcni repair --yes")
+    remains = "\n".join(command for one in actions for command in one["commands"])
+    if remains and session.output == "text":
+        title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
+        session.show(None, Fields(title, [("type", remains)]))
     for error in errors:
         print_error(error, session.output)
     if errors:
@@ -52,7 +56,7 @@ def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
     return [
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
         *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
-        *(_action("detach", _name(one.attachment), one.reason) for one in left),
+        *(_action("detach", _name(one.attachment), one.reason, one.commands) for one in left),
     ]
 
 
@@ -69,7 +73,7 @@ def _repair(
     for one in libcni.find_stale_attachments(cni, pending_after=pending_after):
         try:
             cni.del_attachment(one.attachment, policy=policy)
-            actions.append(_action("detached", _name(one.attachment), one.reason))
+            actions.append(_action("detached", _name(one.attachment), one.reason, one.commands))
         except libcni.CNIError as error:
             actions.append(_action("failed", _name(one.attachment), message_of(error)))
             errors.append(error)
@@ -80,5 +84,5 @@ def _name(one: libcni.Attachment) -> str:
     return f"{one.container_id} {one.ifname} on {one.network}"
 
 
-def _action(action: str, subject: str, reason: str) -> dict[str, Any]:
-    return {"action": action, "subject": subject, "reason": reason}
+def _action(action: str, subject: str, reason: str, commands: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"action": action, "subject": subject, "reason": reason, "commands": list(commands)}
