@@ -15,6 +15,7 @@ from libcni import (
     LockTimeoutError,
     NamespaceMismatchError,
     NetworkNotFoundError,
+    NotAttachedError,
     PluginError,
     PluginTimeoutError,
     RecordError,
@@ -91,9 +92,21 @@ def _own_namespace(error: ConfigError) -> str:
     return "give the namespace of the container, such as /run/netns/NAME" if "own_netns" in (error.hint or "") else ""
 
 
+def _not_attached(error: NotAttachedError) -> str:
+    """Name the commands for an attachment whose ADD or DEL was interrupted. Its record exists, so the hint says so."""
+    if not error.container_id or not (error.hint or "").startswith("detach"):
+        return ""
+    return f"libcni del {_attachment(error)}, then libcni add"
+
+
 def _record(error: RecordError) -> str:
     if "forget_attachment" in (error.hint or ""):
         return "libcni repair --yes sets it aside"
+    if "network's configuration" in (error.hint or ""):
+        return (
+            "with a file of the network: libcni del FILE -c ID -i IFNAME --use-given; if there is none: "
+            "libcni forget ID:IFNAME"
+        )
     return "libcni doctor shows what is wrong with the disk" if error.errno is not None and not error.hint else ""
 
 
@@ -108,6 +121,7 @@ _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (NamespaceMismatchError, _mismatch),
     (NetworkNotFoundError, lambda error: error.hint or "libcni networks lists the configured networks"),
     (ConfigError, _own_namespace),
+    (NotAttachedError, _not_attached),
     (RecordError, _record),
 )
 """The first hint that is not empty is printed."""

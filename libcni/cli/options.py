@@ -14,13 +14,14 @@ from libcni.cli.session import DEFAULTS, Output, Session
 
 __all__ = [
     "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument",
-    "NetworkOption", "NoTrunc", "Quiet", "RecordedContainer", "command",
+    "NetworkOption", "NoTrunc", "Quiet", "RecordedContainer", "command", "complete_network",
 ]  # fmt: skip
 
 _PANEL = "Where and how"
 
 
-def _complete_network(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_network(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the configured networks whose name begins with ``incomplete``."""
     from libcni import CNIError, read_config_directory
 
     try:
@@ -45,11 +46,11 @@ NetworkArgument = Annotated[
     typer.Argument(
         metavar="NETWORK",
         help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
-        autocompletion=_complete_network,
+        autocompletion=complete_network,
     ),
 ]
 NetworkOption = Annotated[
-    str, typer.Option("--network", "-n", metavar="NETWORK", help="Only this network.", autocompletion=_complete_network)
+    str, typer.Option("--network", "-n", metavar="NETWORK", help="Only this network.", autocompletion=complete_network)
 ]
 AttachmentArgument = Annotated[
     str,

@@ -15,7 +15,18 @@ import pytest
 import typer.main
 
 from cli.node import DBNET, REPOSITORY, Node
+from libcni import (
+    AttachmentExistsError,
+    CNIError,
+    InterfaceExistsError,
+    LockTimeoutError,
+    NamespaceMismatchError,
+    NotAttachedError,
+    PluginError,
+    RecordError,
+)
 from libcni.cli.app import make_app
+from libcni.cli.hints import hint_of
 from libcni.cli.manual import manual_page
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
@@ -251,6 +262,32 @@ def test_a_dead_end_names_the_ways_out(node: Node) -> None:
     forgotten = node.run("forget", "b:eth0")
     assert "what fake-bridge, fake-tuning made may be left" in forgotten.out
     assert containers(node) == []
+
+
+def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Node) -> None:
+    node.add("a")
+    (node.bin / "fake-tuning").unlink()
+    failed = node.run("del", "-c", "a")
+    assert failed.code == 4
+    assert "--skip-missing" in failed.err
+    assert node.run("del", "-c", "a", "--skip-missing").code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (NotAttachedError("x", container_id="a", ifname="eth0", hint="detach it"), "libcni del -c a -i eth0"),
+        (RecordError("x", hint="give the network's configuration"), "libcni forget"),
+        (RecordError("x", hint="repair_records, forget_attachment"), "libcni repair --yes"),
+        (LockTimeoutError("x"), "libcni doctor"),
+        (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
+        (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
+        (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
+        (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
+    ],
+)
+def test_errors_name_commands(error: CNIError, command: str) -> None:
+    assert command in hint_of(error)
 
 
 def test_another_namespace_than_the_recorded_one(node: Node) -> None:

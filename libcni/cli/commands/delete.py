@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -52,7 +54,8 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     elif network and (netns or container):
         container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        session.client().del_network_list(network_of(network), rt, policy=policy)
+        with _ways_out():
+            session.client().del_network_list(network_of(network), rt, policy=policy)
     elif use_given:
         raise UsageError("--use-given needs NETWORK: the configuration to use")
     elif container:
@@ -76,11 +79,22 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
 
 
+@contextmanager
+def _ways_out() -> Iterator[None]:
+    """Add to an error of DEL what only this command knows."""
+    try:
+        yield
+    except libcni.PluginNotFoundError as error:
+        error.add_note("to detach without it, add --skip-missing; what this plugin made stays")
+        raise
+
+
 def _deleted(
     session: Session, cni: libcni.CNIConfig, one: libcni.Attachment, policy: libcni.DelPolicy
 ) -> libcni.CNIError | None:
     try:
-        cni.del_attachment(one, policy=policy)
+        with _ways_out():
+            cni.del_attachment(one, policy=policy)
     except libcni.CNIError as error:
         return error
     if session.output == "text":

@@ -10,6 +10,7 @@ import libcni
 from libcni.cli.failures import as_data, exit_code, message_of
 from libcni.cli.hints import hint_of
 from libcni.cli.inputs import network_of
+from libcni.cli.options import complete_network
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -21,7 +22,10 @@ _SECONDS = 5.0
 def validate(
     session: Session,
     networks: Annotated[
-        list[str] | None, typer.Argument(metavar="NETWORK", help="Names or paths; all of the directory.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NETWORK", help="Names or paths; all of the directory.", autocompletion=complete_network
+        ),
     ] = None,
 ) -> None:
     """Check that networks can be used.
