@@ -117,6 +117,7 @@ def _run(items: AsyncGenerator[libcni.BatchItem[_T], None], total: int) -> list[
     async def collect() -> list[libcni.BatchItem[_T]]:
         found = []
         with _progress(total) as advance:
+            # If a signal ends the loop, aclosing cancels the verbs that run, and their plugins are stopped.
             async with aclosing(items):
                 async for item in items:
                     found.append(item)

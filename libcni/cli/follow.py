@@ -28,6 +28,7 @@ def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *
     known: dict[str, tuple[str, libcni.Attachment]] = {}
     changed, read = -1, 0.0
     while True:
+        # The time is read before the records. A change in between is seen in the next round, never lost.
         now = _changed(cni)
         if now != changed or time.monotonic() - read > _READ_EVERY:
             changed, read = now, time.monotonic()

@@ -68,6 +68,13 @@ def _retryable(error: PluginError) -> str:
     return "the plugin asks to be tried again later" if error.retryable and not error.hint else ""
 
 
+def _timeout(error: PluginTimeoutError) -> str:
+    if error.verb == "VERSION":
+        # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
+        return f"{error.path} does not answer VERSION; install the plugin again"
+    return "--timeout gives it more time; --verbose shows which plugin takes how long"
+
+
 def _interface_exists(error: InterfaceExistsError) -> str:
     name = shlex.quote(os.path.basename(error.netns))
     return (
@@ -114,7 +121,7 @@ _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (PluginError, _not_started),
     (PluginError, _not_detached),
     (PluginError, _retryable),
-    (PluginTimeoutError, lambda _: "--timeout gives it more time; --verbose shows where the time goes"),
+    (PluginTimeoutError, _timeout),
     (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
     (InterfaceExistsError, _interface_exists),
     (AttachmentExistsError, _attached),

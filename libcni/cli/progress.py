@@ -38,6 +38,7 @@ class Progress(Observer):
             if self._verbs > 1:
                 return
             self._ended = threading.Event()
+            # A daemon thread: it must not keep the process alive if a verb ends with an exception of the interpreter.
             thread = threading.Thread(target=self._show, args=(self._ended,), daemon=True)
         self._set(f"{operation.verb}: waiting for a lock", is_waiting=True)
         thread.start()
@@ -74,6 +75,7 @@ class Progress(Observer):
         seconds = _AFTER
         while not ended.wait(seconds):
             seconds = _EVERY
+            # Reading /proc of all processes takes milliseconds, so it is done outside the lock.
             holders = ", ".join(lock_users(self._lock_file)) if self._is_waiting else ""
             # end() takes the same lock, so no line is written after it has erased the last one.
             with self._lock:

@@ -28,6 +28,7 @@ class Interruption:
     def install(self) -> None:
         """Set the handlers. A signal that is ignored, such as SIGHUP under nohup, stays ignored."""
         for number in (signal.SIGTERM, signal.SIGHUP):
+            # A program that calls main() may have handlers of its own. They stay.
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, self._interrupt)
 

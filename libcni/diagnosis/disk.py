@@ -39,6 +39,7 @@ def _existing(path: str) -> str:
 
 
 def _mount_point(path: str) -> str:
+    # A symbolic link can lead to another file system, so the path is resolved first.
     path = os.path.realpath(path)
     while not os.path.ismount(path):
         path = os.path.dirname(path)
@@ -60,8 +61,10 @@ def _disk(path: str) -> Observations:
             (f"mount -o remount,rw {shlex.quote(mount)}",),
         )  # fmt: skip
         return
+    # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user.
     free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     yield from _scarce(mount, "bytes", free, size, (_FREE_BYTES_ERROR, _FREE_BYTES_WARNING))
+    # File systems without a fixed number of inodes, such as btrfs, report 0.
     if disk.f_files:
         yield from _scarce(mount, "inodes", disk.f_favail, disk.f_files, (_FREE_FILES_ERROR, _FREE_FILES_WARNING))
 
@@ -120,6 +123,7 @@ def _link(path: str, *, is_top: bool) -> NodeFinding:
 
 
 def _rights(path: str) -> Observations:
+    # lstat: whoever owns a symbolic link can let it point anywhere.
     status = os.lstat(path)
     quoted = shlex.quote(path)
     if not stat.S_ISDIR(status.st_mode):

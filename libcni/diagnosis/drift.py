@@ -74,6 +74,7 @@ def check_drift(node: NodeView) -> Observations:
     for one in node.attachments:
         if one.state not in {CORRUPT, LEGACY}:
             by_network[one.network].append(one)
+    # A directory that cannot be read must not look as if every network had lost its file.
     if node.directory is None:
         if by_network:
             yield NotChecked("drift", node.cni.conf_dir, "the configurations cannot be read")

@@ -22,6 +22,7 @@ _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 def check_interfaces(node: NodeView) -> Observations:
     """Find interfaces, addresses, bridges and masters that have gone. Runs CHECK if the caller wants it."""
     try:
+        # The namespace of this process is the node's, as for the plugins that it would run.
         host = links()
     except OSError as error:
         yield NotChecked("interfaces", "this node", f"its interfaces cannot be listed: {error.strerror}")
@@ -55,6 +56,7 @@ def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]
         )  # fmt: skip
         return
     for name, address in _addresses_inside(one):
+        # A plugin may have renamed or moved the interface on purpose. Then only its CHECK can judge.
         there = inside.get(name)
         if there is not None and address not in there.addresses:
             yield NodeFinding(

@@ -77,6 +77,7 @@ def _read_reservations(directory: str) -> list[_Reservation]:
             continue
         path = os.path.join(directory, name)
         try:
+            # host-local writes the container ID and, on a second line, the interface.
             with open(path, encoding="utf-8", errors="replace") as file:
                 container_id, _, ifname = file.read().strip().partition("\n")
         except FileNotFoundError:  # released since the directory was listed
@@ -89,13 +90,15 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
     owners = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
     containers = {container_id for container_id, _ in owners}
     corrupt = {os.path.basename(one.path) for one in node.attachments if one.state == CORRUPT}
+    # Without the list of records every reservation would look like a leak.
+    if node.record_error is not None:
+        return
     for one in reservations:
-        if node.record_error is not None:
-            return
         # host-local before 0.8 wrote no interface name.
         is_known = (one.container_id, one.ifname) in owners or (not one.ifname and one.container_id in containers)
         if is_known or f"{network}-{one.container_id}-{one.ifname}" in corrupt:
             continue
+        # DEL with an empty namespace releases the address and the container's rules. rm releases only the address.
         command = f"rm {shlex.quote(one.path)}"
         if node.configured(network) is not None and one.container_id:
             words = ["libcni", "del", network, "-c", one.container_id, "-i", one.ifname or "eth0"]
@@ -199,6 +202,7 @@ def _range(one: Mapping[str, Any]) -> _Range:
 
 
 def _size(one: _Range) -> int:
+    # host-local never gives the gateway's address to a container.
     start, end, gateway = one
     return int(end) - int(start) + 1 - (gateway is not None and start <= gateway <= end)  # type: ignore[operator]
 

@@ -87,7 +87,7 @@ def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess
             variables = file.read().split(b"\0")
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
+    except OSError:  # The process has ended meanwhile, or belongs to another user.
         return None
     if not wanted.issubset(variables) or not any(one.startswith(token) for one in variables) or not command:
         return None
@@ -97,6 +97,7 @@ def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess
 
 def lock_users(path: str) -> Iterator[str]:
     """Yield the processes that have a file open, as ``name (PID)``."""
+    # Device and inode, not the path: a process in another mount namespace sees the file under another path.
     identity = namespace_identity(path)
     for pid in _processes():
         if pid != os.getpid() and identity is not None and _has_open(pid, identity):

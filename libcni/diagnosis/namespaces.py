@@ -69,6 +69,7 @@ def _why_stale(attachment: Attachment, pending_after: float) -> str:
 def _why_gone(attachment: Attachment) -> str:
     if attachment.state == STALE_BOOT:
         return "it was attached before the last reboot"
+    # The path alone proves nothing: runtimes use paths again, and /proc/PID/ns/net belongs to whoever gets the PID.
     if attachment.netns and attachment.record.netns_id is not None:
         now = namespace_identity(attachment.netns)
         if now != attachment.record.netns_id:

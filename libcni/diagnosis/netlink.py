@@ -52,9 +52,11 @@ def links(netns: str | None = None) -> dict[str, Link]:
         OSError: the path is no network namespace, or this user may not enter it.
     """
     with _socket_in(netns) as connection:
+        # The kernel answers at once. The limit is for a kernel that never ends the list.
         connection.settimeout(_SECONDS)
         found = {link.index: link for link in _read_links(connection)}
         for index, address in _read_addresses(connection):
+            # An interface can be made between the two lists, so an address may have no interface here.
             if index in found:
                 found[index].addresses.append(address)
     return {link.name: link for link in found.values()}
@@ -65,6 +67,7 @@ def _socket_in(netns: str | None) -> socket.socket:
     if netns is None:
         return _open_socket()
     opened: list[socket.socket | OSError] = []
+    # setns() changes the thread that calls it. This thread must never change: it may run a plugin next.
     thread = threading.Thread(target=_enter_and_open, args=(netns, opened))
     thread.start()
     thread.join()
@@ -78,6 +81,7 @@ def _enter_and_open(netns: str, opened: list[socket.socket | OSError]) -> None:
     try:
         descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            # os.setns exists from Python 3.12 on.
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(descriptor, _CLONE_NEWNET) != 0:
                 number = ctypes.get_errno()
@@ -120,18 +124,20 @@ def _dump(connection: socket.socket, request: int, wanted: int, body: bytes) -> 
             length, kind, *_ = _HEADER.unpack_from(data)
             if kind == _NLMSG_DONE:
                 return
+            # An error is a negative errno. Without this the loop would wait for a DONE that never comes.
             if kind == _NLMSG_ERROR:
                 number = -struct.unpack_from("=i", data, _HEADER.size)[0]
                 raise OSError(number, os.strerror(number))
             if kind == wanted:
                 yield data[_HEADER.size : length]
-            data = data[(length + 3) & ~3 :]
+            data = data[(length + 3) & ~3 :]  # messages are aligned to four bytes
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
     found = {}
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
+        # A length of 0 would loop for ever.
         if length < _ATTRIBUTE.size:
             break
         found[kind] = data[_ATTRIBUTE.size : length]

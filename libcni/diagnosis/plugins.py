@@ -46,6 +46,7 @@ def check_network_plugins(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Ob
     Each call ends after 5 seconds.
     """
     names = dict.fromkeys(name for one in net.plugins for name in (one.type, one.ipam_type) if name)
+    # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
     usable = True
     for name in names:
         for found in _check_plugin(cni, net, name):

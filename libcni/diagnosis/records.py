@@ -62,7 +62,8 @@ def _del(identity: tuple[str, str, str]) -> tuple[str, ...]:
 def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
     """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
     networks = {net.name for net in node.networks} | {one.network for one in node.attachments if one.network}
-    for network in sorted(networks, key=len, reverse=True):  # "a-b" before "a"
+    # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
+    for network in sorted(networks, key=len, reverse=True):
         container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
         if name.startswith(f"{network}-") and separator and container_id and ifname and "~" not in name:
             return network, container_id, ifname
@@ -73,6 +74,8 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
     verb = _HALF_DONE[one.state]
     processes = plugin_processes(node.cni, one)
     running = ", ".join(f"{found.command} (PID {found.pid}, {found.verb})" for found in processes)
+    # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
+    # a killed process, so the lock tells.
     try:
         is_running = is_locked(node.cni, LockRequest((), one.container_id))
     except RecordError:
@@ -85,6 +88,7 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         return NodeFinding(
             "records", "warning", name_of(one), f"its {verb} was interrupted", meaning, commands=detach(one)
         )
+    # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return NodeFinding(
         "records", "warning", name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",

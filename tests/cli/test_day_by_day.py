@@ -23,6 +23,7 @@ from libcni import (
     NamespaceMismatchError,
     NotAttachedError,
     PluginError,
+    PluginTimeoutError,
     RecordError,
 )
 from libcni.cli.app import make_app
@@ -280,6 +281,8 @@ def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Node) -
         (RecordError("x", hint="give the network's configuration"), "libcni forget"),
         (RecordError("x", hint="repair_records, forget_attachment"), "libcni repair --yes"),
         (LockTimeoutError("x"), "libcni doctor"),
+        (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
+        (PluginTimeoutError("x", verb="ADD"), "--timeout"),
         (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),

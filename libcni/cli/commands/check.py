@@ -42,6 +42,7 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     if every or (container and not network):
         _check_recorded(session, container or "", ifname)
     elif network and (netns or container):
+        container = recorded_container(session.client(), container) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         session.client().check_network_list(network_of(network), rt)
     else:

@@ -74,6 +74,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         about = f", interface {ifname}" if ifname else ""
         typer.echo(f"note: nothing to do: there is no record of container {container}{about}", err=True)
         return
+    # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)

@@ -50,6 +50,7 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
         "CNI_ARGS": args,
         "CNI_PATH": session.path,
     }
+    # find_plugin refuses paths, so that a configuration cannot name any program. Here a person names it.
     path = os.path.abspath(plugin) if "/" in plugin else session.client().find_plugin(plugin)
     stdin = read_bytes(config) if config else _minimal(name)
     limits = libcni.CallOptions(session.timeout or None, _inherited())

@@ -63,6 +63,7 @@ def _gc_from_records(
     recorded = [one for one in cni.get_cached_attachments() if one.network == network and one.owner == session.owner]
     if not recorded:
         cni.network(network)  # raises NetworkNotFoundError with the networks that exist
+    # The owner's attachments only: another runtime knows which of its containers are valid.
     stale = [one for one in recorded if (one.container_id, one.ifname) not in valid]
     detached, errors = [], []
     for one in () if dry_run else stale:

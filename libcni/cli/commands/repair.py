@@ -68,6 +68,7 @@ def _repair(
         _action("set aside" if target else "failed", one.path, target or "the file could not be moved")
         for one, target in zip(report.corrupt, report.moved_to, strict=True)
     ]
+    # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
     actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
     errors: list[libcni.CNIError] = []
     for one in libcni.find_stale_attachments(cni, pending_after=pending_after):
