@@ -128,11 +128,6 @@ class ClientBase(Generic[ExecutorT]):
         return self._settings.cache_dir
 
     @property
-    def owner(self) -> str:
-        """The program that the attachments of this client belong to, "" for none."""
-        return self._settings.owner
-
-    @property
     def conf_dir(self) -> str:
         """The directory that networks are loaded from by name."""
         return self._settings.conf_dir
