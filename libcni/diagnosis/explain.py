@@ -170,6 +170,9 @@ class _ExplainNode(Node):
         result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
         return Outcome(0, jsontext.dumps(result).encode())
 
+    async def on_disk(self, work: Callable[[], Any]) -> Any:
+        return work()  # _NoRecords has no disk to wait for
+
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         pass
 
