@@ -96,11 +96,11 @@ def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess
 
 
 def lock_users(path: str) -> Iterator[str]:
-    """Yield the processes that have a file open, as ``name (PID)``."""
+    """Yield the processes that hold a lock in a file, as ``name (PID)``; not this process."""
     # Device and inode, not the path: a process in another mount namespace sees the file under another path.
     identity = namespace_identity(path)
     for pid in _processes():
-        if pid != os.getpid() and identity is not None and _has_open(pid, identity):
+        if pid != os.getpid() and identity is not None and _holds_lock(pid, identity):
             yield f"{_name_of(pid)} ({pid})"
 
 
@@ -108,12 +108,25 @@ def _processes() -> list[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _has_open(pid: int, identity: tuple[int, int]) -> bool:
+def _holds_lock(pid: int, identity: tuple[int, int]) -> bool:
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return False
-    return any(namespace_identity(f"/proc/{pid}/fd/{number}") == identity for number in descriptors)
+    return any(_is_locking(pid, number) for number in descriptors if _is_file(pid, number, identity))
+
+
+def _is_file(pid: int, number: str, identity: tuple[int, int]) -> bool:
+    return namespace_identity(f"/proc/{pid}/fd/{number}") == identity
+
+
+def _is_locking(pid: int, number: str) -> bool:
+    # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
+    try:
+        with open(f"/proc/{pid}/fdinfo/{number}", encoding="utf-8") as file:
+            return "\nlock:" in file.read()
+    except OSError:
+        return False
 
 
 def _name_of(pid: int) -> str:

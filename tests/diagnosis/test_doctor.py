@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from helpers import document
 
-from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments
+from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments, lock_users
 from libcni.store.locks import LockRequest, LockSet
 
 RESULT = '{"cniVersion":"1.0.0"}'
@@ -190,3 +192,14 @@ def test_another_owners_attachments_are_not_stale(cni: CNIConfig) -> None:
     change(cni, bootId="another", owner="podman")
     assert find_stale_attachments(cni) == ()
     assert "before the last reboot" in only(cni).seen
+
+
+def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig) -> None:
+    path = f"{cni.cache_dir}/locks"
+    code = "import sys; file = open(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert list(lock_users(path)) == []
+        process.communicate()
