@@ -45,7 +45,8 @@ def _attachment(error: Any) -> str:
 
 def _not_started(error: PluginError) -> str:
     """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
-    if not error.path or error.exit_status not in _NOT_STARTED or error.signal:
+    did_start = error.exit_status not in _NOT_STARTED or error.signal or isinstance(error, PluginTimeoutError)
+    if not error.path or did_start:
         return ""
     from libcni import executable_problem
 
