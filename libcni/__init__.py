@@ -35,8 +35,15 @@ if TYPE_CHECKING:
     from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
     from libcni.config.runtime_conf import RuntimeConf
     from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
-    from libcni.diagnosis.doctor import Finding, Leftover, diagnose, find_leftovers
+    from libcni.diagnosis.age import attachment_age
+    from libcni.diagnosis.doctor import diagnose
+    from libcni.diagnosis.drift import ConfigChange, config_changes
+    from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
+    from libcni.diagnosis.locks import lock_users
+    from libcni.diagnosis.namespaces import StaleAttachment, find_stale_attachments
+    from libcni.diagnosis.plugins import check_network_plugins
+    from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
     from libcni.errors import (
         AttachmentExistsError,
         CNIError,
@@ -86,12 +93,19 @@ _MODULES = {
     "config.directory": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
     "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
-    "diagnosis.doctor": "Finding Leftover diagnose find_leftovers",
+    "diagnosis.age": "attachment_age",
+    "diagnosis.doctor": "diagnose",
+    "diagnosis.drift": "ConfigChange config_changes",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
     "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
+    "diagnosis.locks": "lock_users",
+    "diagnosis.namespaces": "StaleAttachment find_stale_attachments",
+    "diagnosis.executable": "executable_problem",
+    "diagnosis.plugins": "check_network_plugins",
+    "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
     "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
@@ -122,17 +136,19 @@ __all__ = [
     "CNIErrorGroup",
     "CallOptions",
     "CapabilityArgs",
+    "Checked",
+    "ConfigChange",
     "ConfigDirectory",
     "ConfigError",
     "DNSServers",
     "DelPolicy",
     "DelReport",
+    "DoctorReport",
     "ErrorCode",
     "Executor",
     "ExplainedCall",
     "ExplainedVerb",
     "Explanation",
-    "Finding",
     "GCReport",
     "IPConfig",
     "IPRange",
@@ -141,14 +157,15 @@ __all__ = [
     "InvalidIdentifierError",
     "InvalidOutputError",
     "Invocation",
-    "Leftover",
     "LockTimeoutError",
     "LoggingObserver",
     "NamespaceMismatchError",
     "NetworkConfigList",
     "NetworkNotFoundError",
     "NetworkStatus",
+    "NodeFinding",
     "NotAttachedError",
+    "NotChecked",
     "Observer",
     "OpenTelemetryObserver",
     "Operation",
@@ -169,16 +186,22 @@ __all__ = [
     "RetryPolicy",
     "Route",
     "RuntimeConf",
+    "StaleAttachment",
     "ValidationReport",
     "VersionError",
     "__version__",
+    "attachment_age",
+    "check_network_plugins",
     "conf_files",
+    "config_changes",
     "diagnose",
+    "executable_problem",
     "explain",
-    "find_leftovers",
+    "find_stale_attachments",
     "format_args",
     "inject_conf",
     "load_network_conf",
+    "lock_users",
     "network_args",
     "network_conf_from_bytes",
     "network_conf_from_file",

@@ -1,4 +1,4 @@
-"""The command line as a module: ``python -m libcni.cli``."""
+"""Run the command line with ``python -m libcni.cli``."""
 
 from libcni.cli import run
 

@@ -1,4 +1,4 @@
-"""The commands put together, and the seam to the terminal: exit codes, signals, broken pipes."""
+"""Assemble the commands; turn errors, signals and broken pipes into exit codes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Annotated
 
 import typer
 
-import libcni
+from libcni.cli import version_line
 from libcni.cli.options import command
+from libcni.cli.render import has_escapes
+from libcni.cli.signals import Interruption
 
-__all__ = ["run_app"]
+__all__ = ["COMMANDS", "EPILOG", "make_app", "run_app"]
 
 _ATTACH, _SEE, _REPAIR = "Attach and detach (as cnitool)", "See", "Try and repair"
-_INTERRUPTED = 130
 
-_COMMANDS = (
+COMMANDS = (
     ("add", "add", _ATTACH),
     ("check", "check", _ATTACH),
     ("del", "delete", _ATTACH),
@@ -28,52 +29,69 @@ _COMMANDS = (
     ("status", "status", _ATTACH),
     ("networks", "networks", _SEE),
     ("attachments", "attachments", _SEE),
+    ("watch", "watch", _SEE),
     ("show", "show", _SEE),
+    ("diff", "diff", _SEE),
     ("explain", "explain", _SEE),
     ("versions", "versions", _SEE),
     ("validate", "validate", _REPAIR),
     ("doctor", "doctor", _REPAIR),
     ("repair", "repair", _REPAIR),
+    ("forget", "forget", _REPAIR),
+    ("take-over", "take_over", _REPAIR),
     ("exec", "execute", _REPAIR),
     ("oci-hook", "oci_hook", _REPAIR),
 )
-"""Each command, its module in ``commands``, where the function has the same name, and its place in the help."""
+"""For each command: its name, its module in ``commands`` (and function), its section of the help."""
 
-_EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
+_TYPER_INTERRUPTED = 130
+
+EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
 def run_app(argv: Sequence[str]) -> int:
-    """Run the command line and return its exit code. Only our own mistakes get through as exceptions."""
+    """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.addLevelName(logging.WARNING, "warning")
+    interruption = Interruption()
+    interruption.install()
     try:
-        _app(_needed(argv))(args=list(argv), prog_name="libcni")
+        make_app(_needed(argv))(args=list(argv), prog_name="libcni")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        # typer turns a KeyboardInterrupt into this code, without a word.
+        return _interrupted(interruption) if code == _TYPER_INTERRUPTED else code
     except BrokenPipeError:
-        with suppress(OSError):  # so that the interpreter has nothing left to complain about at its end
+        # The reader has gone. Without this, the interpreter flushes stdout at exit and prints a second error.
+        with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        typer.echo("interrupted: an ADD that had begun is recorded as pending; see: libcni attachments", err=True)
-        return _INTERRUPTED
+        return _interrupted(interruption)
     return 0
 
 
+def _interrupted(interruption: Interruption) -> int:
+    name = interruption.signal.name
+    typer.echo(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", err=True)
+    return interruption.exit_code
+
+
 def _needed(argv: Sequence[str]) -> Iterable[tuple[str, str, str]]:
-    """Return the one command that is called, which is half of the time to start; or all, for help and completion."""
+    """Return the command that is called, or all for help and completion. Importing one command halves the start."""
     is_completing = "_LIBCNI_COMPLETE" in os.environ
-    return [one for one in _COMMANDS if argv and one[0] == argv[0] and not is_completing] or _COMMANDS
+    return [one for one in COMMANDS if argv and one[0] == argv[0] and not is_completing] or COMMANDS
 
 
-def _app(commands: Iterable[tuple[str, str, str]]) -> typer.Typer:
+def make_app(commands: Iterable[tuple[str, str, str]] = COMMANDS) -> typer.Typer:
+    """Return the application with some of the commands, or all."""
     app = typer.Typer(
         name="libcni",
         help="Run, see and repair CNI networks.",
-        epilog=_EPILOG,
+        epilog=EPILOG,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() and sys.stderr.isatty() else None,
+        rich_markup_mode="rich" if has_escapes(sys.stdout) and has_escapes(sys.stderr) else None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
@@ -85,7 +103,7 @@ def _app(commands: Iterable[tuple[str, str, str]]) -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"libcni {libcni.__version__} (CNI {libcni.ALL_VERSIONS[0]} to {libcni.CURRENT_VERSION})")
+        typer.echo(version_line())
         raise typer.Exit
 
 

@@ -1,4 +1,4 @@
-"""add --batch and del --batch: many attachments at once, with a progress bar, a table and a report of failures."""
+"""Implement add --batch and del --batch: many attachments at once, a progress bar, a table, a list of failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import libcni
-from libcni.cli.failures import as_data, exit_code, tell
+from libcni.cli.failures import as_data, exit_code, print_error
 from libcni.cli.inputs import container_id_of, network_from_object, network_of, read_document
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def add_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
-    """Attach all of a file."""
+    """Attach all containers that a batch file lists."""
     requests = _requests(file)
     cni = session.async_client()
     _finish(session, _run(cni.add_each(requests, parallel=parallel, **options), len(requests)), "added")
 
 
 def del_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
-    """Detach all of a file."""
+    """Detach all containers that a batch file lists."""
     requests = _requests(file)
     cni = session.async_client()
     _finish(session, _run(cni.del_each(requests, parallel=parallel, **options), len(requests)), "deleted")
@@ -55,14 +55,14 @@ def _requests(file: str) -> list[_Request]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of a batch file, and where it stands."""
+    """One entry of a batch file, with its location for errors."""
 
     value: Any
     file: str
-    place: str
+    location: str
 
     def error(self, problem: str) -> libcni.ConfigError:
-        return libcni.ConfigError(problem, file=self.file, location=self.place)
+        return libcni.ConfigError(problem, file=self.file, location=self.location)
 
     def text(self, key: str) -> str:
         value = self.value.get(key)
@@ -79,10 +79,10 @@ class _Entry:
 
 def _request(entry: _Entry) -> _Request:
     if not isinstance(entry.value, dict):
-        raise entry.error("an attachment is an object with network and netns")
+        raise entry.error("an attachment must be an object with network and netns")
     unknown = ", ".join(map(str, entry.value.keys() - _KEYS))
     if unknown:
-        raise entry.error(f"unknown: {unknown}; there are: {', '.join(sorted(_KEYS))}")
+        raise entry.error(f"unknown keys: {unknown}; the known keys are: {', '.join(sorted(_KEYS))}")
     netns, container = entry.text("netns"), entry.text("container")
     if not netns and not container:
         raise entry.error('"netns" or "container" is missing')
@@ -104,7 +104,7 @@ def _request(entry: _Entry) -> _Request:
 def _network(entry: _Entry) -> _Network:
     network = entry.value.get("network")
     if isinstance(network, dict):
-        return network_from_object(network, f"{entry.file}: {entry.place}")
+        return network_from_object(network, f"{entry.file}: {entry.location}")
     name = entry.text("network")
     if not name:
         raise entry.error('"network" is missing')
@@ -117,6 +117,7 @@ def _run(items: AsyncGenerator[libcni.BatchItem[_T], None], total: int) -> list[
     async def collect() -> list[libcni.BatchItem[_T]]:
         found = []
         with _progress(total) as advance:
+            # If a signal ends the loop, aclosing cancels the verbs that run, and their plugins are stopped.
             async with aclosing(items):
                 async for item in items:
                     found.append(item)
@@ -128,7 +129,7 @@ def _run(items: AsyncGenerator[libcni.BatchItem[_T], None], total: int) -> list[
 
 @contextmanager
 def _progress(total: int) -> Iterator[Any]:
-    """Show a bar on a terminal's stderr, and nothing in a pipe."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _failed: None
         return
@@ -153,14 +154,14 @@ def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> 
     errors = [one.error for one in items if one.error is not None]
     if session.output == "text":
         for error in errors:
-            tell(error)
+            print_error(error)
         typer.echo(f"{len(items) - len(errors)} {word}, {len(errors)} failed", err=True)
     if errors:
         raise typer.Exit(exit_code(libcni.CNIErrorGroup("batch", errors)))
 
 
 def _table(items: list[libcni.BatchItem[Any]], word: str) -> Table:
-    rows = [[one.rt.container_id, _name(one), one.rt.ifname, _said(one), _state(one, word)] for one in items]
+    rows = [[one.rt.container_id, _name(one), one.rt.ifname, _addresses(one), _state(one, word)] for one in items]
     return Table(("container", "network", "interface", "addresses", "state"), rows, empty="the list is empty")
 
 
@@ -172,7 +173,7 @@ def _name(one: libcni.BatchItem[Any]) -> str:
     return one.net if isinstance(one.net, str) else one.net.name
 
 
-def _said(one: libcni.BatchItem[Any]) -> str:
+def _addresses(one: libcni.BatchItem[Any]) -> str:
     return ", ".join(ip.address for ip in one.answer.ips) if isinstance(one.answer, libcni.Result) else ""
 
 

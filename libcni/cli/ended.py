@@ -1,34 +1,63 @@
-"""What the doctor says of containers that have ended without the ``poststop`` hook of ``libcni oci-hook``."""
+"""Containers that have ended without the hook's ``poststop``: for ``doctor`` and ``gc --runtime``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from libcni.oci import find_ended
+from libcni import Checked, CNIConfig, CNIError, DoctorReport, GCReport, NodeFinding, NotChecked
+from libcni.cli.session import Session
+from libcni.oci import OWNER, Ended, collect, find_ended
 
-if TYPE_CHECKING:
-    from libcni import CNIConfig
+__all__ = ["collect_ended", "with_ended"]
 
-__all__ = ["COMMAND", "describe_ended"]
-
-COMMAND = "libcni gc --runtime runc --runtime crun"
+_COMMANDS = ("libcni gc --runtime runc --runtime crun",)
+_MEANING = "its addresses, ports and firewall rules stay in use"
 
 
-def describe_ended(cni: CNIConfig) -> Iterator[tuple[str, str]]:
-    """Yield (subject, problem) of each attachment and pinned namespace that an ended container has left.
+def with_ended(report: DoctorReport, cni: CNIConfig) -> DoctorReport:
+    """Return a report with a finding for each attachment and pinned namespace that an ended container has left.
 
     Args:
+        report: the doctor's report.
         cni: a client of the node's records.
-
-    Raises:
-        CNIError: the records, the pins or the runtimes' state directories cannot be listed.
     """
-    ended = find_ended(cni)
+    try:
+        ended = find_ended(cni)
+    except CNIError as error:
+        # What cannot be compared must not pass for "nothing found".
+        failed = NotChecked("containers", "containers of libcni oci-hook", str(error))
+        return replace(report, not_checked=(*report.not_checked, failed))
+    # A node without containers of the hook has nothing to show here.
+    looked = (Checked("containers", f"{ended.seen} attachments of libcni oci-hook"),) if ended.seen else ()
+    findings = (*report.findings, *_findings(ended))
+    return replace(report, findings=findings, checked=(*report.checked, *looked))
+
+
+def _findings(ended: Ended) -> Iterator[NodeFinding]:
     for one in ended.attachments:
         subject = f"container {one.container_id}, {one.network}, {one.ifname}"
-        yield subject, "left over: the container has ended, and its runtime did not run the poststop hook"
+        seen = "the container has ended, and its runtime did not run the poststop hook"
+        yield NodeFinding("containers", "warning", subject, seen, _MEANING, commands=_COMMANDS)
     recorded = {one.netns for one in ended.attachments}
     for pin in ended.pins:
         if pin.path not in recorded:
-            yield pin.path, f"the pinned network namespace of container {pin.container_id}, which has ended"
+            seen = f"the pinned network namespace of container {pin.container_id}, which has ended"
+            yield NodeFinding("containers", "warning", pin.path, seen, commands=_COMMANDS)
+
+
+def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GCReport:
+    """Detach what ended containers have left, and return what was detached.
+
+    Args:
+        session: the common options; the owner is the hook's.
+        runtimes: the runtimes that are asked, as for ``libcni.oci.container_ids``.
+        dry_run: only return what would be detached.
+    """
+    from libcni.manager import NetworkManager
+
+    cni = replace(session, owner=OWNER).client()
+    if dry_run:
+        return GCReport(stale=find_ended(cni, runtimes).attachments)
+    summary, _ = collect(NetworkManager(cni).gc, cni, runtimes)
+    return GCReport(stale=summary.stale, detached=summary.detached)

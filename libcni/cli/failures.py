@@ -1,4 +1,4 @@
-"""Errors as an operator sees them: on stderr, in full, with an exit code that a script can go by."""
+"""Print errors on stderr with all their fields, and map them to exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import typer
 
 from libcni import (
-    AttachmentExistsError,
     CNIError,
     CNIErrorGroup,
     ConfigError,
@@ -23,15 +22,13 @@ from libcni import (
     PluginTimeoutError,
     VersionError,
 )
+from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, plain, print_block, print_data
+from libcni.cli.session import Session
 
-__all__ = ["UsageError", "as_data", "exit_code", "message_of", "reported", "tell"]
+__all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
-
-
-class UsageError(CNIError):
-    """Report options that do not go together."""
 
 
 _CODES: tuple[tuple[type[CNIError], int], ...] = (
@@ -45,9 +42,10 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
     (InvalidIdentifierError, USAGE),
     (UsageError, USAGE),
 )
-"""The first that fits counts."""
+"""The first matching class decides."""
 
 _STDERR_LINES = 20
+_NETWORKS = "there are: "
 
 
 def exit_code(error: CNIError) -> int:
@@ -59,30 +57,30 @@ def exit_code(error: CNIError) -> int:
 
 
 @contextmanager
-def reported(output: str) -> Iterator[None]:
-    """Tell an error of the block, and turn it into an exit code."""
+def report_errors(session: Session) -> Iterator[None]:
+    """Print a CNIError that the block raises, and exit with its exit code."""
     try:
         yield
     except CNIError as error:
-        tell(error, output)
+        print_error(error, session.output)
         raise typer.Exit(exit_code(error)) from error
 
 
-def tell(error: CNIError, output: str = "text") -> None:
+def print_error(error: CNIError, output: str = "text") -> None:
     """Print an error on stderr."""
-    if output != "text":
+    if output in {"json", "yaml"}:
         print_data({"error": as_data(error)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
         print_block(f"error: {error.message}", sys.stderr)
         for one in error.exceptions:
-            tell(one if isinstance(one, CNIError) else CNIError(str(one)))
+            print_error(one if isinstance(one, CNIError) else CNIError(str(one)))
         return
     print_block(Fields(f"error: {message_of(error)}", _details(error)), sys.stderr)
 
 
 def message_of(error: CNIError) -> str:
-    """Return one sentence, without what is shown beside it."""
+    """Return the error in one sentence, without the fields that are printed below it."""
     if isinstance(error, PluginError):
         about = (error.network, error.container_id, error.ifname)
         where = " ".join(filter(None, about))
@@ -95,7 +93,10 @@ def _details(error: CNIError) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    hint = _hint(error)
+    hint = hint_of(error)
+    if isinstance(error, NetworkNotFoundError) and hint.startswith(_NETWORKS):
+        rows.append(("networks", hint.removeprefix(_NETWORKS).replace(", ", "\n")))
+        hint = ""
     return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
 
 
@@ -116,25 +117,10 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
     ]
 
 
-_HINTS: tuple[tuple[type[CNIError], str], ...] = (
-    (PluginTimeoutError, "--timeout gives it more time; --verbose shows where the time goes"),
-    (LockTimeoutError, "libcni doctor shows which program holds it"),
-    (NetworkNotFoundError, "libcni networks lists what there is"),
-)
-
-
 def _notes(error: CNIError) -> list[str]:
-    """Return what was added to an error on its way, without the errors of a roll-back, which are told apart."""
-    told = {f"when it was rolled back: {one}" for one in error.rollback_errors}
-    return [text for text in getattr(error, "__notes__", ()) if text not in told]
-
-
-def _hint(error: CNIError) -> str:
-    if isinstance(error, AttachmentExistsError):
-        return f"detach it first (libcni del --container {error.container_id}), or say --on-existing replace"
-    if isinstance(error, PluginError) and error.retryable:
-        return error.hint or "the plugin asks to be tried again later"
-    return error.hint or next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+    """Return the notes of an error (PEP 678) without those that repeat ``rollback_errors``."""
+    repeated = {f"when it was rolled back: {one}" for one in error.rollback_errors}
+    return [text for text in getattr(error, "__notes__", ()) if text not in repeated]
 
 
 _FIELDS = (
@@ -154,5 +140,5 @@ def as_data(error: CNIError) -> dict[str, Any]:
         data["rollback_errors"] = [as_data(one) for one in error.rollback_errors]
     if notes := _notes(error):
         data["notes"] = notes
-    hint = _hint(error)
+    hint = hint_of(error)
     return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}

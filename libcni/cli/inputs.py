@@ -1,4 +1,4 @@
-"""What people give on a command line: networks, YAML, attachments, and files of them."""
+"""Read the values of arguments: networks, capability arguments, attachments, and files of these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def container_id_of(netns: str) -> str:
 def parameters(
     netns: str | None, ifname: str, *, container: str | None = None, args: str = "", capabilities: str = ""
 ) -> RuntimeConf:
-    """Return an attachment's parameters; without a container's ID it is derived from the namespace."""
+    """Return the parameters of an attachment. Without ``container`` the ID is derived from ``netns``."""
     path = os.path.abspath(netns) if netns else None
     return libcni.RuntimeConf(
         container or container_id_of(netns or ""),
@@ -55,24 +55,29 @@ def capability_args(text: str) -> dict[str, Any]:
     source = text[1:] if text.startswith("@") else "capability arguments"
     document = _parse(read_bytes(source) if text.startswith("@") else text, source)
     if not isinstance(document, dict):
-        raise ConfigError("they must be an object, such as {mac: ...}", file=source)
+        raise ConfigError("capability arguments must be an object, such as {mac: ...}", file=source)
     return document
 
 
 def network_of(text: str) -> str | NetworkConfigList:
-    """Return a network's name as it is; read one that is given as a path, or ``-`` for stdin."""
+    """Return a network's name unchanged, or read the configuration if ``text`` is a path or ``-`` (stdin)."""
     is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
     if not is_path:
         return text
+    # Only from_file reads the drop-in plugins beside the file.
     if text.endswith((".conflist", ".conf")):
         return libcni.NetworkConfigList.from_file(text)
     return _network_from(read_bytes(text), "stdin" if text == "-" else text)
 
 
 def network_from_object(document: Any, source: str) -> NetworkConfigList:
-    """Return the network of a decoded document: a configuration or a NetworkAttachmentDefinition."""
+    """Return the network in a decoded document: a configuration or a NetworkAttachmentDefinition.
+
+    Raises:
+        ConfigError: the document is neither.
+    """
     if not isinstance(document, dict):
-        raise ConfigError("a network's configuration is an object", file=source)
+        raise ConfigError("a network's configuration must be an object", file=source)
     try:
         if "kind" in document and "spec" in document:
             return _from_definition(document, source)
@@ -83,7 +88,7 @@ def network_from_object(document: Any, source: str) -> NetworkConfigList:
 
 def _network_from(data: bytes, source: str) -> NetworkConfigList:
     if data.lstrip().startswith(b"{") and b'"kind"' not in data:
-        return libcni.NetworkConfigList.from_bytes(data, file=source)  # as it is written, number for number
+        return libcni.NetworkConfigList.from_bytes(data, file=source)  # keeps each number as it is written
     return network_from_object(_parse(data, source), source)
 
 
@@ -104,12 +109,12 @@ def attachment_ids(texts: list[str]) -> list[tuple[str, str | None]]:
 
 
 def read_document(path: str) -> Any:
-    """Return a JSON or YAML file, or stdin for ``-``, decoded."""
+    """Decode a JSON or YAML file; ``-`` is stdin."""
     return _parse(read_bytes(path), path)
 
 
 def read_bytes(path: str) -> bytes:
-    """Return a file, or stdin for ``-``; raises ConfigError."""
+    """Return the bytes of a file; ``-`` is stdin. Raises ConfigError if the file cannot be read."""
     if path == "-":
         return sys.stdin.buffer.read()
     try:
@@ -120,7 +125,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def _parse(data: bytes | str, source: str) -> Any:
-    """Decode JSON, or else YAML: the first is nearly the second, but 1e3 is a number only in JSON."""
+    """Decode JSON or YAML. JSON is tried first: YAML reads 1e3 as text."""
     with suppress(ValueError, RecursionError):
         return json.loads(data)
     import yaml
@@ -129,6 +134,6 @@ def _parse(data: bytes | str, source: str) -> Any:
         return yaml.safe_load(data)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else None
         problem = getattr(error, "problem", None) or str(error).split("\n", maxsplit=1)[0]
-        raise ConfigError(f"it is neither JSON nor YAML: {problem}", file=source, location=place) from error
+        raise ConfigError(f"the document is neither JSON nor YAML: {problem}", file=source, location=where) from error

@@ -1,30 +1,31 @@
-"""Answers on a screen: tables, fields and trees, with colour on a terminal and as plain text in a pipe; and as data."""
+"""Print tables, fields and trees: with colours on a terminal, as plain text in a pipe, or as JSON and YAML."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["Block", "Fields", "Node", "Table", "plain", "print_block", "print_data"]
+__all__ = ["Block", "Fields", "Node", "Table", "has_escapes", "plain", "print_block", "print_data"]
 
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "deleted": "green", "pending": "yellow",
-    "stale-boot": "magenta", "corrupt": "bold red", "legacy": "dim", "error": "bold red", "failed": "bold red",
-    "missing": "bold red", "not-ready": "bold red", "warning": "yellow", "note": "cyan", "unsupported": "dim",
-    "error:": "bold red", "hint": "cyan", "default": "bold",
+    "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
+    "error": "bold red", "failed": "bold red", "missing": "bold red", "not-ready": "bold red", "warning": "yellow",
+    "note": "cyan", "not asked": "dim", "error:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header; ``empty`` is said instead where there are none."""
+    """Rows under a header. ``empty`` is printed instead if there are no rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -34,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names and values under a title; a value may have several lines."""
+    """Names and values under a title. A value may have several lines."""
 
     title: str
     rows: Sequence[tuple[str, str]]
@@ -42,7 +43,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A label with others below it."""
+    """A label with child nodes."""
 
     label: str
     children: list[Node] = field(default_factory=list)
@@ -57,8 +58,13 @@ class Node:
 Block = str | Table | Fields | Node
 
 
+def has_escapes(file: TextIO) -> bool:
+    """Return whether escape sequences may be written: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def plain(text: str) -> str:
-    """Return text without control characters that would move a terminal's cursor; new lines and tabs stay."""
+    """Replace control characters, which could move a terminal's cursor. New lines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -74,10 +80,11 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
 
 
 def print_block(block: Block, file: TextIO | None = None) -> None:
-    """Print a block: on a terminal by rich, else as plain lines."""
+    """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
-    if out.isatty():
-        _console(out).print(_rich(block), soft_wrap=isinstance(block, str | Fields))
+    if out.isatty() and os.environ.get("TERM") != "dumb":
+        console = _console(out)
+        console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
     else:
         for line in _lines(block):
             print(line, file=out)
@@ -120,24 +127,26 @@ def _table_lines(table: Table) -> Iterator[str]:
 def _console(file: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=file, highlight=False, emoji=False, markup=False)
+    # Without a colour system rich still folds tables to the terminal's width, and writes no escape sequence at all.
+    system: Literal["auto"] | None = "auto" if has_escapes(file) else None
+    return Console(file=file, highlight=False, emoji=False, markup=False, color_system=system)
 
 
-def _rich(block: Block) -> RenderableType:
+def _rich(block: Block, width: int) -> RenderableType:
     from rich.text import Text
 
     if isinstance(block, str):
         return _styled_start(block)
     if isinstance(block, Table):
-        return _rich_table(block)
+        return _rich_table(block, width)
     if isinstance(block, Node):
         return _rich_tree(block)
     lines = list(_lines(block))
     text = _styled_start(lines[0]) if block.title else Text(lines[0])
-    width = max((len(name) for name, _ in block.rows), default=0) + 2
+    name_width = max((len(name) for name, _ in block.rows), default=0) + 2
     for line in lines[1:]:
-        style = _STYLES.get(line[:width].strip(), "")
-        text.append("\n").append(line[:width], "dim").append(line[width:], style)
+        style = _STYLES.get(line[:name_width].strip(), "")
+        text.append("\n").append(line[:name_width], "dim").append(line[name_width:], style)
     return text
 
 
@@ -145,25 +154,43 @@ def _styled_start(line: str) -> Text:
     from rich.text import Text
 
     word, _, rest = line.partition(" ")
-    # not Text(word, style): that style would be the whole text's
+    # Text(word, style) would apply the style to all text that is appended later.
     return (
         Text().append(word, _STYLES.get(word, "")).append(f" {rest}" if rest else "", "bold" if word in _STYLES else "")
     )
 
 
-def _rich_table(table: Table) -> RenderableType:
-    from rich import box
+def _rich_table(table: Table, width: int) -> RenderableType:
+    """Return a table whose columns break between words, or a list of its rows if the terminal is too narrow for it."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
     if not table.rows:
         return Text(table.empty, "dim")
-    made = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in table.columns:
-        made.add_column(column, overflow="fold")
+    header = [column.upper() for column in table.columns]
+    columns = list(zip(header, *table.rows, strict=True))
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
+    if sum(words) + 2 * len(words) - 2 > width:
+        return _cards(table)
+    made = RichTable(title=table.title or None, box=None, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
+    for name, longest in zip(header, words, strict=True):
+        made.add_column(name, overflow="fold", min_width=longest, header_style="bold")
     for row in table.rows:
         made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return made
+
+
+def _cards(table: Table) -> RenderableType:
+    from rich.text import Text
+
+    width = max(len(column) for column in table.columns)
+    text = Text(table.title)
+    for row in table.rows:
+        text.append(("\n" if text else "") + row[0], "bold")
+        for column, cell in list(zip(table.columns, row, strict=True))[1:]:
+            if cell:
+                text.append(f"\n  {column:{width}}  ", "dim").append(cell, _STYLES.get(cell, ""))
+    return text
 
 
 def _rich_tree(node: Node) -> RenderableType:

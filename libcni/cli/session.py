@@ -1,7 +1,9 @@
-"""What one run of the command line was told by its common options, and the client made of it."""
+"""The common options of one run of the command line, and the clients made from them."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,11 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
-    from libcni import AsyncCNIConfig, CNIConfig
+    from libcni import AsyncCNIConfig, CNIConfig, Observer
 
-__all__ = ["Output", "Session"]
+__all__ = ["DEFAULTS", "Output", "Session"]
 
-Output = Literal["text", "json", "yaml"]
+DEFAULTS = {
+    "conf_dir": "/etc/cni/net.d",
+    "path": os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),
+    "cache_dir": "/var/lib/cni",
+}
+"""The directories that are used if neither an option nor a variable names others."""
+
+Output = Literal["text", "json", "yaml", "openmetrics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +32,56 @@ class Session:
     conf_dir: str
     path: str
     cache_dir: str
+    owner: str
     timeout: float
     output: Output
     verbose: bool
 
     def client(self) -> CNIConfig:
-        """Return the client; what plugins print on stderr goes to ours."""
+        """Return a blocking client. The plugins' stderr goes to this program's stderr."""
         import libcni
 
-        return libcni.CNIConfig(self.path, self.cache_dir, **self._options())
+        return libcni.CNIConfig(self.path, self.cache_dir, observer=self._observer(), **self._options())
 
     def async_client(self) -> AsyncCNIConfig:
-        """Return the same for asyncio."""
+        """Return an asyncio client with the same settings."""
         import libcni
 
-        return libcni.AsyncCNIConfig(self.path, self.cache_dir, **self._options())
+        # No progress line: a batch has a progress bar.
+        observer = self._observer() if self.verbose else None
+        return libcni.AsyncCNIConfig(self.path, self.cache_dir, observer=observer, **self._options())
+
+    def _observer(self) -> Observer | None:
+        if self.verbose:
+            from libcni.cli.call_printer import CallPrinter
+
+            return CallPrinter()
+        if sys.stderr.isatty():
+            from libcni.cli.progress import Progress
+
+            return Progress(self.cache_dir)
+        return None
 
     def _options(self) -> dict[str, Any]:
-        from libcni.cli.narrate import Narrator
+        return {
+            "conf_dir": self.conf_dir,
+            "owner": self.owner,
+            "timeout": self.timeout or None,
+            "stderr": sys.stderr,
+        }
 
-        observer = Narrator() if self.verbose else None
-        timeout = self.timeout or None
-        return {"conf_dir": self.conf_dir, "timeout": timeout, "stderr": sys.stderr, "observer": observer}
+    def command(self, text: str) -> str:
+        """Return a libcni command with those common options that the environment of the caller does not set."""
+        defaults = (
+            ("--conf-dir", self.conf_dir, os.environ.get("NETCONFPATH") or DEFAULTS["conf_dir"]),
+            ("--path", self.path, os.environ.get("CNI_PATH") or DEFAULTS["path"]),
+            ("--cache-dir", self.cache_dir, os.environ.get("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
+        )
+        given = [word for option, value, default in defaults if value != default for word in (option, value)]
+        return f"{text} {shlex.join(given)}" if given and text.startswith("libcni ") else text
 
     def show(self, data: Any, *blocks: Block) -> None:
-        """Print an answer: as data where that is asked for, else the blocks."""
+        """Print the blocks, or the data if ``--output`` is json or yaml."""
         if self.output == "text":
             for block in blocks:
                 print_block(block)

@@ -15,7 +15,7 @@ from libcni.executor.find import find_plugin
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.attachments import pending_record
+from libcni.store.attachments import Attachment, pending_record, recorded_network
 from libcni.store.namespace import Look
 from libcni.store.record import READY, Identity, Record
 from libcni.store.records import RecordStore
@@ -35,14 +35,16 @@ class ExplainedCall:
     """One call that a verb would make.
 
     Attributes:
-        invocation: what the plugin would get; ``path`` is "" where its executable is missing.
+        invocation: what the plugin would get; ``path`` is "" if its executable is missing.
         injected: the keys of stdin that are not in the plugin's configuration, or not with that value.
         removed: the keys of the plugin's configuration that are not in stdin.
+        source: the drop-in file that the configuration comes from, or None.
     """
 
     invocation: Invocation
     injected: tuple[str, ...]
     removed: tuple[str, ...]
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,39 +84,52 @@ def explain(
     rt: RuntimeConf,
     path: Sequence[str],
     *,
+    attachment: Attachment | None = None,
     find: Callable[[str, Sequence[str]], str] = find_plugin,
 ) -> Explanation:
     """Return what each verb of a network would run, in order, with which environment and stdin. Runs nothing.
 
-    A plugin's result cannot be known, so ``prevResult`` is one that says whose it is. GC is explained with this one
-    attachment as the valid one, DEL and CHECK as after a successful ADD.
+    A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. GC is explained with
+    this attachment as the only valid one. DEL and CHECK are explained from the record of ``attachment``, or as after a
+    successful ADD.
 
     Args:
         net: the network.
         rt: an attachment's parameters; it need not exist.
         path: CNI_PATH.
-        find: where an executable is.
+        attachment: a recorded attachment with the container, interface and network of ``rt``.
+        find: returns the path of a plugin's executable.
     """
     missing: dict[str, PluginNotFoundError] = {}
-    record = _recorded(net, rt)
+    record = attachment.record if attachment is not None else _recorded(net, rt)
+    used = (recorded_network(record) or net) if attachment is not None else net
+    # The recorded namespace counts, because the caller of DEL and CHECK may leave it out.
+    recorded_rt = replace(rt, netns=None) if attachment is not None else rt
+    from_record = f"from the record {record.path}" if attachment is not None else ""
 
     def play(verb: str, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
-        node = _ExplainNode(net, tuple(path), find, None if verb == "ADD" else record, missing)
+        is_recorded = verb in {"CHECK", "DEL"}
+        shown = used if is_recorded else net
+        node = _ExplainNode(shown, tuple(path), find, None if verb == "ADD" else record, missing)
         try:
             run_to_end(make(node))
         except CNIError as error:
             note = note or str(error)
-        return ExplainedVerb(verb, tuple(node.calls), note)
+        return ExplainedVerb(verb, tuple(node.calls), note or (from_record if is_recorded else ""))
 
     pair = (rt.container_id, rt.ifname)
     verbs = (
         play("ADD", lambda node: add(node, net, rt)),
-        play("CHECK", lambda node: check(node, net.name, net, rt), "disableCheck is set" if net.disable_check else ""),
-        play("DEL", lambda node: delete(node, net.name, net, rt, DelPolicy())),
+        play("CHECK", lambda node: check(node, net.name, net, recorded_rt), _why_no_check(used)),
+        play("DEL", lambda node: delete(node, net.name, net, recorded_rt, DelPolicy())),
         play("GC", lambda node: gc(node, net.name, net, [pair]), _why_no_gc(net)),
         play("STATUS", lambda node: status(node, net), _too_old(net, "STATUS")),
     )
     return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(missing.values()))
+
+
+def _why_no_check(net: NetworkConfigList) -> str:
+    return "disableCheck is set" if net.disable_check else ""
 
 
 def _why_no_gc(net: NetworkConfigList) -> str:
@@ -150,9 +165,13 @@ class _ExplainNode(Node):
         self._missing = missing
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation)))
+        source = self._net.plugins[invocation.index].source
+        self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation), source))
         result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
         return Outcome(0, jsontext.dumps(result).encode())
+
+    async def on_disk(self, work: Callable[[], Any]) -> Any:
+        return work()  # _NoRecords has no disk to wait for
 
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         pass

@@ -57,6 +57,7 @@ class Record:
         args: CNI_ARGS. capability_args, network_args: JSON objects as text, or "".
         result: the result of the ADD as text, or None.
         created: seconds since 1970, or None.
+        uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which nobody can set), or None.
         boot: the boot ID when it was made, or "".
         owner: the program that the attachment belongs to, "" for none.
         ifindex: the number of its interface in the namespace, or None if the record does not say.
@@ -80,6 +81,7 @@ class Record:
     network_args: str = ""
     result: str | None = None
     created: float | None = None
+    uptime: float | None = None
     boot: str = ""
     owner: str = ""
     ifindex: int | None = None
@@ -160,6 +162,7 @@ def encode(record: Record) -> bytes:
     own = {
         "state": record.state,
         "created": record.created,
+        "uptime": record.uptime,
         "bootId": record.boot,
         "netnsId": record.netns_id,
         "cniVersion": record.version,
@@ -251,6 +254,7 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "netns_id": _netns_id(own["netnsId"]),
         "version": _text(own["cniVersion"]),
         "created": None if created is None else float(_number(created)),
+        "uptime": None if own.get("uptime") is None else float(_number(own["uptime"])),
         "boot": boot,
         "owner": _text(own.get("owner") or ""),
         "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),

@@ -489,6 +489,7 @@ class Node:
             record,
             owner=self.settings.owner,
             created=time.time(),
+            uptime=time.clock_gettime(time.CLOCK_BOOTTIME),
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
         )

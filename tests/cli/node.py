@@ -93,7 +93,8 @@ class Node:
         """Attach a container to dbnet two and a half days ago."""
         rt = libcni.RuntimeConf(container, self.netns(container), "eth0", **more)
         self.client().add_network_list("dbnet", rt)
-        self.change_record(container, created=time.time() - _DAYS_AGO)
+        now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.change_record(container, created=now[0] - _DAYS_AGO, uptime=now[1] - _DAYS_AGO)
 
     def change_record(self, container: str, **own: Any) -> None:
         """Change what stands under ``libcni`` in a container's record."""
@@ -112,12 +113,13 @@ class Node:
         )  # fmt: skip
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def run_in_terminal(self, *argv: str) -> Ran:
+    def run_in_terminal(self, *argv: str, width: int = WIDTH, **env: str) -> Ran:
         """Run a command whose three streams are a terminal."""
         ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+        env = {**self.env, "COLUMNS": str(width), **env}
         process = subprocess.Popen(
-            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=self.env, cwd=self.root
+            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=self.root
         )
         os.close(theirs)
         printed = _read_all(ours)
@@ -126,6 +128,7 @@ class Node:
 
     def normal(self, text: str) -> str:
         """Return a text without what differs from run to run, each replaced by something of the same length."""
+        text = re.sub(r"(\r[^\r\n]*)+\r", "", text)  # the progress line of a slow verb, which is erased again
         text = text.replace(str(self.root), "/tmp/cli-00000000")
         text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
         text = re.sub(r"\.\d{19}\b", ".0000000000000000000", text)

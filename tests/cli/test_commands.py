@@ -110,7 +110,12 @@ def test_gc_keeps_what_is_valid(node: Node) -> None:
         (4, ["add", "nothere", "/ns/a"]),
         (4, ["check", "dbnet", "/ns/a"]),
         (4, ["exec", "nosuch", "ADD"]),
-        (4, ["del", "--container", "nobody"]),
+        (0, ["del", "--container", "nobody", "--timeout", "5"]),
+        (2, ["add", "dbnet", "/ns/a", "--batch", "batch.yaml"]),
+        (2, ["del", "-c", "a", "--batch", "batch.yaml"]),
+        (2, ["networks", "-o", "openmetrics"]),
+        (2, ["take-over"]),
+        (4, ["forget", "nobody"]),
         (5, ["add", "hanging", "/ns/a", "--timeout", "0.3"]),
     ],
 )
@@ -121,7 +126,7 @@ def test_exit_codes(node: Node, code: int, argv: list[str]) -> None:
     ran = node.run(*argv)
     assert ran.code == code
     assert "Traceback" not in ran.err
-    assert bool(ran.err) is (code != 0)
+    assert bool(ran.err) is (code != 0 or argv[0] == "del")
 
 
 def test_a_lock_that_is_held_is_exit_code_5(node: Node) -> None:
@@ -272,11 +277,11 @@ def test_a_batch_shows_its_progress_in_a_terminal(node: Node) -> None:
     [
         ({"network": "dbnet"}, '"netns" or "container" is missing'),
         ({"netns": "/ns/a"}, '"network" is missing'),
-        ({"network": "dbnet", "netns": "/ns/a", "ifnam": "x"}, "unknown: ifnam"),
+        ({"network": "dbnet", "netns": "/ns/a", "ifnam": "x"}, "unknown keys: ifnam"),
         ({"network": "dbnet", "netns": 7}, '"netns" must be text'),
         ({"network": "dbnet", "netns": "/ns/a", "args": 7}, '"args" must be an object'),
         ({"network": "dbnet", "netns": "/ns/a", "ifname": "a/b"}, "invalid interface name"),
-        ("dbnet", "an attachment is an object"),
+        ("dbnet", "an attachment must be an object"),
     ],
 )
 def test_a_wrong_batch_entry_is_named_before_anything_runs(node: Node, entry: Any, problem: str) -> None:
@@ -338,9 +343,10 @@ def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken
 
 def test_repair_leaves_an_add_that_may_still_run(node: Node) -> None:
     node.add("young")
-    node.change_record("young", state="pending", created=time.time() - 30)
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    node.change_record("young", state="pending", created=time.time() - 30, uptime=now - 30)
     assert node.run("repair").out == "nothing to repair\n"
-    assert "libcni del --container young" in node.run("doctor").out
+    assert "libcni del -c young" in node.run("doctor").out
     assert "its ADD has not ended" in node.run("repair", "--pending-after", "10").out
 
 
@@ -355,10 +361,10 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: Node) -> None:
 
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: Node) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
-    assert node.run("doctor").out.endswith("ok: no problems found\n")
+    assert node.run("doctor").out.endswith("ok: no problems found in what was checked\n")
     ran = node.run("doctor", "--conf-dir", "/nowhere", "--path", "/nowhere", "-o", "json")
-    assert ran.code == 1
-    assert [(one["area"], one["subject"], one["problem"]) for one in ran.data] == [
+    assert (ran.code, ran.data["status"]) == (2, "error")
+    assert [(one["check"], one["subject"], one["seen"]) for one in ran.data["findings"]] == [
         ("configuration", "/nowhere", "there is no such directory"),
         ("plugins", "/nowhere", "there is no such directory"),
     ]
@@ -390,3 +396,26 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
     assert as_data(error)["notes"] == ["ADD was detaching another one first"]
     assert ("note", "ADD was detaching another one first") in failures._details(error)
     assert "notes" not in as_data(PluginError("it failed", plugin="a", verb="ADD"))
+
+
+@pytest.mark.parametrize("content", ["", "\n", "[]", "null"])
+def test_an_empty_file_does_not_mean_that_no_container_is_valid(node: Node, content: str) -> None:
+    node.add("a")
+    (node.root / "valid").write_text(content, encoding="utf-8")
+    for ran in (node.run("gc", "dbnet", "--from-file", "valid"), node.run("gc", "dbnet", "--from-file", "-", stdin="")):
+        assert ran.code == 2
+        assert "--none-valid" in ran.err
+    assert len(node.client().get_cached_attachments()) == 1
+    assert node.run("gc", "dbnet", "--from-file", "valid", "--none-valid").code == 0
+    assert node.client().get_cached_attachments() == []
+
+
+def test_gc_of_a_network_without_a_file_works_from_the_records(node: Node) -> None:
+    for name in ("a", "b"):
+        node.add(name)
+    (node.net_d / "10-dbnet.conflist").unlink()
+    planned = node.run("gc", "dbnet", "--valid", "a", "--dry-run", "-o", "json").data
+    assert [one["container_id"] for one in planned["stale"]] == ["b"]
+    assert node.run("gc", "dbnet", "--valid", "a").code == 0
+    assert [one.container_id for one in node.client().get_cached_attachments()] == ["a"]
+    assert node.run("gc", "nothere", "--none-valid").code == 4

@@ -12,7 +12,7 @@ import libcni.cli
 import libcni.manager
 import libcni.oci
 from cli.node import REPOSITORY
-from libcni.cli.app import _COMMANDS
+from libcni.cli.app import COMMANDS
 from libcni.cli.failures import _CODES
 
 ROOT = Path(libcni.cli.__file__).parent
@@ -38,7 +38,7 @@ def test_only_public_names_are_used(path: Path) -> None:
 
 def test_the_page_has_every_command_and_every_exit_code() -> None:
     page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
-    for name, _, _ in _COMMANDS:
+    for name, _, _ in COMMANDS:
         assert f"\n| `{name} " in page or f"\n| `{name}` " in page
     for code in (0, *(code for _, code in _CODES), 1, 130):
         assert f"\n| {code} |" in page

@@ -1,9 +1,11 @@
-"""diagnose and find_leftovers: each thing that can be wrong is found, with its remedy; a healthy node has none."""
+"""diagnose and find_stale_attachments on a node of fake plugins. See test_breakages for real ones."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ from typing import Any
 import pytest
 from helpers import document
 
-from libcni import CNIConfig, Finding, RuntimeConf, diagnose, find_leftovers
+from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments, lock_users
 from libcni.store.locks import LockRequest, LockSet
 
 RESULT = '{"cniVersion":"1.0.0"}'
 VERSION = '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
+
+BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.fixture
@@ -36,9 +40,9 @@ def cni(tmp_path: Path) -> CNIConfig:
     return client
 
 
-def only(cni: CNIConfig) -> Finding:
-    (finding,) = diagnose(cni)
-    assert finding.remedy
+def only(cni: CNIConfig) -> NodeFinding:
+    (finding,) = diagnose(cni).findings
+    assert finding.remedy or finding.commands
     return finding
 
 
@@ -50,14 +54,14 @@ def change(cni: CNIConfig, **own: Any) -> None:
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
-    assert diagnose(cni) == ()
-    assert find_leftovers(cni) == ()
+    assert diagnose(cni).findings == ()
+    assert find_stale_attachments(cni) == ()
 
 
 def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
     Path(cni.conf_dir, "bad.conflist").write_text('{"name": "x", "plugins": [{"type": "a",}]}', encoding="utf-8")
     finding = only(cni)
-    assert (finding.area, finding.severity) == ("configuration", "error")
+    assert (finding.check, finding.severity) == ("configuration", "error")
     assert finding.subject.endswith("bad.conflist")
     assert finding.remedy == "there is a comma before the closing bracket"
 
@@ -65,11 +69,13 @@ def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
 def test_an_empty_and_a_missing_directory_differ(cni: CNIConfig, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     empty = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "empty")
-    assert only(empty).problem == "no usable network configuration"
+    findings = [one.seen for one in diagnose(empty).findings]
+    assert findings[0] == "no usable network configuration"
+    assert findings[1].startswith("it has no configuration file, and 1 attachments")
     gone = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "gone")
-    assert only(gone).problem == "there is no such directory"
+    assert diagnose(gone).findings[0].seen == "there is no such directory"
     file = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "ns")
-    assert only(file).problem == "cannot be read: Not a directory"
+    assert only(file).seen == "it is not a directory"
 
 
 def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
@@ -77,7 +83,7 @@ def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
         os.chmod(directory, 0o777)
         finding = only(cni)
         assert (finding.severity, finding.subject) == ("warning", directory)
-        assert finding.remedy == f"chmod o-w {directory}"
+        assert finding.commands == (f"chmod o-w {directory}",)
         os.chmod(directory, 0o755)
 
 
@@ -85,71 +91,115 @@ def test_plugins_are_looked_for_and_asked(cni: CNIConfig) -> None:
     for name, plugin in (("m", "missing"), ("n", "a")):
         net = {**document(plugin), "name": name, "cniVersion": "0.4.0" if plugin == "a" else "1.0.0"}
         Path(cni.conf_dir, f"{name}.conflist").write_text(json.dumps(net), encoding="utf-8")
-    missing, version = diagnose(cni)
-    assert (missing.area, missing.subject) == ("plugins", "network m")
-    assert 'plugin "missing" not found' in missing.problem
-    assert 'does not support version "0.4.0"' in version.problem
-    assert version.remedy == "it supports 1.0.0, 1.1.0"
+    missing, version = diagnose(cni).findings
+    assert (missing.check, missing.subject) == ("plugins", "network m, plugin missing")
+    assert 'plugin "missing" not found' in missing.seen
+    assert "does not support version 0.4.0" in version.seen
+    assert "it supports 1.0.0, 1.1.0" in version.seen
 
 
 def test_no_plugin_directory_at_all(cni: CNIConfig) -> None:
     nowhere = CNIConfig(["/nowhere"], cni.cache_dir, conf_dir=cni.conf_dir)
-    assert (only(nowhere).area, only(nowhere).problem) == ("plugins", "there is no such directory")
+    assert (only(nowhere).check, only(nowhere).seen) == ("plugins", "there is no such directory")
     none = CNIConfig([], cni.cache_dir, conf_dir=cni.conf_dir)
-    assert only(none).problem == "it is empty"
+    assert only(none).seen == "it is empty"
 
 
 def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
     Path(cni.cache_dir, "results", "net-c2-eth0").touch()
-    assert only(cni).problem == "it is empty"
+    assert only(cni).seen == "it is empty"
     Path(cni.cache_dir, "results", "net-c2-eth0").unlink()
     temporary = Path(cni.cache_dir, "tmp", "4194999-1-1")
     temporary.touch()
     os.utime(temporary, (0, 0))
-    assert only(cni).problem.startswith("1 temporary file")
+    assert only(cni).seen.startswith("1 temporary file")
 
 
 def test_a_cache_that_is_no_directory(cni: CNIConfig, tmp_path: Path) -> None:
     wrong = CNIConfig(cni.path, tmp_path / "ns", conf_dir=cni.conf_dir)
-    assert "it is not a directory" in {finding.problem for finding in diagnose(wrong)}
+    assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}
 
 
 @pytest.mark.parametrize(
     ("own", "reason"),
     [
-        ({"bootId": "another"}, "made before the last reboot"),
-        ({"netnsId": [1, 1]}, "is another one by now"),
-        ({"state": "pending", "created": time.time() - 700}, "its ADD has not ended"),
-        ({"state": "pending", "created": None}, "its ADD has not ended"),
+        ({"bootId": "another"}, "before the last reboot"),
+        ({"netnsId": [1, 1]}, "was replaced by another one"),
+        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "its ADD has not ended"),
+        ({"state": "pending", "created": None, "uptime": None}, "its ADD has not ended"),
     ],
 )
 def test_what_is_left_over(cni: CNIConfig, own: dict[str, Any], reason: str) -> None:
     change(cni, **own)
-    (left,) = find_leftovers(cni)
+    (left,) = find_stale_attachments(cni)
     assert left.attachment.container_id == "c1"
     assert left.reason.endswith(reason)
-    assert only(cni).remedy == "libcni repair detaches it"
+    assert only(cni).commands == ("libcni del -c c1 -i eth0",)
 
 
 def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
     (tmp_path / "ns").unlink()
-    assert find_leftovers(cni)[0].reason.endswith("has gone")
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone")
     change(cni, netnsId=None)
-    assert find_leftovers(cni)[0].reason.endswith("has gone")
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone")
 
 
-def test_a_young_pending_attachment_is_only_a_note(cni: CNIConfig) -> None:
-    change(cni, state="pending", created=time.time() - 5)
-    assert find_leftovers(cni) == ()
-    assert (only(cni).severity, only(cni).area) == ("note", "attachments")
-    assert len(find_leftovers(cni, pending_after=1)) == 1
+def test_an_interrupted_add_is_found_at_once_and_stale_only_later(cni: CNIConfig) -> None:
+    change(cni, state="pending", created=time.time() - 5, uptime=None)
+    assert find_stale_attachments(cni) == ()
+    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
+    assert len(find_stale_attachments(cni, pending_after=1)) == 1
 
 
 def test_who_holds_a_lock_is_named(cni: CNIConfig) -> None:
-    hold = LockSet(cni.cache_dir, LockRequest((), "c1"))
-    assert hold.try_acquire()
+    locks = LockSet(cni.cache_dir, LockRequest((), "c1"))
+    assert locks.try_acquire()
     try:
-        assert only(cni).area == "locks"
+        assert only(cni).check == "locks"
     finally:
-        hold.close()
-    assert diagnose(cni) == ()
+        locks.close()
+    assert diagnose(cni).findings == ()
+
+
+def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no such luck")
+
+    monkeypatch.setattr("libcni.diagnosis.disk.os.statvfs", fail)
+    Path(cni.cache_dir, "results", "net-c2-eth0").touch()
+    report = diagnose(cni)
+    assert [one.check for one in report.findings] == ["records"]
+    assert any("no such luck" in one.reason for one in report.not_checked if one.check == "disk")
+
+
+def test_an_age_is_never_negative(cni: CNIConfig) -> None:
+    change(cni, created=time.time() + 1000)
+    (one,) = cni.get_cached_attachments()
+    assert attachment_age(one) is not None
+    assert attachment_age(one) >= 0  # type: ignore[operator]
+
+
+def test_an_age_is_measured_with_the_boot_clock(cni: CNIConfig) -> None:
+    change(cni, created=time.time() - 86400)
+    (one,) = cni.get_cached_attachments()
+    age = attachment_age(one)
+    assert age is not None
+    assert age < 3600, "the wall clock was set forward by a day since"
+    assert only(cni).seen.startswith("the wall clock was set forward by 86")
+
+
+def test_another_owners_attachments_are_not_stale(cni: CNIConfig) -> None:
+    change(cni, bootId="another", owner="podman")
+    assert find_stale_attachments(cni) == ()
+    assert "before the last reboot" in only(cni).seen
+
+
+def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig) -> None:
+    path = f"{cni.cache_dir}/locks"
+    code = "import sys; file = open(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert list(lock_users(path)) == []
+        process.communicate()

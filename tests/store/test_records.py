@@ -114,6 +114,7 @@ def test_the_bytes_are_gos_and_one_key_more() -> None:
     assert list(json.loads(data)["libcni"]) == [
         "state",
         "created",
+        "uptime",
         "bootId",
         "netnsId",
         "cniVersion",

@@ -1,1 +1,1 @@
-"""One file per command. Each gets a Session, and uses the public API of libcni."""
+"""The commands, one file each. A command gets a Session and uses only the public API of libcni."""

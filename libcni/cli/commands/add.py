@@ -1,4 +1,4 @@
-"""libcni add: attach a container to a network, or many containers of a file."""
+"""libcni add: attach a container to a network, or all containers that a file lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     args: CniArgs = "",
     capabilities: CapArgs = "",
     on_existing: Annotated[
-        Literal["refuse", "replace", "allow"], typer.Option(help="What to do where the container has that interface.")
+        Literal["refuse", "replace", "allow"], typer.Option(help="What to do if the container has that interface.")
     ] = "refuse",
     rollback: Annotated[bool, typer.Option(help="Undo an ADD that fails.")] = True,
     strict: Annotated[bool, typer.Option(help="Refuse capability arguments that no plugin takes.")] = False,
@@ -45,10 +45,12 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         "negotiate_version": negotiate,
     }
     if batch is not None:
+        if network or netns or container:
+            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
         add_all(session, batch, parallel, options)
         return
     if not network or not netns:
-        raise UsageError("say NETWORK and NETNS, or --batch FILE")
+        raise UsageError("give NETWORK and NETNS, or --batch FILE")
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     result = session.client().add_network_list(network_of(network), rt, **options)
     _show(session, result)
@@ -57,5 +59,5 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
 def _show(session: Session, result: libcni.Result) -> None:
     if session.output == "yaml":
         session.show(result.to_dict())
-    else:  # as cnitool prints it: indented by four, and without a new line at the end
+    else:  # Like cnitool: indented by four spaces, no newline at the end.
         print(result.to_json(), end="\n" if sys.stdout.isatty() else "")  # noqa: T201

@@ -1,9 +1,17 @@
-"""libcni check: check an attachment."""
+"""libcni check: check an attachment, a container, or all attachments."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
+import libcni
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument
+from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
+from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["check"]
@@ -11,16 +19,69 @@ __all__ = ["check"]
 
 def check(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument,
-    netns: NetnsArgument,
-    ifname: IfName = "eth0",
+    network: NetworkArgument = "",
+    netns: NetnsArgument = "",
+    ifname: Annotated[
+        str,
+        typer.Option(
+            "--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."
+        ),
+    ] = "",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
+    every: Annotated[bool, typer.Option("--all", help="Check all recorded attachments.")] = False,
 ) -> None:
     """Check an attachment.
 
-    Uses what its ADD used, and prints nothing if all is well.
+    Uses the configuration that its ADD used. Prints nothing if the attachment is in order. With --container ID alone:
+    all attachments of the container, by its records.
     """
-    rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
-    session.client().check_network_list(network_of(network), rt)
+    if every and (network or container):
+        raise UsageError("--all contradicts NETWORK and --container")
+    if every or (container and not network):
+        _check_recorded(session, container or "", ifname)
+    elif network and (netns or container):
+        container = recorded_container(session.client(), container) if container else None
+        rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
+        session.client().check_network_list(network_of(network), rt)
+    else:
+        raise UsageError("give NETWORK and NETNS, or --container ID, or --all")
+
+
+def _check_recorded(session: Session, container: str, ifname: str) -> None:
+    cni = session.client()
+    container = recorded_container(cni, container)
+    recorded = cni.get_cached_attachments(container or None)
+    found = [one for one in recorded if container in {"", one.container_id} and ifname in {"", one.ifname}]
+    if container and not found:
+        raise libcni.NotAttachedError(
+            f"there is no record of container {container}", container_id=container, ifname=ifname,
+            hint="libcni attachments lists the recorded attachments",
+        )  # fmt: skip
+    errors: list[libcni.CNIError] = []
+    rows: list[list[str]] = []
+    data: list[dict[str, str]] = []
+    short = short_ids((one.container_id for one in found), no_trunc=False)
+    for one in found:
+        state = _checked(cni, one, errors)
+        rows.append([short[one.container_id] or "?", one.network or "?", one.ifname or "?", state])
+        data.append({"container_id": one.container_id, "network": one.network, "ifname": one.ifname, "check": state})
+    if not container or session.output != "text":
+        session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
+    if errors:
+        raise errors[0] if len(errors) == 1 else libcni.CNIErrorGroup(f"{len(errors)} attachments failed", errors)
+
+
+def _checked(cni: libcni.CNIConfig, one: libcni.Attachment, errors: list[libcni.CNIError]) -> str:
+    if not one.network:
+        errors.append(libcni.RecordError(f"{one.path}: {one.problem or 'the record does not name its attachment'}"))
+        return "failed"
+    try:
+        cni.check_network_list(one.network, libcni.RuntimeConf(one.container_id, None, one.ifname))
+    except libcni.VersionError:
+        return "not asked"  # The version of the network has no CHECK. That is no failure, and no success either.
+    except libcni.CNIError as error:
+        errors.append(error)
+        return "failed"
+    return "ok"

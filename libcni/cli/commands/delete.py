@@ -1,13 +1,16 @@
-"""libcni del: detach a container from a network, or from all by its records, or many containers of a file."""
+"""libcni del: detach a container from one network, from all its networks, or all containers that a file lists."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, del_all
+from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
@@ -29,47 +32,70 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that failed.")] = False,
-    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Pass over missing executables.")] = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that fails.")] = False,
+    use_given: Annotated[
+        bool, typer.Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
+    ] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
+    ] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
 ) -> None:
     """Detach a container from a network.
 
-    With --container ID alone: from all networks that its records say.
+    With --container ID alone: from all networks that it is attached to, by its records.
     """
-    policy = libcni.DelPolicy(keep_going=keep_going, skip_missing=skip_missing)
+    policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if batch is not None:
+        if network or netns or container:
+            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
         del_all(session, batch, parallel, {"policy": policy})
     elif network and (netns or container):
+        container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        session.client().del_network_list(network_of(network), rt, policy=policy)
+        with _ways_out():
+            session.client().del_network_list(network_of(network), rt, policy=policy)
+    elif use_given:
+        raise UsageError("--use-given needs NETWORK: the configuration to use")
     elif container:
         _from_records(session, container, ifname, policy)
     else:
-        raise UsageError("say NETWORK and NETNS, or --container ID, or --batch FILE")
+        raise UsageError("give NETWORK and NETNS, or --container ID, or --batch FILE")
 
 
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
     cni = session.client()
+    container = recorded_container(cni, container, detaches=True)
     recorded = [one for one in cni.get_cached_attachments(container) if one.container_id == container]
     found = [one for one in recorded if ifname in {"", one.ifname}]
     if not found:
+        # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
-        raise libcni.NotAttachedError(
-            f"there is no record of container {container}{about}", container_id=container, ifname=ifname,
-            hint="libcni attachments lists what there is",
-        )  # fmt: skip
+        typer.echo(f"note: nothing to do: there is no record of container {container}{about}", err=True)
+        return
+    # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
+
+
+@contextmanager
+def _ways_out() -> Iterator[None]:
+    """Add to an error of DEL what only this command knows."""
+    try:
+        yield
+    except libcni.PluginNotFoundError as error:
+        error.add_note("to detach without it, add --skip-missing; what this plugin made stays")
+        raise
 
 
 def _deleted(
     session: Session, cni: libcni.CNIConfig, one: libcni.Attachment, policy: libcni.DelPolicy
 ) -> libcni.CNIError | None:
     try:
-        cni.del_attachment(one, policy=policy)
+        with _ways_out():
+            cni.del_attachment(one, policy=policy)
     except libcni.CNIError as error:
         return error
     if session.output == "text":

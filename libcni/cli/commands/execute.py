@@ -1,4 +1,4 @@
-"""libcni exec: one raw call of one plugin, for those who write plugins."""
+"""libcni exec: call one plugin once, for authors of plugins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="A plugin type, or the path of an executable.")],
     verb: Annotated[str, typer.Argument(metavar="VERB", help="ADD, CHECK, DEL, GC, STATUS, VERSION, or any other.")],
     config: Annotated[
-        str, typer.Option("--config", metavar="FILE", help="Its stdin, byte for byte; -: ours. Else a minimal one.")
+        str,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The plugin's stdin, byte for byte; -: this program's stdin. Default: a minimal configuration.",
+        ),
     ] = "",
     container: Annotated[str, typer.Option("--container", "-c", help="CNI_CONTAINERID.")] = "",
     netns: Annotated[str, typer.Option("--netns", help="CNI_NETNS.")] = "",
@@ -33,7 +38,7 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Call one plugin once, raw.
 
-    It gets exactly this stdin, and what it prints is printed. Nothing is recorded or locked.
+    The plugin gets exactly the given stdin. Its output is printed. Nothing is recorded or locked.
     """
     name = os.path.basename(plugin)
     known = verb.upper() if verb.upper() in _VERBS else verb
@@ -45,6 +50,7 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
         "CNI_ARGS": args,
         "CNI_PATH": session.path,
     }
+    # find_plugin refuses paths, so that a configuration cannot name any program. Here a person names it.
     path = os.path.abspath(plugin) if "/" in plugin else session.client().find_plugin(plugin)
     stdin = read_bytes(config) if config else _minimal(name)
     limits = libcni.CallOptions(session.timeout or None, _inherited())

@@ -1,4 +1,4 @@
-"""libcni explain: what each verb would run, with which stdin and environment. Runs nothing."""
+"""libcni explain: show which plugins each verb would run, with which stdin and environment. Runs nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import libcni
+from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetworkArgument
@@ -17,7 +18,7 @@ from libcni.cli.session import Session
 
 __all__ = ["explain"]
 
-_OTHERS = " (and this program's own, without CNI_*)"
+_OTHERS = " (plus this program's environment without CNI_*)"
 
 
 def explain(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -34,14 +35,21 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Show what each verb would run.
 
-    For each: the order of the plugins, and what every one would get. Runs nothing.
+    For each verb: the order of the plugins, and the stdin and environment of each. Runs nothing. CHECK and DEL are
+    shown from the record, if the container is attached.
     """
     cni = session.client()
     net = network_of(network)
     net = cni.network(net) if isinstance(net, str) else net
+    container = recorded_container(cni, container) if container else None
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
-    logging.getLogger("libcni").setLevel(logging.ERROR)  # what it would warn of is in the explanation
-    found = libcni.explain(net, rt, cni.path)
+    recorded = [
+        one
+        for one in cni.get_cached_attachments(rt.container_id)
+        if (one.container_id, one.network, one.ifname) == (rt.container_id, net.name, rt.ifname)
+    ]
+    logging.getLogger("libcni").setLevel(logging.ERROR)  # the explanation contains these warnings
+    found = libcni.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
     wanted = {one.upper() for one in verb or []}
     verbs = [one for one in found.verbs if not wanted or one.verb in wanted]
     if not verbs:
@@ -58,16 +66,15 @@ def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
     for one in verbs:
         node = root.add(f"{one.verb}: {one.note}" if one.note else one.verb)
         for call in one.calls:
-            node.children.append(_call(call, found.net))
+            node.children.append(_call(call))
     return root
 
 
-def _call(call: libcni.ExplainedCall, net: libcni.NetworkConfigList) -> Node:
+def _call(call: libcni.ExplainedCall) -> Node:
     what = call.invocation
     node = Node(f"{what.plugin}: {what.path or 'MISSING'}")
-    source = net.plugins[what.index].source
-    if source:
-        node.add(f"drop-in: {source}")
+    if call.source:
+        node.add(f"drop-in: {call.source}")
     if call.injected:
         node.add(f"injected: {', '.join(call.injected)}")
     if call.removed:

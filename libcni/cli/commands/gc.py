@@ -1,4 +1,4 @@
-"""libcni gc: detach what is recorded for a network and not valid any more."""
+"""libcni gc: detach the attachments of a network that are not valid any more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 import libcni
+from libcni.cli.containers import recorded_container
+from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import attachment_ids, network_of, read_document
 from libcni.cli.options import NetworkArgument
@@ -27,7 +29,9 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         str, typer.Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
     ] = "",
     none_valid: Annotated[bool, typer.Option("--none-valid", help="No attachment stays.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be detached.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the attachments that would be detached.")
+    ] = False,
     runtime: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,63 +42,83 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         ),
     ] = None,
 ) -> None:
-    """Detach what is not valid any more.
+    """Detach the attachments that are not valid any more.
 
-    Of one network; and its plugins are told what still is valid.
+    Works on one network. Its plugins get the list of valid attachments, too.
     """
     if runtime:
         if network or valid or from_file or none_valid:
             raise UsageError("--runtime contradicts NETWORK, --valid, --from-file and --none-valid")
-        _show(session, _of_ended_containers(session, runtime, dry_run=dry_run), dry_run=dry_run)
+        _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run)
         return
     if not network:
-        raise UsageError("say which network, or which runtime's containers: --runtime")
+        raise UsageError("give a network, or the runtime of the containers with --runtime")
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
-    if not wanted and not none_valid and not from_file:
-        raise UsageError("say which attachments are valid: --valid, --from-file or --none-valid")
+    if not wanted and not none_valid:
+        # An empty file is more often a failed pipe than a node without containers.
+        problem = f"{from_file} is empty; " if from_file else ""
+        raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
     cni = session.client()
-    report = cni.gc_network_list(network_of(network), _pairs(cni, wanted), dry_run=dry_run)
+    net = network_of(network)
+    pairs = _pairs(cni, wanted)
+    try:
+        report = cni.gc_network_list(net, pairs, dry_run=dry_run)
+    except libcni.NetworkNotFoundError:
+        report = _gc_from_records(session, cni, network, set(pairs), dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
 
 
-def _of_ended_containers(session: Session, runtimes: list[str], *, dry_run: bool) -> libcni.GCReport:
-    """Detach what containers that have ended without a ``poststop`` hook have left."""
-    from libcni.manager import NetworkManager
-    from libcni.oci import OWNER, collect, find_ended
+def _gc_from_records(
+    session: Session, cni: libcni.CNIConfig, network: str, valid: set[tuple[str, str]], *, dry_run: bool
+) -> libcni.GCReport:
+    """Detach the attachments of a network that has no configuration any more, each from its record.
 
-    timeout = session.timeout or None
-    cni = libcni.CNIConfig(session.path, session.cache_dir, conf_dir=session.conf_dir, timeout=timeout, owner=OWNER)
-    if dry_run:
-        return libcni.GCReport(stale=find_ended(cni, runtimes).attachments)
-    summary, _ = collect(NetworkManager(cni).gc, cni, runtimes)
-    return libcni.GCReport(stale=summary.stale, detached=summary.detached)
+    The plugins are not called with GC: nobody knows which they are.
+    """
+    recorded = [one for one in cni.get_cached_attachments() if one.network == network and one.owner == session.owner]
+    if not recorded:
+        cni.network(network)  # raises NetworkNotFoundError with the networks that exist
+    # The owner's attachments only: another runtime knows which of its containers are valid.
+    stale = [one for one in recorded if (one.container_id, one.ifname) not in valid]
+    detached, errors = [], []
+    for one in () if dry_run else stale:
+        try:
+            cni.del_attachment(one)
+            detached.append(one)
+        except libcni.CNIError as error:
+            errors.append(error)
+    if errors:
+        raise libcni.CNIErrorGroup(f"{len(errors)} of {len(stale)} attachments were not detached", errors)
+    return libcni.GCReport(tuple(stale), tuple(detached))
 
 
 def _listed(path: str) -> list[str]:
     document = read_document(path)
-    if isinstance(document, str):  # lines are one string to YAML
+    if isinstance(document, str):  # YAML reads lines of plain text as one string
         return document.split()
     if document is None:
         return []
     if not isinstance(document, list) or not all(isinstance(one, str) for one in document):
-        raise libcni.ConfigError("it must be a list of ID[:IFNAME]", file=path)
+        raise libcni.ConfigError("the file must be a list of ID[:IFNAME]", file=path)
     return document
 
 
 def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
-    """Return (container, interface) pairs; an ID alone stands for all its recorded interfaces."""
+    """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
     pairs: list[tuple[str, str]] = []
     for container, ifname in attachment_ids(wanted):
-        recorded = cni.get_cached_attachments(container) if ifname is None else []
-        names = [one.ifname for one in recorded if one.container_id == container]
-        pairs += [(container, name) for name in ([ifname] if ifname else names or ["eth0"])]
+        # The beginning of an ID is enough. The text itself stays valid, too: its container may not be recorded yet.
+        for found in dict.fromkeys([container, recorded_container(cni, container)]):
+            recorded = cni.get_cached_attachments(found) if ifname is None else []
+            names = [one.ifname for one in recorded if one.container_id == found]
+            pairs += [(found, name) for name in ([ifname] if ifname else names or ["eth0"])]
     return list(dict.fromkeys(pairs))
 
 
 def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
-    """Say what was done; a real run is as silent as cnitool's where output is text and nothing was detached."""
+    """Print the detached attachments. Like cnitool, print nothing if there were none and the output is text."""
     word = "would be detached" if dry_run else "detached"
     found = report.stale if dry_run else report.detached
     data: dict[str, Any] = {

@@ -1,25 +1,32 @@
-"""libcni networks: what is in the configuration directory."""
+"""libcni networks: list the networks of the configuration directory."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+import typer
+
 import libcni
 from libcni.cli.failures import message_of
+from libcni.cli.options import Quiet
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["networks"]
 
 
-def networks(session: Session) -> None:
-    """List the configured networks, and bad files.
+def networks(session: Session, quiet: Quiet = False) -> None:
+    """List the configured networks and unusable files.
 
-    They come in load order. The first is the default: the one that runtimes take where a container asks for none.
-    Drop-ins are marked +.
+    The networks are in load order. The first is the default: runtimes use it if a container asks for none.
+    Drop-in plugins are marked with +.
     """
     found = libcni.read_config_directory(session.conf_dir)
+    if quiet:
+        for net in found.networks:
+            typer.echo(net.name)
+        return
     rows = [_row(net, is_default=index == 0) for index, net in enumerate(found.networks)]
     problems = [[_name(error.file), _problem(error)] for error in found.problems]
     problems += [[_name(net.file), f"warning: {text}"] for net in found.networks for text in net.warnings]

@@ -1,4 +1,4 @@
-"""libcni repair: set corrupt records aside, remove what killed programs left, detach what is left over."""
+"""libcni repair: move corrupt records aside, remove temporary files, detach stale attachments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 import libcni
-from libcni.cli.failures import message_of, tell
-from libcni.cli.render import Table
+from libcni.cli.failures import message_of, print_error
+from libcni.cli.render import Fields, Table
 from libcni.cli.session import Session
 
 __all__ = ["repair"]
@@ -16,17 +16,19 @@ __all__ = ["repair"]
 
 def repair(
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only show what would be done.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
     pending_after: Annotated[
-        float, typer.Option("--pending-after", help="Seconds after which an ADD that has not ended is taken for dead.")
+        float, typer.Option("--pending-after", help="Seconds after which an unfinished ADD counts as dead.")
     ] = 600.0,
-    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Pass over missing executables.")] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
+    ] = False,
 ) -> None:
     """Put the records in order.
 
-    Shows what it would do, and with --yes does it. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost.
-    Attachments are detached (DEL) where the node was rebooted, their namespace has gone, or their ADD has not ended
-    for a long time.
+    Shows the changes; --yes makes them. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost. An
+    attachment is detached (DEL) if the node was rebooted since, if its namespace has gone, or if its ADD has not
+    ended for a long time.
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
@@ -35,8 +37,12 @@ def repair(
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if actions and not yes and session.output == "text":
         session.show(None, "\nnothing was changed; to do it: libcni repair --yes")
+    remains = "\n".join(command for one in actions for command in one["commands"])
+    if remains and session.output == "text":
+        title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
+        session.show(None, Fields(title, [("type", remains)]))
     for error in errors:
-        tell(error, session.output)
+        print_error(error, session.output)
     if errors:
         raise typer.Exit(1)
 
@@ -46,11 +52,11 @@ _Actions = list[dict[str, Any]]
 
 def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
     report = libcni.repair_records(cni.cache_dir, dry_run=True)
-    left = libcni.find_leftovers(cni, pending_after=pending_after)
+    left = libcni.find_stale_attachments(cni, pending_after=pending_after)
     return [
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
-        *(_action("remove", path, "left by a program that was killed") for path in report.temporary),
-        *(_action("detach", _name(one.attachment), one.reason) for one in left),
+        *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
+        *(_action("detach", _name(one.attachment), one.reason, one.commands) for one in left),
     ]
 
 
@@ -59,15 +65,16 @@ def _repair(
 ) -> tuple[_Actions, list[libcni.CNIError]]:
     report = libcni.repair_records(cni.cache_dir)
     actions = [
-        _action("set aside" if target else "failed", one.path, target or "it could not be moved")
+        _action("set aside" if target else "failed", one.path, target or "the file could not be moved")
         for one, target in zip(report.corrupt, report.moved_to, strict=True)
     ]
-    actions += [_action("removed", path, "left by a program that was killed") for path in report.temporary]
+    # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
+    actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
     errors: list[libcni.CNIError] = []
-    for one in libcni.find_leftovers(cni, pending_after=pending_after):
+    for one in libcni.find_stale_attachments(cni, pending_after=pending_after):
         try:
             cni.del_attachment(one.attachment, policy=policy)
-            actions.append(_action("detached", _name(one.attachment), one.reason))
+            actions.append(_action("detached", _name(one.attachment), one.reason, one.commands))
         except libcni.CNIError as error:
             actions.append(_action("failed", _name(one.attachment), message_of(error)))
             errors.append(error)
@@ -78,5 +85,5 @@ def _name(one: libcni.Attachment) -> str:
     return f"{one.container_id} {one.ifname} on {one.network}"
 
 
-def _action(action: str, subject: str, reason: str) -> dict[str, Any]:
-    return {"action": action, "subject": subject, "reason": reason}
+def _action(action: str, subject: str, reason: str, commands: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"action": action, "subject": subject, "reason": reason, "commands": list(commands)}

@@ -1,16 +1,16 @@
-"""libcni show: all that a record says of a container's attachments."""
+"""libcni show: print all recorded data of a container's attachments."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import libcni
-from libcni.cli.commands.attachments import addresses_of, age_of, as_data
+from libcni.cli.containers import recorded_container
 from libcni.cli.inputs import attachment_ids
+from libcni.cli.listing import addresses_of, age_of, as_data
+from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.render import Fields, plain
 from libcni.cli.session import Session
 
@@ -19,12 +19,14 @@ __all__ = ["show"]
 
 def show(
     session: Session,
-    attachment: Annotated[str, typer.Argument(metavar="ID[:IFNAME]", help="A container, or one of its interfaces.")],
-    network: Annotated[str, typer.Option("--network", "-n", help="Only this network.")] = "",
+    attachment: AttachmentArgument,
+    network: NetworkOption = "",
 ) -> None:
-    """Show all that is recorded of a container."""
+    """Show all recorded data of a container."""
     ((container, ifname),) = attachment_ids([attachment])
-    recorded = session.client().get_cached_attachments(container)
+    cni = session.client()
+    container = recorded_container(cni, container)
+    recorded = cni.get_cached_attachments(container)
     found = [
         one
         for one in recorded
@@ -33,7 +35,7 @@ def show(
     if not found:
         raise libcni.NotAttachedError(
             f"there is no record of {attachment}", container_id=container, ifname=ifname or "",
-            hint="libcni attachments lists what there is",
+            hint="libcni attachments lists the recorded attachments",
         )  # fmt: skip
     session.show([_data(one) for one in found], *(_block(one) for one in found))
 
@@ -67,6 +69,7 @@ def _block(one: libcni.Attachment) -> Fields:
     rows = [
         ("state", one.state),
         ("problem", one.problem),
+        ("owner", one.owner),
         ("namespace", one.netns + gone),
         ("addresses", addresses_of(one)),
         ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),

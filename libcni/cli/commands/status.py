@@ -21,16 +21,21 @@ def status(
 ) -> None:
     """Ask whether a network can serve ADD.
 
-    Prints nothing if it can, or with -v a line for each plugin.
+    Prints nothing if it can. With -v, prints a line for each plugin.
     """
     found = session.client().network_status(network_of(network))
-    rows = [[one.plugin, one.state] for one in found.plugins]
+    # Plugins of a version without STATUS are not called. "ready" would be a guess.
+    asked = all(one.state != "unsupported" for one in found.plugins)
+    rows = [[one.plugin, "not asked" if one.state == "unsupported" else one.state] for one in found.plugins]
     data = {
         "network": found.network,
-        "ready": found.ready,
+        "ready": found.ready if asked or not found.ready else None,
         "plugins": [{"plugin": one.plugin, "state": one.state} for one in found.plugins],
     }
     if session.verbose or session.output != "text":
         session.show(data, Table(("plugin", "state"), rows))
+    if not asked:
+        text = f"note: network {found.network} was not asked: its spec version has no STATUS (libcni validate helps)"
+        typer.echo(text, err=True)
     for error in found.errors:
         raise error

@@ -1,29 +1,36 @@
-"""libcni validate: can these networks be used?"""
+"""libcni validate: check that networks can be used."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import libcni
 from libcni.cli.failures import as_data, exit_code, message_of
+from libcni.cli.hints import hint_of
 from libcni.cli.inputs import network_of
+from libcni.cli.options import complete_network
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["validate"]
 
+_SECONDS = 5.0
+
 
 def validate(
     session: Session,
     networks: Annotated[
-        list[str] | None, typer.Argument(metavar="NETWORK", help="Names or paths; all of the directory.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NETWORK", help="Names or paths; all of the directory.", autocompletion=complete_network
+        ),
     ] = None,
 ) -> None:
     """Check that networks can be used.
 
-    Reads their configurations, finds their plugins, and asks these for their versions. Attaches nothing.
+    Reads the configurations, finds the plugins and asks them for their versions. Attaches nothing.
     """
     cni = session.client()
     checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
@@ -37,15 +44,11 @@ def validate(
         raise typer.Exit(exit_code(libcni.CNIErrorGroup("validate", errors)))
 
 
-def _data(name: str, errors: list[libcni.CNIError]) -> dict[str, Any]:
-    return {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]}
-
-
 _Checked = tuple[str, list[libcni.CNIError]]
 
 
 def _texts(errors: list[libcni.CNIError]) -> list[str]:
-    return [f"{message_of(one)} ({one.hint})" if one.hint else message_of(one) for one in errors] or [""]
+    return [f"{message_of(one)} ({hint})" if (hint := hint_of(one)) else message_of(one) for one in errors] or [""]
 
 
 def _of_directory(cni: libcni.CNIConfig) -> list[_Checked]:
@@ -64,5 +67,16 @@ def _of(cni: libcni.CNIConfig, name: str) -> _Checked:
     return net.name, _problems(cni, net)
 
 
-def _problems(cni: libcni.CNIConfig, net: Any) -> list[libcni.CNIError]:
-    return list(cni.validate_network_list(net).problems)
+def _problems(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> list[libcni.CNIError]:
+    found = list(cni.validate_network_list(net, timeout=_SECONDS).problems)
+    # Only the plugin calls its IPAM plugin, so validate_network_list does not see it.
+    for name in dict.fromkeys(one.ipam_type for one in net.plugins if one.ipam_type):
+        try:
+            versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
+        except libcni.CNIError as error:
+            found.append(error)
+            continue
+        if net.cni_version not in versions:
+            text = f'IPAM plugin "{name}" does not support version "{net.cni_version}"'
+            found.append(libcni.VersionError(text, hint=f"it supports {', '.join(versions)}"))
+    return found

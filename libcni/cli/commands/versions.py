@@ -1,4 +1,4 @@
-"""libcni versions: which spec versions each plugin supports."""
+"""libcni versions: list the spec versions that each plugin supports."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def versions(
 ) -> None:
     """Ask plugins for their spec versions.
 
-    By default those of the configured networks.
+    Without PLUGIN: the plugins of the configured networks.
     """
     cni = session.client()
     wanted = plugins or (_installed(cni) if everything else _configured(cni))
     asked = [_ask(cni, plugin) for plugin in wanted]
     rows = [[one["plugin"], ", ".join(one["versions"]) or f"error: {one['problem']}", one["path"]] for one in asked]
-    hint = "no networks are configured; name plugins, or say --all" if not everything else "no plugins are installed"
+    hint = "no networks are configured; name plugins, or use --all" if not everything else "no plugins are installed"
     session.show(asked, Table(("plugin", "versions", "executable"), rows, empty=hint))
     if any(one["problem"] for one in asked):
         raise typer.Exit(1)

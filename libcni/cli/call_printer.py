@@ -1,4 +1,4 @@
-"""--verbose: each plugin call as it happens, with its time, on stderr."""
+"""Implement --verbose: print each plugin call and its duration on stderr."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import sys
 
 from libcni import Invocation, Observer, Operation, Outcome
 
-__all__ = ["Narrator"]
+__all__ = ["CallPrinter"]
 
 
-class Narrator(Observer):
+class CallPrinter(Observer):
     """Print a line when a call begins, and one when it has ended."""
 
     def before_call(self, _operation: Operation, invocation: Invocation) -> None:
-        """Print what is about to run."""
-        _say(f"> {_call(invocation)}: {invocation.path}")
+        """Print the call that is about to run."""
+        _print(f"> {_call(invocation)}: {invocation.path}")
 
     def after_call(
         self, _operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
     ) -> None:
-        """Print how it ended."""
+        """Print how the call ended."""
         seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
-        _say(f"< {_call(invocation)}: {_ending(outcome, error)} in {seconds:.3f} s")
+        _print(f"< {_call(invocation)}: {_ending(outcome, error)} in {seconds:.3f} s")
 
 
 def _call(invocation: Invocation) -> str:
@@ -37,5 +37,5 @@ def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
     return "ok" if outcome.exit_status == 0 else f"exit status {outcome.exit_status}"
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201

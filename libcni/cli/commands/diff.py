@@ -1,0 +1,60 @@
+"""libcni diff: compare the recorded configurations with the files of today."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+import libcni
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["diff"]
+
+
+def diff(
+    session: Session,
+    network: NetworkArgument = "",
+    container: RecordedContainer = "",
+    no_trunc: NoTrunc = False,
+) -> None:
+    """Show how recorded configurations differ from today's files.
+
+    Compares key by key, for one network or all. The exit code is 1 if something differs.
+    """
+    cni = session.client()
+    container = recorded_container(cni, container)
+    networks = {net.name: net for net in cni.networks()}
+    found: list[dict[str, Any]] = []
+    for one in cni.get_cached_attachments():
+        if not one.network or network not in {"", one.network} or container not in {"", one.container_id}:
+            continue
+        about = {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}
+        net = networks.get(one.network)
+        if net is None:
+            found.append({**about, "key": "", "recorded": "a configuration", "current": None})
+            continue
+        found += [{**about, **asdict(change)} for change in libcni.config_changes(one, net)]
+    short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
+    rows = [
+        [
+            short[one["container_id"]],
+            one["network"],
+            one["key"] or "(file)",
+            _text(one["recorded"]),
+            _text(one["current"]),
+        ]
+        for one in found
+    ]
+    session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
+    if found:
+        raise typer.Exit(1)
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,54 @@
+"""libcni take-over: make attachments of another owner, or of Go libcni, one's own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import libcni
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.failures import UsageError
+from libcni.cli.listing import as_data, row
+from libcni.cli.options import NetworkOption, RecordedContainer
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["take_over"]
+
+
+def take_over(
+    session: Session,
+    container: RecordedContainer = "",
+    network: NetworkOption = "",
+    from_owner: Annotated[str | None, typer.Option("--from", help="Those of this owner; empty: without owner.")] = None,
+) -> None:
+    """Make attachments of another owner one's own.
+
+    --owner names the new owner. Its sweeps (gc, repair) detach the attachments from then on. Records of Go libcni have
+    no owner: --from "".
+    """
+    if not container and from_owner is None:
+        raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')
+    cni = session.client()
+    container = recorded_container(cni, container)
+    found = [
+        one
+        for one in cni.get_cached_attachments(container or None)
+        if one.network
+        and container in {"", one.container_id}
+        and network in {"", one.network}
+        and from_owner in {None, one.owner}
+    ]
+    if container and not found:
+        raise libcni.NotAttachedError(
+            f"there is no record of container {container}", container_id=container,
+            hint="libcni attachments lists the recorded attachments",
+        )  # fmt: skip
+    taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
+    short = short_ids((one.container_id for one in taken), no_trunc=False)
+    rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
+    session.show(
+        [as_data(one) for one in taken],
+        Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
+    )

@@ -1,0 +1,64 @@
+"""Follow the changes of the recorded attachments."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import libcni
+from libcni.cli.containers import short_ids
+from libcni.cli.listing import as_data, matches, row
+from libcni.cli.session import Session
+
+__all__ = ["follow"]
+
+_LOOK_EVERY, _READ_EVERY = 0.2, 2.0
+
+
+def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *, no_trunc: bool) -> None:
+    """Print a line for each attachment that is recorded, and then for each change, until a signal comes.
+
+    The directory's time is polled, because each change of a record renames or removes a file in it. A namespace that
+    goes changes no record, so all are read again every two seconds.
+    """
+    known: dict[str, tuple[str, libcni.Attachment]] = {}
+    changed, read = -1, 0.0
+    while True:
+        # The time is read before the records. A change in between is seen in the next round, never lost.
+        now = _changed(cni)
+        if now != changed or time.monotonic() - read > _READ_EVERY:
+            changed, read = now, time.monotonic()
+            found = {one.path: one for one in cni.get_cached_attachments() if matches(one, wanted)}
+            short = short_ids((one.container_id for one in found.values()), no_trunc=no_trunc)
+            for path, one in found.items():
+                if path not in known:
+                    _print(session, "attached" if changed >= 0 and known else "recorded", one, short)
+                elif known[path][0] != one.state or known[path][1].created != one.created:
+                    _print(session, "changed", one, short)
+            for path in known.keys() - found.keys():
+                _print(session, "removed", known[path][1], {})
+            known = {path: (one.state, one) for path, one in found.items()}
+        time.sleep(_LOOK_EVERY)
+
+
+def _changed(cni: libcni.CNIConfig) -> int:
+    try:
+        return os.stat(f"{cni.cache_dir}/results").st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _print(session: Session, event: str, one: libcni.Attachment, short: Mapping[str, str]) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if session.output == "text":
+        container, network, ifname, addresses, _, state, _ = row(one, short)
+        line = f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}"
+    else:
+        line = json.dumps({"time": now, "event": event, **as_data(one)}, ensure_ascii=False)
+    # Each line is flushed: the reader may be a log collector that waits for it.
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

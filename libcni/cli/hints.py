@@ -1,0 +1,135 @@
+"""Say what to type about an error, in the words of the command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from libcni import (
+    AttachmentExistsError,
+    CNIError,
+    ConfigError,
+    InterfaceExistsError,
+    LockTimeoutError,
+    NamespaceMismatchError,
+    NetworkNotFoundError,
+    NotAttachedError,
+    PluginError,
+    PluginTimeoutError,
+    RecordError,
+)
+
+__all__ = ["UsageError", "hint_of"]
+
+_NOT_STARTED = {None, 126, 127}  # env and shells exit with 126 and 127 if they cannot start a program
+
+
+class UsageError(CNIError):
+    """Options that contradict each other, or an option that is missing."""
+
+
+def hint_of(error: CNIError) -> str:
+    """Return what to do about an error, as a command if possible; "" if nothing is known."""
+    for kind, hint in _HINTS:
+        if isinstance(error, kind) and (text := hint(error)):
+            return text
+    return error.hint or ""
+
+
+def _attachment(error: Any) -> str:
+    """Return the options that name an error's attachment."""
+    return shlex.join(["-c", error.container_id, "-i", error.ifname])
+
+
+def _not_started(error: PluginError) -> str:
+    """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
+    did_start = error.exit_status not in _NOT_STARTED or error.signal or isinstance(error, PluginTimeoutError)
+    if not error.path or did_start:
+        return ""
+    from libcni import executable_problem
+
+    problem = executable_problem(error.path)
+    return f"{error.path}: {problem[0]}; {problem[1].rstrip(':')}" if problem is not None else ""
+
+
+def _not_detached(error: PluginError) -> str:
+    """Name the ways out if DEL fails, or the DEL of a roll-back: the record stays then."""
+    if not error.container_id or not (error.verb == "DEL" or error.rollback_errors):
+        return ""
+    return (
+        f"correct the cause, then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
+        f"configuration: libcni del {error.network} {_attachment(error)} --use-given; if no DEL can succeed: "
+        f"libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
+    )
+
+
+def _retryable(error: PluginError) -> str:
+    return "the plugin asks to be tried again later" if error.retryable and not error.hint else ""
+
+
+def _timeout(error: PluginTimeoutError) -> str:
+    if error.verb == "VERSION":
+        # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
+        return f"{error.path} does not answer VERSION; install the plugin again"
+    return "--timeout gives it more time; --verbose shows which plugin takes how long"
+
+
+def _interface_exists(error: InterfaceExistsError) -> str:
+    name = shlex.quote(os.path.basename(error.netns))
+    return (
+        f"if nobody uses it: ip -n {name} link del {error.ifname}; else choose another --ifname; "
+        "--on-existing allow lets the plugins work on it"
+    )
+
+
+def _attached(error: AttachmentExistsError) -> str:
+    return f"detach it first (libcni del {_attachment(error)}), or use --on-existing replace"
+
+
+def _mismatch(error: NamespaceMismatchError) -> str:
+    return (
+        f"from its recorded namespace {error.recorded_netns}: libcni del {_attachment(error)}; from the given one: "
+        f"libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
+    )
+
+
+def _own_namespace(error: ConfigError) -> str:
+    # The library's hint is an argument that the command line does not have.
+    return "give the namespace of the container, such as /run/netns/NAME" if "own_netns" in (error.hint or "") else ""
+
+
+def _not_attached(error: NotAttachedError) -> str:
+    """Name the commands for an attachment whose ADD or DEL was interrupted. Its record exists, so the hint says so."""
+    if not error.container_id or not (error.hint or "").startswith("detach"):
+        return ""
+    return f"libcni del {_attachment(error)}, then libcni add"
+
+
+def _record(error: RecordError) -> str:
+    if "forget_attachment" in (error.hint or ""):
+        return "libcni repair --yes sets it aside"
+    if "network's configuration" in (error.hint or ""):
+        return (
+            "with a file of the network: libcni del FILE -c ID -i IFNAME --use-given; if there is none: "
+            "libcni forget ID:IFNAME"
+        )
+    return "libcni doctor shows what is wrong with the disk" if error.errno is not None and not error.hint else ""
+
+
+_HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
+    (PluginError, _not_started),
+    (PluginError, _not_detached),
+    (PluginError, _retryable),
+    (PluginTimeoutError, _timeout),
+    (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
+    (InterfaceExistsError, _interface_exists),
+    (AttachmentExistsError, _attached),
+    (NamespaceMismatchError, _mismatch),
+    (NetworkNotFoundError, lambda error: error.hint or "libcni networks lists the configured networks"),
+    (ConfigError, _own_namespace),
+    (NotAttachedError, _not_attached),
+    (RecordError, _record),
+)
+"""The first hint that is not empty is printed."""

@@ -1,0 +1,98 @@
+"""List attachments. This module imports no typer, so that the quick path can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import libcni
+from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.render import Table
+from libcni.cli.session import Session
+
+__all__ = ["addresses_of", "age_of", "as_data", "list_attachments", "matches", "row"]
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def list_attachments(  # noqa: PLR0913 - the options of the command
+    session: Session,
+    container: str = "",
+    *,
+    network: str = "",
+    ifname: str = "",
+    state: str = "",
+    quiet: bool = False,
+    no_trunc: bool = False,
+) -> None:
+    """Print the recorded attachments that have all given values."""
+    cni = session.client()
+    container = recorded_container(cni, container)
+    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
+    recorded = cni.get_cached_attachments()
+    found = [one for one in recorded if matches(one, wanted)]
+    if quiet:
+        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
+            print(container_id)  # noqa: T201
+        return
+    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
+    with_owner = any(one.owner for one in found)
+    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
+    rows = [row(one, short)[: len(columns)] for one in found]
+    broken = [[one.path, one.problem] for one in found if one.problem]
+    session.show(
+        [as_data(one) for one in found],
+        Table(columns, rows, empty="no attachments"),
+        *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
+    )
+
+
+def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
+    """Return whether an attachment has all wanted values; an empty value means any."""
+    return all(not value or getattr(one, name) == value for name, value in wanted.items())
+
+
+def row(one: libcni.Attachment, short: Mapping[str, str]) -> list[str]:
+    """Return the cells of an attachment: container, network, interface, addresses, age, state, owner."""
+    container = short.get(one.container_id, one.container_id) or "?"
+    return [
+        container, one.network or "?", one.ifname or "?", addresses_of(one), age_of(one), one.state, one.owner or "-",
+    ]  # fmt: skip
+
+
+def addresses_of(one: libcni.Attachment) -> str:
+    """Return an attachment's addresses, or "" if its result cannot be read."""
+    return ", ".join(_addresses(one))
+
+
+def _addresses(one: libcni.Attachment) -> list[str]:
+    try:
+        return [ip.address for ip in one.result.ips] if one.result is not None else []
+    except libcni.CNIError:
+        return []
+
+
+def age_of(one: libcni.Attachment) -> str:
+    """Return the time since an attachment's ADD began, in one unit, such as ``3h``."""
+    age = libcni.attachment_age(one)
+    if age is None:
+        return ""
+    seconds = int(age)
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), (1, "s"))
+    return f"{seconds // size}{unit}"
+
+
+def as_data(one: libcni.Attachment) -> dict[str, Any]:
+    """Return an attachment as plain data."""
+    return {
+        "container_id": one.container_id,
+        "network": one.network,
+        "ifname": one.ifname,
+        "state": one.state,
+        "owner": one.owner,
+        "addresses": _addresses(one),
+        "netns": one.netns,
+        "created": one.created.isoformat(timespec="seconds") if one.created else None,
+        "path": one.path,
+        "problem": one.problem,
+    }

@@ -1,0 +1,40 @@
+"""Write a doctor's report in the OpenMetrics text format."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import libcni
+
+__all__ = ["openmetrics"]
+
+
+def openmetrics(report: libcni.DoctorReport) -> str:
+    """Return the report as metrics: findings, what was checked and not checked, and the time of the run.
+
+    Each check has a sample for each severity, also those without findings, so that an alert can tell 0 from no data.
+    """
+    names = [one.check for one in report.checked]
+    names += [one.check for one in report.not_checked]
+    names += [one.check for one in report.findings]
+    checks = dict.fromkeys(names)
+    findings = Counter((one.check, one.severity) for one in report.findings)
+    lines = ["# TYPE libcni_doctor_findings gauge", "# HELP libcni_doctor_findings Findings of libcni doctor."]
+    for check in checks:
+        for severity in ("error", "warning", "note"):
+            labels = f'{{check="{check}",severity="{severity}"}}'
+            lines.append(f"libcni_doctor_findings{labels} {findings[check, severity]}")
+    for name, text, counts in (
+        ("checked", "Things that were checked.", Counter(one.check for one in report.checked)),
+        ("not_checked", "Things that could not be checked.", Counter(one.check for one in report.not_checked)),
+    ):
+        lines += [f"# TYPE libcni_doctor_{name} gauge", f"# HELP libcni_doctor_{name} {text}"]
+        lines += [f'libcni_doctor_{name}{{check="{check}"}} {counts[check]}' for check in checks]
+    lines += [
+        "# TYPE libcni_doctor_run_timestamp_seconds gauge",
+        "# HELP libcni_doctor_run_timestamp_seconds When the doctor ran.",
+        f"libcni_doctor_run_timestamp_seconds {time.time():.3f}",
+        "# EOF",
+    ]
+    return "\n".join(lines)

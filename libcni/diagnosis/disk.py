@@ -1,0 +1,167 @@
+"""Check the disks and directories that records and reservations are written to."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import stat
+
+from libcni.diagnosis.ipam import host_local_directories
+from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+
+__all__ = ["check_disk", "writable_by_others"]
+
+_FREE_BYTES_ERROR, _FREE_BYTES_WARNING = 64 * 1024, 64 * 1024 * 1024
+_FREE_FILES_ERROR, _FREE_FILES_WARNING = 4, 100
+_WARNING_SHARE = 0.05
+
+
+def check_disk(node: NodeView) -> Observations:
+    """Check space, inodes, read-only mounts, owners, symbolic links and rights."""
+    yield from _records(node.cni.cache_dir)
+    directories = {node.cni.cache_dir, *(os.path.dirname(path) for _, path in host_local_directories(node))}
+    checked: set[int] = set()
+    for directory in sorted(directories):
+        existing = _existing(directory)
+        device = os.stat(existing).st_dev
+        if device not in checked:  # one finding for a disk, however many directories are on it
+            checked.add(device)
+            yield from _disk(existing)
+
+
+def _existing(path: str) -> str:
+    """Return the path, or its nearest parent that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "/"
+    return path
+
+
+def _mount_point(path: str) -> str:
+    # A symbolic link can lead to another file system, so the path is resolved first.
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _disk(path: str) -> Observations:
+    try:
+        disk = os.statvfs(path)
+    except OSError as error:
+        yield NotChecked("disk", path, f"its file system cannot be read: {error.strerror}")
+        return
+    mount = _mount_point(path)
+    yield Checked("disk", f"space, inodes and mount of {path}")
+    if disk.f_flag & os.ST_RDONLY:
+        yield NodeFinding(
+            "disk", "error", mount, "the file system is read-only", "no ADD can be recorded, so none is run",
+            "find out why (dmesg: a disk error makes the kernel do this); then:",
+            (f"mount -o remount,rw {shlex.quote(mount)}",),
+        )  # fmt: skip
+        return
+    # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user.
+    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    yield from _scarce(mount, "bytes", free, size, (_FREE_BYTES_ERROR, _FREE_BYTES_WARNING))
+    # File systems without a fixed number of inodes, such as btrfs, report 0.
+    if disk.f_files:
+        yield from _scarce(mount, "inodes", disk.f_favail, disk.f_files, (_FREE_FILES_ERROR, _FREE_FILES_WARNING))
+
+
+def _scarce(mount: str, unit: str, free: int, size: int, limits: tuple[int, int]) -> Observations:
+    error, warning = limits
+    if free < error or (free < warning and free < _WARNING_SHARE * size):
+        counter = "du -xah" if unit == "bytes" else "du -x --inodes"
+        yield NodeFinding(
+            "disk", "error" if free < error else "warning", mount, f"{free} of {size} {unit} are free",
+            "an ADD that cannot be recorded is not run" if free < error else "soon no ADD can be recorded",
+            "free some; the largest are:", (f"{counter} {shlex.quote(mount)} | sort -h | tail",),
+        )  # fmt: skip
+
+
+def _records(directory: str) -> Observations:
+    if not os.path.lexists(directory):
+        parent = _existing(directory)
+        if not os.path.isdir(parent):
+            yield NodeFinding(
+                "disk", "error", directory, f"it cannot be made: {parent} is not a directory", "no ADD can be recorded",
+                commands=(f"mv {shlex.quote(parent)} {shlex.quote(parent)}.old",),
+            )  # fmt: skip
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            yield NodeFinding(
+                "disk", "error", directory, f"it cannot be made: this user may not write to {parent}",
+                "no ADD can be recorded", "run as root, or use another record directory (--cache-dir)",
+            )  # fmt: skip
+        return
+    for path in (directory, *(os.path.join(directory, name) for name in ("results", "tmp", "corrupt"))):
+        if os.path.islink(path):
+            yield _link(path, is_top=path == directory)
+        elif os.path.lexists(path):
+            yield from _rights(path)
+
+
+def _link(path: str, *, is_top: bool) -> NodeFinding:
+    target = os.path.realpath(path)
+    seen = f"a symbolic link to {target}"
+    if is_top:
+        return NodeFinding(
+            "disk", "warning", path, seen, "if another program uses the real path, their locks still meet; "
+            "if the link changes, all records are lost from sight",
+            "use the real directory (--cache-dir, LIBCNI_CACHE_DIR), or mount it there:",
+            (f"rm {shlex.quote(path)}", f"mkdir {shlex.quote(path)}",
+             f"mount --bind {shlex.quote(target)} {shlex.quote(path)}"),
+        )  # fmt: skip
+    return NodeFinding(
+        "disk",
+        "error",
+        path,
+        seen,
+        "libcni does not follow it, so no record can be read or written",
+        commands=(f"rm {shlex.quote(path)}", f"mv {shlex.quote(target)} {shlex.quote(path)}"),
+    )
+
+
+def _rights(path: str) -> Observations:
+    # lstat: whoever owns a symbolic link can let it point anywhere.
+    status = os.lstat(path)
+    quoted = shlex.quote(path)
+    if not stat.S_ISDIR(status.st_mode):
+        yield NodeFinding(
+            "disk", "error", path, "it is not a directory", "no ADD can be recorded",
+            commands=(f"mv {quoted} {quoted}.old",),
+        )  # fmt: skip
+        return
+    if status.st_uid not in {0, os.geteuid()}:
+        yield NodeFinding(
+            "disk", "warning", path, f"it belongs to user {_user(status.st_uid)}",
+            "that user can change records, and so what DEL runs as this user", commands=(f"chown root: {quoted}",),
+        )  # fmt: skip
+    # A read-only file system is reported for the disk. access() would blame the rights for it.
+    is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    if not is_read_only and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        yield NodeFinding(
+            "disk", "error", path, "this user may not write to it", "no ADD can be recorded",
+            "run as root, or use another record directory (--cache-dir)",
+        )  # fmt: skip
+    yield from writable_by_others("disk", path)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def writable_by_others(check: str, directory: str) -> Observations:
+    """Report a directory that every user may write to."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return
+    if status.st_mode & stat.S_IWOTH:
+        yield NodeFinding(
+            check, "warning", directory, "every user may write to it",
+            "every user can run programs as the runtime's user", commands=(f"chmod o-w {shlex.quote(directory)}",),
+        )  # fmt: skip

@@ -1,0 +1,130 @@
+"""Compare recorded configurations with the files of today."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from libcni.config import jsontext
+from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import RecordError
+from libcni.store.attachments import Attachment, recorded_network
+from libcni.store.record import CORRUPT, LEGACY
+
+__all__ = ["ConfigChange", "check_drift", "config_changes"]
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A value that differs between two configurations.
+
+    Attributes:
+        key: its place, such as ``plugins[0].ipam.subnet``.
+        recorded: the value that ADD used; None if the key was missing.
+        current: the value of today; None if the key is missing.
+    """
+
+    key: str
+    recorded: Any
+    current: Any
+
+
+def config_changes(attachment: Attachment, net: NetworkConfigList) -> tuple[ConfigChange, ...]:
+    """Return the differences between an attachment's recorded configuration and a network, key by key.
+
+    Raises:
+        RecordError: the record has no usable configuration.
+    """
+    recorded = recorded_network(attachment.record)
+    if recorded is None:
+        raise RecordError(f"{attachment.path}: the record has no usable configuration", path=attachment.path)
+    # Go libcni records no drop-in plugins, so they are no difference.
+    made_by_go = not attachment.record.version
+    return tuple(_differences("", _document(recorded), _document(net, without_drop_ins=made_by_go)))
+
+
+def _document(net: NetworkConfigList, *, without_drop_ins: bool = False) -> dict[str, Any]:
+    document: dict[str, Any] = jsontext.parse(net.raw.decode(errors="surrogatepass")) if net.raw else {}
+    plugins = [one for one in net.plugins if not (without_drop_ins and one.source)]
+    return {**document, "name": net.name, "plugins": [jsontext.parse(one.text) for one in plugins]}
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            yield from _differences(f"{key}.{name}" if key else name, old.get(name), new.get(name))
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            pair = [values[index] if index < len(values) else None for values in (old, new)]
+            yield from _differences(f"{key}[{index}]", *pair)
+    elif old != new:
+        yield ConfigChange(key, old, new)
+
+
+def check_drift(node: NodeView) -> Observations:
+    """Find attachments whose network has another configuration today, or none."""
+    by_network: dict[str, list[Attachment]] = defaultdict(list)
+    for one in node.attachments:
+        if one.state not in {CORRUPT, LEGACY}:
+            by_network[one.network].append(one)
+    # A directory that cannot be read must not look as if every network had lost its file.
+    if node.directory is None:
+        if by_network:
+            yield NotChecked("drift", node.cni.conf_dir, "the configurations cannot be read")
+        return
+    for network, attachments in by_network.items():
+        net = node.configured(network)
+        if net is None:
+            yield _no_file(network, attachments)
+        else:
+            yield from _changed(node, net, attachments)
+    if by_network:
+        yield Checked("drift", f"recorded configurations of {sum(map(len, by_network.values()))} attachments")
+
+
+def _names(attachments: list[Attachment]) -> str:
+    names = ", ".join(one.container_id for one in attachments[:_SHOWN])
+    return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"
+
+
+def _no_file(network: str, attachments: list[Attachment]) -> NodeFinding:
+    return NodeFinding(
+        "drift", "warning", f"network {network}",
+        f"it has no configuration file, and {len(attachments)} attachments: {_names(attachments)}",
+        "these work and can be detached from their records; no more can be attached",
+        "put the file back (libcni show ID has its content), or detach the attachments:",
+        tuple(
+            shlex.join(["libcni", "gc", network, "--none-valid", *(["--owner", owner] if owner else [])])
+            for owner in dict.fromkeys(one.owner for one in attachments)
+        ),
+    )  # fmt: skip
+
+
+def _changed(node: NodeView, net: NetworkConfigList, attachments: list[Attachment]) -> Observations:
+    changed: list[Attachment] = []
+    keys: dict[str, None] = {}
+    for one in attachments:
+        try:
+            found = config_changes(one, net)
+        except (RecordError, ValueError) as error:
+            yield NotChecked("drift", one.path, str(error))
+            continue
+        if found:
+            changed.append(one)
+            keys |= dict.fromkeys(change.key for change in found)
+    if changed:
+        commands = [command for one in changed for command in node.attach_again(one)]
+        yield NodeFinding(
+            "drift", "warning", f"network {net.name}",
+            f"{len(changed)} attachments use another configuration than {net.file}: {_names(changed)}; "
+            f"changed keys: {', '.join(list(keys)[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''}",
+            "they keep the old configuration until they are attached again",
+            f"{shlex.join(['libcni', 'diff', net.name])} shows the values; to attach them again:", tuple(commands),
+        )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Find out why a plugin's file cannot be started, without starting it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import struct
+
+__all__ = ["executable_problem"]
+
+_HEAD = 4096
+_MACHINES = {
+    "x86_64": {62, 3}, "i686": {3}, "aarch64": {183, 40}, "armv7l": {40}, "ppc64le": {21}, "s390x": {22},
+    "riscv64": {243}, "loongarch64": {258},
+}  # fmt: skip
+"""The ELF machine numbers that each architecture runs."""
+
+_MACHINE_NAMES = {62: "x86_64", 3: "i386", 183: "aarch64", 40: "arm", 21: "ppc64", 22: "s390x", 243: "riscv"}
+_PT_INTERP = 3
+
+
+def executable_problem(path: str) -> tuple[str, str] | None:
+    """Return why an executable cannot be started and what to do, or None. Reads the file's start, runs nothing."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}", "correct its permissions"
+    if not head:
+        return "the file is empty", "install the plugin again"
+    if head.startswith(b"#!"):
+        return _script_problem(head)
+    if head.startswith(b"\x7fELF"):
+        return _elf_problem(head)
+    return "neither a script (its first line has no #!) nor a Linux executable", "install the plugin again"
+
+
+def _script_problem(head: bytes) -> tuple[str, str] | None:
+    line = head.partition(b"\n")[0][2:]
+    if line.endswith(b"\r"):
+        return "a script with CRLF line ends, which the kernel cannot start", "convert its line ends:"
+    words = line.decode(errors="replace").split()
+    interpreter = words[0] if words else ""
+    if not os.path.exists(interpreter):
+        return f"its interpreter {interpreter or '(none)'} does not exist", "install it, or correct the first line"
+    # env takes options such as -S, and assignments, before the program's name
+    names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if os.path.basename(interpreter) == "env" and names and shutil.which(names[0]) is None:
+        return f"its interpreter {names[0]} is not in PATH", "install it, or correct the first line"
+    return None
+
+
+def _elf_problem(head: bytes) -> tuple[str, str] | None:
+    order = "<" if head[5:6] == b"\x01" else ">"
+    is_64_bit = head[4:5] == b"\x02"
+    try:
+        (machine,) = struct.unpack_from(f"{order}H", head, 18)
+        loader = _loader(head, order, is_64_bit=is_64_bit)
+    except struct.error:
+        return "the file is cut off", "install the plugin again"
+    here = platform.machine()
+    if here in _MACHINES and machine not in _MACHINES[here]:
+        name = _MACHINE_NAMES.get(machine, f"machine {machine}")
+        return f"it is built for {name}, and this machine is {here}", f"install the plugin for {here}"
+    if loader and not os.path.exists(loader):
+        return f"its loader {loader} does not exist", "install a static build, or the C library that it was built with"
+    return None
+
+
+def _loader(head: bytes, order: str, *, is_64_bit: bool) -> str:
+    """Return the path of a dynamic executable's loader (PT_INTERP), or "" if it is static."""
+    table, size, count = (
+        (struct.unpack_from(f"{order}Q", head, 32)[0], *struct.unpack_from(f"{order}HH", head, 54))
+        if is_64_bit
+        else (struct.unpack_from(f"{order}I", head, 28)[0], *struct.unpack_from(f"{order}HH", head, 42))
+    )
+    for index in range(count):
+        entry = table + index * size
+        if entry + size > len(head):
+            break
+        if struct.unpack_from(f"{order}I", head, entry)[0] == _PT_INTERP:
+            layout = (f"{order}Q", 8, 32) if is_64_bit else (f"{order}I", 4, 16)
+            (offset,), (length,) = (struct.unpack_from(layout[0], head, entry + at) for at in layout[1:])
+            return head[offset : offset + length].rstrip(b"\0").decode(errors="replace")
+    return ""

@@ -1,0 +1,226 @@
+"""Compare host-local's reservations with the records."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.store.attachments import Attachment
+from libcni.store.record import CORRUPT, READY
+
+__all__ = ["check_ipam", "host_local_directories"]
+
+_DATA_DIR = "/var/lib/cni/networks"
+_WARN_AT = 0.9
+_SHOWN = 20
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    address: str
+    container_id: str
+    ifname: str
+    path: str
+
+
+def check_ipam(node: NodeView) -> Observations:
+    """Find leaked and missing reservations, addresses in two records, and pools that are nearly full."""
+    yield from _duplicate_addresses(node)
+    for network, directory in sorted(host_local_directories(node)):
+        try:
+            reservations = _read_reservations(directory)
+        except FileNotFoundError:
+            reservations = []
+        except OSError as error:
+            yield NotChecked("ipam", directory, f"the reservations cannot be read: {error.strerror}")
+            continue
+        yield Checked("ipam", f"{len(reservations)} reservations of network {network} in {directory}")
+        yield from _leaks(node, network, reservations)
+        yield from _missing(node, network, directory, reservations)
+        yield from _fill_level(node, network, reservations)
+    yield from _other_plugins(node)
+
+
+def host_local_directories(node: NodeView) -> set[tuple[str, str]]:
+    """Return (network, directory of its reservations) for all configurations, recorded ones and today's."""
+    recorded = [node.recorded(one) for one in node.attachments]
+    found = set()
+    for net in (*node.networks, *filter(None, recorded)):
+        for ipam in _ipam_documents(net, "host-local"):
+            found.add((net.name, os.path.join(ipam.get("dataDir") or _DATA_DIR, net.name)))
+    return found
+
+
+def _ipam_documents(net: NetworkConfigList | None, plugin: str) -> Iterator[Mapping[str, Any]]:
+    for document in plugin_documents(net):
+        ipam = document.get("ipam")
+        if isinstance(ipam, dict) and ipam.get("type") == plugin:
+            yield ipam
+
+
+def _read_reservations(directory: str) -> list[_Reservation]:
+    found = []
+    for name in sorted(os.listdir(directory)):
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:  # "lock" and "last_reserved_ip.0"
+            continue
+        path = os.path.join(directory, name)
+        try:
+            # host-local writes the container ID and, on a second line, the interface.
+            with open(path, encoding="utf-8", errors="replace") as file:
+                container_id, _, ifname = file.read().strip().partition("\n")
+        except FileNotFoundError:  # released since the directory was listed
+            continue
+        found.append(_Reservation(name, container_id.strip(), ifname.strip(), path))
+    return found
+
+
+def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -> Observations:
+    owners = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
+    containers = {container_id for container_id, _ in owners}
+    corrupt = {os.path.basename(one.path) for one in node.attachments if one.state == CORRUPT}
+    # Without the list of records every reservation would look like a leak.
+    if node.record_error is not None:
+        return
+    for one in reservations:
+        # host-local before 0.8 wrote no interface name.
+        is_known = (one.container_id, one.ifname) in owners or (not one.ifname and one.container_id in containers)
+        if is_known or f"{network}-{one.container_id}-{one.ifname}" in corrupt:
+            continue
+        # DEL with an empty namespace releases the address and the container's rules. rm releases only the address.
+        command = f"rm {shlex.quote(one.path)}"
+        if node.configured(network) is not None and one.container_id:
+            words = ["libcni", "del", network, "-c", one.container_id, "-i", one.ifname or "eth0"]
+            command = shlex.join(words)
+        yield NodeFinding(
+            "ipam", "warning", f"address {one.address} of network {network}",
+            f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record",
+            "a leak: nobody can use the address. If another runtime uses this network, it may be its container",
+            "if no other runtime uses it:", (command,),
+        )  # fmt: skip
+
+
+def _missing(node: NodeView, network: str, directory: str, reservations: Iterable[_Reservation]) -> Observations:
+    by_address = {ipaddress.ip_address(one.address): one for one in reservations}
+    for one in node.attachments:
+        if one.state != READY or one.network != network or not _uses(node, one, directory):
+            continue
+        for address in addresses_of(one):
+            reserved = by_address.get(ipaddress.ip_address(address))
+            if reserved is None:
+                path = shlex.quote(os.path.join(directory, address))
+                content = f"printf '%s\\r\\n%s' {shlex.quote(one.container_id)} {shlex.quote(one.ifname)}"
+                yield NodeFinding(
+                    "ipam", "error", name_of(one), f"its address {address} is not reserved in {directory}",
+                    "the next ADD can give the same address to another container",
+                    commands=(f"mkdir -p {shlex.quote(directory)}", f"{content} > {path}"),
+                )  # fmt: skip
+            elif reserved.container_id != one.container_id:
+                yield NodeFinding(
+                    "ipam", "error", name_of(one),
+                    f"its address {address} is reserved for container {reserved.container_id}",
+                    "two containers may use the same address",
+                    "attach it again, so that it gets an address of its own:", node.attach_again(one),
+                )  # fmt: skip
+
+
+def _uses(node: NodeView, attachment: Attachment, directory: str) -> bool:
+    used = _ipam_documents(node.recorded(attachment), "host-local")
+    return directory in {os.path.join(ipam.get("dataDir") or _DATA_DIR, attachment.network) for ipam in used}
+
+
+def _duplicate_addresses(node: NodeView) -> Observations:
+    """Find addresses in two records. Networks are separate address spaces, so only one network is compared."""
+    holders: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
+    for one in node.attachments:
+        for address in addresses_of(one) if one.state == READY else ():
+            holders[one.network, address].append(one)
+    for (network, address), attachments in holders.items():
+        if len(attachments) > 1:
+            *_, last = sorted(attachments, key=lambda one: one.record.created or 0)
+            names = ", ".join(f"{one.container_id} ({one.ifname})" for one in attachments)
+            yield NodeFinding(
+                "ipam", "error", f"address {address} of network {network}", f"recorded for several containers: {names}",
+                "their traffic is mixed up", f"detach one of them, such as the last one, {last.container_id}:",
+                detach(last),
+            )  # fmt: skip
+
+
+def _fill_level(node: NodeView, network: str, reservations: Iterable[_Reservation]) -> Observations:
+    net = node.configured(network)
+    used = [ipaddress.ip_address(one.address) for one in reservations]
+    for ipam in _ipam_documents(net, "host-local"):
+        for ranges in _range_sets(ipam):
+            size = sum(_size(one) for one in ranges)
+            taken = sum(any(start <= address <= end for start, end, _ in ranges) for address in _same(used, ranges))
+            if size <= 0 or taken < _WARN_AT * size:
+                continue
+            is_full = taken >= size
+            yield NodeFinding(
+                "ipam", "error" if is_full else "warning", f"network {network}",
+                f"{taken} of {size} addresses of the pool {_text(ranges)} are reserved ({100 * taken // size} %)",
+                "no more containers can be attached" if is_full else "soon no more containers can be attached",
+                f"detach containers (libcni del -c ID), or use a larger range in {net.file if net else '?'}:",
+                (shlex.join(["libcni", "attachments", "-n", network]),),
+            )  # fmt: skip
+
+
+_Range = tuple[IPAddress, IPAddress, IPAddress | None]
+
+
+def _range_sets(ipam: Mapping[str, Any]) -> list[list[_Range]]:
+    """Return the range sets of a configuration. Each address of an attachment comes from a set of its own."""
+    sets = [ranges for ranges in ipam.get("ranges") or [] if isinstance(ranges, list)]
+    if ipam.get("subnet"):
+        sets.append([ipam])
+    found = []
+    for ranges in sets:
+        try:
+            found.append([_range(one) for one in ranges])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # host-local refuses such a range itself, at ADD
+    return found
+
+
+def _range(one: Mapping[str, Any]) -> _Range:
+    subnet = ipaddress.ip_network(one["subnet"], strict=False)
+    last = subnet[-2] if subnet.version == 4 else subnet[-1]  # noqa: PLR2004 - IPv6 has no broadcast address
+    start = ipaddress.ip_address(one["rangeStart"]) if one.get("rangeStart") else subnet[1]
+    end = ipaddress.ip_address(one["rangeEnd"]) if one.get("rangeEnd") else last
+    return start, end, ipaddress.ip_address(one["gateway"]) if one.get("gateway") else subnet[1]
+
+
+def _size(one: _Range) -> int:
+    # host-local never gives the gateway's address to a container.
+    start, end, gateway = one
+    return int(end) - int(start) + 1 - (gateway is not None and start <= gateway <= end)  # type: ignore[operator]
+
+
+def _same(used: Iterable[IPAddress], ranges: list[_Range]) -> list[Any]:
+    return [address for address in used if ranges and address.version == ranges[0][0].version]
+
+
+def _text(ranges: list[_Range]) -> str:
+    return ", ".join(f"{start} to {end}" for start, end, _ in ranges)
+
+
+def _other_plugins(node: NodeView) -> Observations:
+    found = {
+        (net.name, plugin.ipam_type)
+        for net in node.networks
+        for plugin in net.plugins
+        if plugin.ipam_type and plugin.ipam_type != "host-local"
+    }
+    for network, plugin in sorted(found):
+        yield NotChecked("ipam", f"network {network}", f"reservations of the IPAM plugin {plugin}: unknown form")

@@ -1,0 +1,137 @@
+"""Find verbs that run now, and the processes of plugins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from libcni.client import CNIConfig
+from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import RecordError
+from libcni.store.attachments import Attachment
+from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
+from libcni.store.record import namespace_identity
+
+__all__ = ["PluginProcess", "check_locks", "is_locked", "lock_users", "plugin_processes"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginProcess:
+    """A plugin that runs now.
+
+    Attributes:
+        pid: its process ID.
+        command: its command line.
+        verb: the value of CNI_COMMAND.
+    """
+
+    pid: int
+    command: str
+    verb: str
+
+
+def check_locks(node: NodeView) -> Observations:
+    """Find verbs that run now."""
+    path = f"{node.cni.cache_dir}/locks"
+    if not os.path.exists(path):
+        return
+    try:
+        locked = is_locked(node.cni, LockRequest(all_containers=True))
+    except RecordError as error:
+        yield NotChecked("locks", path, str(error))
+        return
+    yield Checked("locks", path)
+    if locked:
+        processes = ", ".join(lock_users(path)) or "a process that this user may not see"
+        yield NodeFinding(
+            "locks", "note", path, f"a verb runs now: {processes}", "other verbs of its container wait",
+            "wait for it, or end it if it hangs",
+        )  # fmt: skip
+
+
+def is_locked(cni: CNIConfig, request: LockRequest) -> bool:
+    """Return whether another verb holds one of these locks.
+
+    Raises:
+        RecordError: the lock file cannot be opened.
+    """
+    locks = LockSet(cni.cache_dir, request)
+    try:
+        # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.
+        return not locks.try_acquire()
+    finally:
+        locks.close()
+
+
+def plugin_processes(cni: CNIConfig, attachment: Attachment) -> list[PluginProcess]:
+    """Return the plugins that run for an attachment now, found by their environment.
+
+    Another runtime on this machine can use the same container ID. So the namespace, the interface and the lock file
+    must match, too: the doctor tells people to end these processes.
+    """
+    identity = namespace_identity(f"{cni.cache_dir}/locks") or (0, 0)
+    wanted = {
+        f"CNI_CONTAINERID={attachment.container_id}".encode(),
+        f"CNI_IFNAME={attachment.ifname}".encode(),
+        f"CNI_NETNS={attachment.netns}".encode(),
+    }
+    token = f"{TOKEN_VARIABLE}={identity[0]}:{identity[1]}:".encode()
+    return [found for pid in _processes() if (found := _plugin_process(pid, wanted, token)) is not None]
+
+
+def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:  # The process has ended meanwhile, or belongs to another user.
+        return None
+    if not wanted.issubset(variables) or not any(one.startswith(token) for one in variables) or not command:
+        return None
+    verb = next((one.partition(b"=")[2].decode() for one in variables if one.startswith(b"CNI_COMMAND=")), "")
+    return PluginProcess(pid, command, verb) if verb else None
+
+
+def lock_users(path: str) -> Iterator[str]:
+    """Yield the processes that hold a lock in a file, as ``name (PID)``; not this process."""
+    # Device and inode, not the path: a process in another mount namespace sees the file under another path.
+    identity = namespace_identity(path)
+    for pid in _processes():
+        if pid != os.getpid() and identity is not None and _holds_lock(pid, identity):
+            yield f"{_name_of(pid)} ({pid})"
+
+
+def _processes() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _holds_lock(pid: int, identity: tuple[int, int]) -> bool:
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    return any(_is_locking(pid, number) for number in descriptors if _is_file(pid, number, identity))
+
+
+def _is_file(pid: int, number: str, identity: tuple[int, int]) -> bool:
+    return namespace_identity(f"/proc/{pid}/fd/{number}") == identity
+
+
+def _is_locking(pid: int, number: str) -> bool:
+    # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
+    try:
+        with open(f"/proc/{pid}/fdinfo/{number}", encoding="utf-8") as file:
+            return "\nlock:" in file.read()
+    except OSError:
+        return False
+
+
+def _name_of(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"

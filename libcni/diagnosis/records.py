@@ -1,0 +1,136 @@
+"""Find corrupt records, records that were set aside, unfinished verbs, and temporary files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from libcni.diagnosis.locks import is_locked, plugin_processes
+from libcni.diagnosis.node_view import NodeView, detach, name_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.errors import RecordError
+from libcni.store.attachments import Attachment
+from libcni.store.locks import LockRequest
+from libcni.store.record import CORRUPT, DETACHING, PENDING
+from libcni.store.repair import repair_records
+
+__all__ = ["check_records"]
+
+_HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}
+_ASIDE = re.compile(r"(.+)\.\d{10,}")
+
+
+def check_records(node: NodeView) -> Observations:
+    """Find records that cannot be read, that were set aside, or whose verb did not end."""
+    if node.record_error is not None:
+        yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
+        return
+    yield Checked("records", f"{len(node.attachments)} records in {node.cni.cache_dir}")
+    for one in node.attachments:
+        if one.state == CORRUPT:
+            yield _corrupt(node, one)
+        elif not one.network:
+            yield NodeFinding(
+                "records", "warning", one.path, "an old record of Go libcni that does not name its attachment",
+                "no sweep can detach it", "libcni del NETWORK -c ID, with the network and container of its file name",
+            )  # fmt: skip
+        elif one.state in _HALF_DONE:
+            yield _half_done(node, one)
+    yield from _set_aside(node)
+    yield from _temporary(node)
+
+
+def _corrupt(node: NodeView, one: Attachment) -> NodeFinding:
+    name = os.path.basename(one.path)
+    identity = _identity(node, name)
+    meaning = "the attachment cannot be detached from its record"
+    remedy = "set the record aside:"
+    commands: tuple[str, ...] = ("libcni repair --yes",)
+    if identity is not None and node.configured(identity[0]) is not None:
+        meaning += f"; by its file name it is container {identity[1]}, {identity[0]}, {identity[2]}"
+        remedy = "detach it with the network's file of today; the record is set aside then:"
+        commands = _del(identity)
+    return NodeFinding("records", "error", one.path, one.problem, meaning, remedy, commands)
+
+
+def _del(identity: tuple[str, str, str]) -> tuple[str, ...]:
+    network, container_id, ifname = identity
+    return (shlex.join(["libcni", "del", network, "-c", container_id, "-i", ifname]),)
+
+
+def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
+    """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
+    networks = {net.name for net in node.networks} | {one.network for one in node.attachments if one.network}
+    # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
+    for network in sorted(networks, key=len, reverse=True):
+        container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
+        if name.startswith(f"{network}-") and separator and container_id and ifname and "~" not in name:
+            return network, container_id, ifname
+    return None
+
+
+def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
+    verb = _HALF_DONE[one.state]
+    processes = plugin_processes(node.cni, one)
+    running = ", ".join(f"{found.command} (PID {found.pid}, {found.verb})" for found in processes)
+    # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
+    # a killed process, so the lock tells.
+    try:
+        is_running = is_locked(node.cni, LockRequest((), one.container_id))
+    except RecordError:
+        is_running = False
+    if is_running:
+        seen = f"its {verb} runs now" + (f": {running}" if running else "")
+        return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
+    meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
+    if not processes:
+        return NodeFinding(
+            "records", "warning", name_of(one), f"its {verb} was interrupted", meaning, commands=detach(one)
+        )
+    # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
+    kill = "kill " + " ".join(str(found.pid) for found in processes)
+    return NodeFinding(
+        "records", "warning", name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
+        f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
+        (kill, *detach(one)),
+    )  # fmt: skip
+
+
+def _set_aside(node: NodeView) -> Observations:
+    directory = os.path.join(node.cni.cache_dir, "corrupt")
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield NotChecked("records", directory, f"it cannot be listed: {error.strerror}")
+        return
+    for name in names:
+        match = _ASIDE.fullmatch(name)
+        identity = _identity(node, match[1]) if match else None
+        path = os.path.join(directory, name)
+        remedy, commands = "remove the file when you have read it:", [f"rm {shlex.quote(path)}"]
+        meaning = "its attachment is unknown"
+        if identity is not None:
+            meaning = f"by its file name it was container {identity[1]}, {identity[0]}, {identity[2]}"
+            is_attached = any((one.network, one.container_id, one.ifname) == identity for one in node.attachments)
+            if node.configured(identity[0]) is not None and not is_attached:
+                remedy = "detach it, if that was not done; then remove the file:"
+                commands = [*_del(identity), *commands]
+        yield NodeFinding(
+            "records", "warning", path, "a corrupt record that was set aside", meaning, remedy, tuple(commands)
+        )
+
+
+def _temporary(node: NodeView) -> Observations:
+    try:
+        report = repair_records(node.cni.cache_dir, dry_run=True)
+    except RecordError as error:
+        yield NotChecked("records", error.path, str(error))
+        return
+    if report.temporary:
+        yield NodeFinding(
+            "records", "warning", node.cni.cache_dir, f"{len(report.temporary)} temporary files of killed programs",
+            "they use space, nothing else", commands=("libcni repair --yes",),
+        )  # fmt: skip

@@ -1,0 +1,88 @@
+"""The doctor's report: findings, what was checked, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked", "Observation", "Severity"]
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """A difference between the node's state and its correct state.
+
+    Attributes:
+        check: the check that found it: ``configuration``, ``plugins``, ``disk``, ``records``, ``namespaces``,
+            ``interfaces``, ``ipam``, ``drift``, ``clock`` or ``locks``.
+        severity: ``error`` (something does not work), ``warning`` (something will fail, or is lost), ``note``.
+        subject: the file, directory, network, plugin or attachment.
+        seen: what was seen.
+        meaning: the consequence.
+        remedy: what to do, in words; "" if the commands are enough.
+        commands: the shell commands to type, in order.
+    """
+
+    check: str
+    severity: Severity
+    subject: str
+    seen: str
+    meaning: str = ""
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Something that a check looked at.
+
+    Attributes:
+        check: the name of the check.
+        what: the objects, with their number.
+    """
+
+    check: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotChecked:
+    """Something that a check could not look at, so that nothing is known about it.
+
+    Attributes:
+        check: the name of the check.
+        subject: the object.
+        reason: why it was not checked.
+    """
+
+    check: str
+    subject: str
+    reason: str
+
+
+Observation = NodeFinding | Checked | NotChecked
+Observations = Iterator[Observation]
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """The state of a node.
+
+    Attributes:
+        findings: what is wrong, in the order of the checks.
+        checked: what was looked at. Only for these does "no finding" mean "in order".
+        not_checked: what was not looked at.
+    """
+
+    findings: tuple[NodeFinding, ...] = ()
+    checked: tuple[Checked, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
+
+    @property
+    def status(self) -> Literal["ok", "warning", "error"]:
+        """The worst severity; notes count as ``ok``."""
+        severities = {finding.severity for finding in self.findings}
+        return "error" if "error" in severities else "warning" if "warning" in severities else "ok"

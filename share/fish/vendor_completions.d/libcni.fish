@@ -1,0 +1,1 @@
+complete --command libcni --no-files --arguments "(env _LIBCNI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) libcni)" --condition "env _LIBCNI_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) libcni"

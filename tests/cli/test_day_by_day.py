@@ -1,0 +1,409 @@
+"""What makes the command line pleasant: short IDs, progress, signals, owners, ways out, completion, the manual page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from cli.node import DBNET, REPOSITORY, Node
+from libcni import (
+    AttachmentExistsError,
+    CNIError,
+    InterfaceExistsError,
+    LockTimeoutError,
+    NamespaceMismatchError,
+    NotAttachedError,
+    PluginError,
+    PluginTimeoutError,
+    RecordError,
+)
+from libcni.cli.app import make_app
+from libcni.cli.hints import hint_of
+from libcni.cli.manual import manual_page
+
+FIRST = "3f4c1b2a9d8e7f60" * 4
+SECOND = "3f4c1b2a9d8e1111" * 4
+HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake", "fake": {"ADD": {"sleep": 300}}}]}
+
+
+def containers(node: Node) -> list[str]:
+    return [one.container_id for one in node.client().get_cached_attachments()]
+
+
+# container IDs
+
+
+def test_tables_show_as_much_of_an_id_as_tells_it_apart(node: Node) -> None:
+    for container in (FIRST, SECOND, "web"):
+        node.add(container)
+    lines = node.run("attachments").out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["3f4c1b2a9d8e1", "3f4c1b2a9d8e7", "web"]
+    node.run("del", "-c", SECOND)
+    assert node.run("attachments").out.splitlines()[1].split()[0] == FIRST[:12]
+    assert FIRST in node.run("attachments", "--no-trunc").out
+    assert node.run("attachments", "-q").out.split() == [FIRST, "web"]
+    assert node.run("networks", "-q").out == "dbnet\n"
+
+
+def test_the_beginning_of_an_id_is_enough(node: Node) -> None:
+    for container in (FIRST, SECOND):
+        node.add(container)
+    assert node.run("show", "3f4c1b2a9d8e7", "-o", "json").data[0]["container_id"] == FIRST
+    assert [one["container_id"] for one in node.run("attachments", "-c", "3f4c1b2a9d8e1", "-o", "json").data] == [
+        SECOND
+    ]
+    ambiguous = node.run("show", "3f4c")
+    assert ambiguous.code == 2
+    assert FIRST in ambiguous.err
+    assert SECOND in ambiguous.err
+    assert node.run("gc", "dbnet", "--valid", "3f4c1b2a9d8e7").code == 0
+    assert containers(node) == [FIRST]
+    assert node.run("check", "-c", "3f4").code == 0
+    assert node.run("del", "-c", "3f4").code == 0
+    assert containers(node) == []
+
+
+def test_a_script_that_detaches_twice_detaches_no_neighbour(node: Node) -> None:
+    node.add("web")
+    node.add("web-2")
+    assert node.run("del", "-c", "web").code == 0
+    again = node.run("del", "-c", "web")
+    assert (again.code, again.out) == (0, "")
+    assert "there is no record of container web" in again.err
+    assert containers(node) == ["web-2"]
+    assert node.run_in_terminal("del", "-c", "web").code == 0
+    assert containers(node) == [], "a person on a terminal may abbreviate"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_tables_fit_narrow_terminals(node: Node, width: int) -> None:
+    node.write("10-dbnet.conflist", {**DBNET, "plugins": DBNET["plugins"][:1]})
+    for container in (FIRST, SECOND):
+        node.add(container)
+    for command in (["attachments"], ["networks"], ["check", "--all"], ["doctor"]):
+        shown = node.run_in_terminal(*command, width=width, NO_COLOR="1").out
+        if command != ["doctor"]:  # which also has long lines of its own, for copying
+            assert all(len(line) <= width for line in shown.splitlines()), shown
+    assert "3f4c1b2a9d8e7" in node.run_in_terminal("attachments", width=width).out
+
+
+def test_no_color_means_no_escapes(node: Node) -> None:
+    node.add("a")
+    for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
+        assert "\x1b" not in node.run_in_terminal(*argv, NO_COLOR="1").out
+    assert "\x1b" in node.run_in_terminal("doctor").out
+
+
+def test_the_quick_path_and_typer_print_the_same(node: Node) -> None:
+    node.add(FIRST)
+    node.add("web")
+    for argv in ([], ["-q"], ["-c", "web"], ["-s", "ready"], ["--no-trunc"], ["-n", "nosuch"]):
+        quick = node.run("attachments", *argv, "-o", "json")
+        assert quick == node.run("attachments", *argv, "--output=json")
+    assert node.run("attachments", "-c", "3f4c", "-s", "nosuch").code == 2
+    assert "--no-trunc" in node.run("attachments", "--help").out
+
+
+# signals and progress
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_verb_and_its_plugin(node: Node, number: signal.Signals) -> None:
+    node.write("hanging.conflist", HANGING)
+    command = [*node.command, "add", "hanging", "/ns/a", "-c", "a"]
+    process = subprocess.Popen(command, env=node.env, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: bool(node.client().get_cached_attachments()) and bool(plugins_of(process.pid)))
+    plugins = plugins_of(process.pid)
+    time.sleep(0.3)  # the plugin has read its configuration by then; it may be killed earlier, too
+    process.send_signal(number)
+    _, printed = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert number.name in printed
+    assert "Traceback" not in printed
+    wait_until(lambda: not any(is_running(pid) for pid in plugins))
+    assert [one.state for one in node.client().get_cached_attachments()] == ["pending"]
+
+
+def plugins_of(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8")
+    return [int(pid) for pid in children.split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: Node) -> None:
+    refusal = {"ADD": {"sleep": 1.6, "error": {"code": 7, "msg": "no"}}, "DEL": {"sleep": 1.6}}
+    slow = {"cniVersion": "1.1.0", "name": "slow", "plugins": [{"type": "fake", "fake": refusal}]}
+    node.write("slow.conflist", slow)
+    shown = node.run_in_terminal("add", "slow", node.netns("a"), "-c", "a").out
+    assert "ADD: plugin fake runs" in shown
+    assert "rolling back, DEL: plugin fake runs" in shown
+    lines = shown.replace("\r", "\n").splitlines()
+    assert not any(line.strip().startswith("ADD:") for line in lines[-3:]), "the line is erased"
+    assert "plugin fake runs" not in node.run("add", "slow", node.netns("b"), "-c", "b").err
+
+
+def test_a_verb_that_waits_says_for_whom(node: Node) -> None:
+    node.write("hanging.conflist", HANGING)
+    first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a", "-c", "a"], env=node.env)
+    try:
+        wait_until(lambda: bool(node.client().get_cached_attachments()))
+        shown = node.run_in_terminal("del", "hanging", "/ns/a", "-c", "a", "--timeout", "4").out
+        assert "DEL: waiting for a lock of " in shown
+        assert f"({first.pid})" in shown
+    finally:
+        first.send_signal(signal.SIGTERM)
+        first.wait(30)
+
+
+# watching
+
+
+def test_watch_follows_the_changes(node: Node) -> None:
+    node.add("a")
+    process = subprocess.Popen(
+        [*node.command, "watch", "-o", "json"], env=node.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+
+    def event() -> tuple[str, str, str]:
+        assert process.stdout is not None
+        found = json.loads(process.stdout.readline())
+        return found["event"], found["container_id"], found["state"]
+
+    try:
+        assert event() == ("recorded", "a", "ready")
+        node.client().add_network_list("dbnet", _rt(node, "b"))
+        events = [event()]
+        if events[0][2] == "pending":
+            events.append(event())
+        assert events[-1][1:] == ("b", "ready")
+        (node.root / "ns" / "a").unlink()
+        assert event() == ("changed", "a", "gone")
+        node.client().del_network_list("dbnet", _rt(node, "b"))
+        while (last := event())[0] != "removed":
+            assert last[1] == "b"
+        assert last[1] == "b"
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        process.communicate()
+
+
+def _rt(node: Node, container: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    import libcni
+
+    return libcni.RuntimeConf(container, node.netns(container), "eth0")
+
+
+# owners and ways out
+
+
+def test_an_owner_sweeps_only_its_own(node: Node) -> None:
+    node.add("plain")
+    assert node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman").code == 0
+    assert "podman" in node.run("attachments").out
+    assert node.run("gc", "dbnet", "--none-valid", LIBCNI_OWNER="podman").code == 0
+    assert containers(node) == ["plain"]
+    assert node.run("gc", "dbnet", "--none-valid", "--owner", "other").code == 0
+    assert containers(node) == ["plain"]
+    taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
+    assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
+    node.change_record("plain", bootId="another")
+    assert node.run("repair").out == "nothing to repair\n"
+    assert "plain" in node.run("doctor").out, "the doctor shows the attachments of all owners"
+    assert node.run("repair", "--yes", "--owner", "podman").code == 0
+    assert containers(node) == []
+
+
+def test_gc_without_a_file_leaves_other_owners_alone(node: Node) -> None:
+    node.add("plain")
+    node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman")
+    (node.net_d / "10-dbnet.conflist").unlink()
+    assert node.run("gc", "dbnet", "--none-valid").code == 0
+    assert containers(node) == ["ours"]
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    (command,) = next(one for one in findings if one["check"] == "drift")["commands"]
+    assert command == "libcni gc dbnet --none-valid --owner podman"
+
+
+def test_a_dead_end_names_the_ways_out(node: Node) -> None:
+    refusing = {"cniVersion": "1.1.0", "name": "stuck", "plugins": [{"type": "fake", "fake": {
+        "ADD": {"error": {"code": 7, "msg": "no"}}, "DEL": {"error": {"code": 7, "msg": "nor"}}}}]}  # fmt: skip
+    node.write("stuck.conflist", refusing)
+    failed = node.run("add", "stuck", node.netns("a"), "-c", "a")
+    assert "libcni del stuck -c a -i eth0 --use-given" in failed.err
+    assert "libcni forget a:eth0" in failed.err
+    assert node.run("del", "-c", "a").code == 1
+    node.write("stuck.conflist", {**refusing, "plugins": [{"type": "fake"}]})
+    assert node.run("del", "stuck", "-c", "a", "-i", "eth0", "--use-given").code == 0
+    assert containers(node) == []
+    node.add("b")
+    forgotten = node.run("forget", "b:eth0")
+    assert "what fake-bridge, fake-tuning made may be left" in forgotten.out
+    assert containers(node) == []
+
+
+def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Node) -> None:
+    node.add("a")
+    (node.bin / "fake-tuning").unlink()
+    failed = node.run("del", "-c", "a")
+    assert failed.code == 4
+    assert "--skip-missing" in failed.err
+    assert node.run("del", "-c", "a", "--skip-missing").code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (NotAttachedError("x", container_id="a", ifname="eth0", hint="detach it"), "libcni del -c a -i eth0"),
+        (RecordError("x", hint="give the network's configuration"), "libcni forget"),
+        (RecordError("x", hint="repair_records, forget_attachment"), "libcni repair --yes"),
+        (LockTimeoutError("x"), "libcni doctor"),
+        (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
+        (PluginTimeoutError("x", verb="ADD"), "--timeout"),
+        (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
+        (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
+        (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
+        (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
+    ],
+)
+def test_errors_name_commands(error: CNIError, command: str) -> None:
+    assert command in hint_of(error)
+
+
+def test_another_namespace_than_the_recorded_one(node: Node) -> None:
+    node.add("a")
+    ran = node.run("del", "dbnet", node.netns("b"), "-c", "a")
+    assert ran.code != 0
+    assert "libcni del -c a -i eth0" in ran.err
+    assert containers(node) == ["a"]
+    assert node.run("del", "-c", "a", "-i", "eth0").code == 0
+
+
+def test_networks_that_exist_are_listed_a_line_each(node: Node) -> None:
+    node.write("20-front.conflist", {**DBNET, "name": "front"})
+    lines = node.run("add", "fornt", "/ns/a").err.splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["dbnet", "front"]
+
+
+def test_a_script_with_crlf_is_named_as_such(node: Node) -> None:
+    path = node.bin / "crlf"
+    path.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
+    path.chmod(0o755)
+    node.write("crlf.conflist", {**DBNET, "name": "crlf", "plugins": [{"type": "crlf"}]})
+    ran = node.run("add", "crlf", "/ns/a")
+    assert "CRLF" in ran.err
+
+
+def test_check_of_all_and_status_that_was_not_asked(node: Node) -> None:
+    node.add("a")
+    node.add("b")
+    ran = node.run("check", "--all", "-o", "json")
+    assert [(one["container_id"], one["check"]) for one in ran.data] == [("a", "ok"), ("b", "ok")]
+    assert (node.run("check", "-c", "a").out, node.run("check", "-c", "nobody").code) == ("", 4)
+    node.write("10-dbnet.conflist", {**DBNET, "cniVersion": "1.0.0"})
+    ran = node.run("status", "dbnet", "-o", "json")
+    assert (ran.code, ran.data["ready"]) == (0, None)
+    assert "was not asked" in ran.err
+
+
+def test_explain_shows_del_from_the_record(node: Node) -> None:
+    node.add("a")
+    changed = {**DBNET, "plugins": [{"type": "fake", "changed": True}]}
+    node.write("10-dbnet.conflist", changed)
+    ran = node.run("explain", "dbnet", "-c", "a", "--verb", "del", "-o", "json")
+    assert ran.code == 0, ran.err
+    (verb,) = ran.data["verbs"]
+    assert [call["plugin"] for call in verb["calls"]] == ["fake-tuning", "fake-bridge"]
+    assert verb["calls"][0]["environment"]["CNI_NETNS"] == node.netns("a")
+    assert verb["calls"][0]["stdin"]["prevResult"]["ips"]
+    assert "from the record" in verb["note"]
+    ran = node.run("explain", "dbnet", "-c", "nobody", "--verb", "del", "-o", "json")
+    assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]
+
+
+def test_commands_to_type_have_the_options_of_the_caller(node: Node) -> None:
+    node.add("a")
+    node.change_record("a", bootId="another")
+    env = {"LIBCNI_CACHE_DIR": ""}
+    findings = node.run("doctor", "--cache-dir", str(node.cache), "-o", "json", **env).data["findings"]
+    (finding,) = [one for one in findings if one["check"] == "namespaces"]
+    assert finding["commands"] == [f"libcni del -c a -i eth0 --cache-dir {node.cache}"]
+    assert node.run(*finding["commands"][0].split()[1:], **env).code == 0
+    assert containers(node) == []
+
+
+# how it starts
+
+
+def modules(node: Node, *argv: str) -> set[str]:
+    code = "import sys; from libcni.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, *argv]
+    ran = subprocess.run(command, env=node.env, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in ran.stderr.split()}
+
+
+def test_short_answers_start_nothing_slow(node: Node) -> None:
+    node.add("a")
+    assert not modules(node, "--version") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
+    assert not modules(node, "attachments") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
+
+
+# completion and the manual page
+
+
+def complete(node: Node, shell: str, line: str) -> str:
+    variables = {"_LIBCNI_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
+    if shell == "bash":
+        words = line.split(" ")
+        variables = {
+            "_LIBCNI_COMPLETE": "complete_bash",
+            "COMP_WORDS": "\n".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+        }
+    return node.run(_TYPER_COMPLETE_FISH_ACTION="get-args", **variables).out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_containers_networks_and_options(node: Node, shell: str) -> None:
+    node.add("alpha")
+    for command in ("show al", "forget al", "del -c al", "check -c al", "attachments -c al", "diff -c al"):
+        assert "alpha" in complete(node, shell, f"libcni {command}")
+    for command in ("add db", "gc db", "attachments -n db", "watch --network db"):
+        assert "dbnet" in complete(node, shell, f"libcni {command}")
+    assert "--on-existing" in complete(node, shell, "libcni add --on-e")
+
+
+def test_the_manual_page_has_every_command_and_option_and_is_the_shipped_one() -> None:
+    os.environ["NO_COLOR"] = "1"
+    page = manual_page().replace("\\-", "-")
+    group = typer.main.get_command(make_app())
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        assert f"\n.SS libcni {name}" in page
+        for one in command.params:
+            assert all(flag in page for flag in one.opts if flag.startswith("--"))
+    shipped = (REPOSITORY / "share" / "man" / "man1" / "libcni.1").read_text(encoding="utf-8").replace("\\-", "-")
+    for name in group.commands:  # type: ignore[attr-defined]
+        assert f"\n.SS libcni {name}" in shipped, "scripts/manual writes it"
