@@ -163,7 +163,7 @@ class Machine:
         """Wait for the orphan, if there is one, and note what it made. Two at once could not be told apart."""
         if self.orphan is not None:
             settle()
-            self._make_known(self.picture(), {self.orphan.target: pair for pair in self.orphan.pairs})
+            self._make_known(self.picture(), dict.fromkeys([self.orphan.target], next(iter(self.orphan.pairs))))
             self.orphan.target = 0
 
     def _make_known(self, picture: Picture, makers: dict[int, Pair]) -> None:
