@@ -652,3 +652,35 @@ def test_the_time_of_a_roll_back_is_shared_out_over_the_plugins(
         cni.add_network_list(network("a", "hangs"), rt)
     assert [type(error) for error in caught.value.rollback_errors] == [PluginTimeoutError]
     assert plugins.calls == ["ADD a", "ADD hangs", "DEL hangs", "DEL a"]
+
+
+def test_forget_waits_for_the_add_that_runs_and_leaves_what_it_attached(plugins: ShellPlugins, cache: Path) -> None:
+    begun = cache.parent / "begun"
+    plugins.write("slow", f"touch {begun}; sleep 0.5; echo '{json.dumps(RESULT)}'")
+    cni = CNIConfig([plugins.path], cache, durable=False)
+    adding = threading.Thread(target=cni.add_network_list, args=(network("slow"), RuntimeConf("c1", None, "eth0")))
+    adding.start()
+    while not begun.exists():
+        time.sleep(0.01)
+    (listed,) = cni.get_cached_attachments()
+    assert listed.state == "pending"
+    for call in (cni.forget_attachment, cni.del_attachment):
+        with pytest.raises(RecordError, match="since the attachment was listed"):
+            call(listed)
+    adding.join()
+    assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
+    assert plugins.calls == ["ADD slow"]
+
+
+def test_a_pending_record_can_be_taken_over(plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+    plugins.write("bad", "[ $CNI_COMMAND != ADD ] || exit 1")
+    theirs = CNIConfig([plugins.path], cache, owner="theirs", durable=False)
+    with pytest.raises(PluginError):
+        theirs.add_network_list(network("bad"), rt, rollback=False)
+    mine = CNIConfig([plugins.path], cache, owner="mine", durable=False)
+    assert mine.gc_network_list(network("bad"), []).detached == ()
+    (listed,) = mine.get_cached_attachments()
+    taken = mine.take_over_attachment(listed)
+    assert (taken.state, taken.owner) == ("pending", "mine")
+    assert theirs.gc_network_list(network("bad"), []).detached == ()
+    assert len(mine.gc_network_list(network("bad"), []).detached) == 1

@@ -193,6 +193,10 @@ class LockSet:
         finally:
             self._file.leave_line(self._serial)
 
+    def is_held_by_caller(self, network: str, container_id: str) -> bool:
+        """Return whether the verb whose plugin this process is holds both locks."""
+        return {_NETWORK + _hash(network), _CONTAINER + _hash(container_id)} <= self._held_by_caller
+
     def is_current(self) -> bool:
         """Return whether the locks are those of the file at ``path``: it may be removed while a verb waits."""
         try:

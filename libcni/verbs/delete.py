@@ -300,6 +300,8 @@ def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, se
         for other in node.records.iter_records():
             if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
                 continue
+            if node.is_of_caller(other):  # this is a plugin that does the work of that attachment
+                continue
             if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
                 continue
             if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, seen):

@@ -455,6 +455,10 @@ class Node:
             return False
         return any(record.state in {PENDING, DETACHING} for record in records)
 
+    def is_of_caller(self, record: Record) -> bool:
+        """Return whether a record is that of the verb whose plugin this process is; that verb is still at work."""
+        return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
+
     async def plugins_have_ended(self, seconds: float) -> bool:
         """Wait for the end of every process that the plugins of this verb's ADD left; return whether none is left."""
         if not self._locks:

@@ -612,3 +612,25 @@ def test_a_plugin_that_cannot_be_found_any_more(machine: Machine, container: Nam
     assert [(one.plugin, one.state) for one in report.plugins] == [("extra", "skipped"), ("bridge", "done")]
     assert states(machine) == []
     assert container.links() == ["lo"]
+
+
+@pytest.mark.parametrize("way", ["del", "del by the record", "gc", "add again"])
+def test_a_namespace_that_has_gone(machine: Machine, container: Namespace, way: str) -> None:
+    net = machine.network("net", {"type": "firewall"})
+    machine.cni("add_network_list", net, conf("c1", container))
+    subprocess.run(["ip", "netns", "del", container.name], check=True)
+    ((_, state),) = states(machine)
+    assert state == "gone"
+    (attachment,) = machine.cni.records.get_cached_attachments()
+    if way == "del":
+        machine.cni("del_network_list", net, conf("c1", container))
+    elif way == "del by the record":
+        machine.cni("del_attachment", attachment)
+    elif way == "gc":
+        machine.cni("gc_network_list", net, [])
+    subprocess.run(["ip", "netns", "add", container.name], check=True)
+    if way == "add again":
+        machine.cni("add_network_list", net, conf("c1", container))
+        machine.cni("del_network_list", net, conf("c1", container))
+    assert (states(machine), machine.reserved()) == ([], {})
+    assert "10.98.0" not in machine.rules()

@@ -140,7 +140,7 @@ class Machine:
         before = self.picture()
         self.log.append(work.__name__)
         may = work(before)
-        if work == self._killed and may is not None and self.chance.random() < 0.4:
+        if work == self._killed and may is not None and self.orphan is None and self.chance.random() < 0.4:
             self.orphan = may  # the next step meets the plugin that has no runtime any more
             return
         settle()
@@ -158,6 +158,13 @@ class Machine:
         lost = [*self._lost_interfaces(before, after, may), *self._lost_files(before, after, may)]
         assert not lost, f"lost: {lost}, after {'; '.join(self.log[-6:])}"
         self._make_known(after, makers)
+
+    def _await_orphan(self) -> None:
+        """Wait for the orphan, if there is one, and note what it made. Two at once could not be told apart."""
+        if self.orphan is not None:
+            settle()
+            self._make_known(self.picture(), dict.fromkeys([self.orphan.target], next(iter(self.orphan.pairs))))
+            self.orphan.target = 0
 
     def _make_known(self, picture: Picture, makers: dict[int, Pair]) -> None:
         for key, what in picture.interfaces.items():
@@ -204,6 +211,8 @@ class Machine:
             options["rollback"] = False
         rt = RuntimeConf(container, path, ifname, args={"IP": "192.168.1.1"} if self.chance.random() < 0.1 else None)
         self._tell(owner, container, ifname, net.name, path, options, rt.args)
+        if self.orphan is not None and self.orphan.target == identity(path):
+            self._await_orphan()
         with suppress(CNIError):
             self.call(owner, "add_network_list", net, rt, **options)
             self.counts["attached"] = self.counts.get("attached", 0) + 1
@@ -311,8 +320,7 @@ class Machine:
                 client = self.client(owner)
                 client.add_network_list(net, rt) if is_add else client.del_network_list(net, rt)
 
-        if self.orphan is not None:
-            settle()  # two at once could not be told apart
+        self._await_orphan()
         kill_after(fork(work), self.chance.uniform(0.001, 0.12))
         return May({(container, ifname)}, target=identity(path) if is_add else 0)
 

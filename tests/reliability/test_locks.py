@@ -152,6 +152,21 @@ def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(sh
     assert cni.get_cached_attachments() == []
 
 
+def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(shell: Shell) -> None:
+    shell.plugin("quick", f"ls {shell.results} >> {shell.root}/seen")
+    meta = shell.bin / "meta"
+    meta.write_text(META.replace('"eth9"', '"eth0"'))
+    meta.chmod(0o755)
+    plugins = [{"type": "meta", "cache": str(shell.cache)}]
+    net = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": plugins})
+    cni = shell.client()
+    cni.add_network_list(net, RT)
+    assert shell.calls() == ["ADD quick"], "the outer ADD was detached while it ran"
+    assert (shell.root / "seen").read_text().split() == ["inner-c1-eth0", "net-c1-eth0"]
+    cni.del_network_list(net, RT)
+    assert cni.get_cached_attachments() == []
+
+
 def _same_locks() -> str:
     return (
         f"import libcni\nfrom libcni.store import locks\nlocks._SETLK, locks._GETLK = {locks._SETLK}, {locks._GETLK}\n"
