@@ -69,7 +69,8 @@ def _one(setup: Setup, chain: str, rounds: int, limits: dict[str, float]) -> lis
         }
         for number in range(rounds + 1):
             for worker in rotated(workers, number):
-                add, delete = (milliseconds(worker.ask(verb, 1, 1)["each"])[0] for verb in ("add", "del"))
+                add = milliseconds(worker.ask("add", 1, 1, 1)["each"])[0]
+                delete = milliseconds(worker.ask("del", 1, 1)["each"])[0]
                 if number:  # the first ADD makes the bridge
                     for what, taken in (("ADD", add), ("DEL", delete), ("ADD + DEL", add + delete)):
                         each[what][worker.name].append(taken)

@@ -26,6 +26,10 @@ plugin = Plugin("noop")
 def add(request):
     pass
 
+@plugin.delete
+def delete(request):
+    pass
+
 plugin.run()
 """
 

@@ -73,13 +73,15 @@ class Subject:
         self.dry = CNIConfig([options.bin], executor=Instant(), **{**settings, "start_ahead": "never"})
         self.aio = AsyncCNIConfig([options.bin], **settings)
         self.net = NetworkConfigList.from_file(options.conf)
+        self.takes_ports = not self.net.unused_capabilities({"portMappings": []})
         self.memory = bytearray(options.hold << 20)
         self.memory[::4096] = b"\1" * len(self.memory[::4096])
 
     def runtime_conf(self, number: int) -> RuntimeConf:
         netns = self.options.netns.replace("%d", str(number))
         mapping = {"hostPort": 20000 + number % 20000, "containerPort": 80, "protocol": "tcp"}
-        return RuntimeConf(f"c{number}", netns, "eth0", capability_args={"portMappings": [mapping]})
+        args = {"portMappings": [mapping]}
+        return RuntimeConf(f"c{number}", netns, "eth0", capability_args=args if self.takes_ports else None)
 
     def add(self, first: str, count: str, parallel: str = "1") -> dict[str, Any]:
         confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
