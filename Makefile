@@ -76,7 +76,7 @@ coverage: $(READY) ## run the tests and write htmlcov/index.html
 	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
 
 # BENCH="--quick --only 1,4" for less; BENCH=--write renews the table and the picture in docs/.
-bench: $(READY) ## compare with Go libcni and a bare posix_spawn, in under 8 minutes
+bench: $(READY) ## compare with Go libcni and a bare posix_spawn, in under 10 minutes
 	@scripts/system-packages gcc golang-go golang-github-appc-cni-dev $(REAL_PACKAGES) || true
 	@$(BIN)/python bench/run.py $(BENCH)
 	@$(BIN)/python bench/plugin_start.py

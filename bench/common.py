@@ -1,4 +1,4 @@
-"""What the groups share: the programs that are compared, asking them in turn, and rows of figures."""
+"""The groups' common part: the programs that are compared, requests to them in turn, and rows of figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
 SOURCES = ROOT / "bench" / "programs"
+TMPFS = Path("/dev/shm") / f"libcni-bench-{os.getpid()}"
+EXT4 = BUILD / "ext4"
+LOOK = f"libcni-bench-{os.getpid()}"
 _GO_PATH = "/usr/share/gocode"
+_IMAGE_BYTES = 1 << 30
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``values`` in ``unit``, ``limit`` on ``ratio`` (below zero: at least that much)."""
+    """A line of the table; ``median`` and ``p99`` in ``unit``. ``limit``: the bar for ``ratio``; -x: at least x."""
 
     group: str
     what: str
@@ -45,7 +50,7 @@ class Row:
 
 @dataclass
 class Worker:
-    """A program that does what it is asked, and times it."""
+    """A program that works on request and times its work."""
 
     name: str
     command: Sequence[str]
@@ -70,9 +75,8 @@ class Worker:
         return answer
 
     def add(self, count: int = 1, parallel: int = 1) -> dict[str, Any]:
-        """Attach fresh containers, and forget them: each turn begins with an empty cache."""
-        first = next(_numbers) * 1000
-        answer = self.ask("add", first, count, parallel)
+        """Attach new containers and move their records away, so that each turn begins with an empty cache."""
+        answer = self.ask("add", next(_numbers) * 1000, count, parallel)
         if self.cache is not None:
             forget(self.cache)
         return answer
@@ -91,7 +95,7 @@ def forget(cache: Path) -> None:
 
 
 def build() -> None:
-    """Build what is compared with; says what is missing."""
+    """Build the programs that the library is compared with; exit if a compiler is missing."""
     missing = [name for name in ("gcc", "go") if shutil.which(name) is None]
     if missing or not Path(_GO_PATH, "src/github.com/containernetworking/cni").is_dir():
         raise SystemExit(f"missing: {missing or 'Go libcni'}; apt install gcc golang-go golang-github-appc-cni-dev")
@@ -125,41 +129,104 @@ def chain_conf(plugin: str = "noop") -> Path:
     return conf_file(f"chain-{plugin}", [first, second, third])
 
 
-def fresh_cache(name: str) -> Path:
-    path = BUILD / "cache" / f"{name}-{os.getpid()}-{next(_numbers)}"
+@contextmanager
+def machinery() -> Iterator[None]:
+    """Build the programs, mount ext4 and tmpfs, make a namespace for ADD to look into; remove all in the end."""
+    build()
+    TMPFS.mkdir()
+    is_mounted = _make_ext4()
+    has_namespace = can_use_namespaces() and subprocess.run(["ip", "netns", "add", LOOK], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if has_namespace:
+            subprocess.run(["ip", "netns", "del", LOOK], check=False)
+        shutil.rmtree(TMPFS, ignore_errors=True)
+        if is_mounted:
+            subprocess.run(["umount", EXT4], check=False)
+        else:
+            shutil.rmtree(EXT4, ignore_errors=True)
+
+
+def _make_ext4() -> bool:
+    """Make a directory on ext4: this file system, or a mounted image. Return whether an image is mounted."""
+    EXT4.mkdir()
+    kind = subprocess.run(["stat", "-f", "-c", "%T", BUILD], check=True, capture_output=True, text=True).stdout
+    if kind.strip() == "ext2/ext3" or os.geteuid() != 0:
+        return False
+    image = BUILD / "ext4.img"
+    with image.open("wb") as file:
+        file.truncate(_IMAGE_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    return subprocess.run(["mount", "-o", "loop", image, EXT4], check=False).returncode == 0
+
+
+def can_use_namespaces() -> bool:
+    return os.geteuid() == 0 and shutil.which("ip") is not None
+
+
+def netns() -> str:
+    """Return the path of the namespace that plugins which do nothing are given; it need not exist."""
+    return f"/run/netns/{LOOK}"
+
+
+def fresh_cache(name: str, file_system: Path) -> Path:
+    path = file_system / f"{name}-{next(_numbers)}"
     (path / "results").mkdir(parents=True)
     return path
 
 
-def subject(
-    name: str, conf: Path, *options: str, mode: str = "sync", prefix: Sequence[str] = (), cache: Path | None = None
-) -> Worker:
-    """Start this library."""
-    cache = cache or fresh_cache("subject")
-    program = [sys.executable, str(ROOT / "bench/subject.py"), "--mode", mode, *options]
-    if "--bin" not in options:
-        program += ["--bin", str(BUILD / "bin")]
-    return Worker(
-        name, [*prefix, "env", f"PYTHONPATH={ROOT}", *program, "--cache", str(cache), "--conf", str(conf)], cache
-    )
+@dataclass(frozen=True)
+class Setup:
+    """The work of a group's programs: a configuration, the plugins' directory, the records' file system, a namespace.
 
+    ``prefix``: a command that runs the program. ``%d`` in ``netns`` is the container's number.
+    """
 
-def peer(conf: Path, *options: str, prefix: Sequence[str] = (), cache: Path | None = None) -> Worker:
-    """Start Go libcni."""
-    cache = cache or fresh_cache("peer")
-    bin_options = () if "-bin" in options else ("-bin", str(BUILD / "bin"))
-    return Worker(
-        "Go", [*prefix, str(BUILD / "peer"), *options, *bin_options, "-cache", str(cache), "-conf", str(conf)], cache
-    )
+    conf: Path
+    file_system: Path
+    bin: Path = BUILD / "bin"
+    netns: str = field(default_factory=netns)
+    prefix: tuple[str, ...] = ()
+    cache: Path | None = None
+
+    def subject(self, name: str, *options: str, mode: str = "sync") -> Worker:
+        """Start this library; ``options`` of bench/subject.py: ``--durable``, ``--ahead always``."""
+        cache = self.cache or fresh_cache("subject", self.file_system)
+        program = [sys.executable, str(ROOT / "bench/subject.py"), "--mode", mode, *options, "--bin", str(self.bin)]
+        program += ["--netns", self.netns, "--cache", str(cache), "--conf", str(self.conf)]
+        return Worker(name, [*self.prefix, "env", f"PYTHONPATH={ROOT}", *program], cache)
+
+    def peer(self, *options: str, name: str = "Go") -> Worker:
+        """Start Go libcni."""
+        cache = self.cache or fresh_cache("peer", self.file_system)
+        program = [str(BUILD / "peer"), *options, "-bin", str(self.bin), "-netns", self.netns]
+        return Worker(name, [*self.prefix, *program, "-cache", str(cache), "-conf", str(self.conf)], cache)
 
 
 def floor(plugin: str = "noop") -> Worker:
-    """Start the floor, with what the first plugin receives."""
+    """Start the C program, with the configuration that the first plugin receives."""
     path = BUILD / f"floor-{plugin}.json"
     document = json.loads(chain_conf(plugin).read_text(encoding="ascii"))
     first = {"cniVersion": "1.0.0", "name": document["name"], **document["plugins"][0]}
     path.write_text(json.dumps(first, separators=(",", ":")), encoding="ascii")
     return Worker("C", [str(BUILD / "floor"), str(BUILD / "bin" / plugin), str(path)])
+
+
+def turns(workers: Sequence[Worker], rounds: int, chains: int = 5) -> dict[str, list[float]]:
+    """Ask each program for a few chains, in an order that changes from round to round; return the milliseconds."""
+    each: dict[str, list[float]] = {worker.name: [] for worker in workers}
+    for worker in workers:
+        worker.add(20)
+    for number in range(rounds // chains):
+        for worker in rotated(workers, number):
+            each[worker.name] += milliseconds(worker.add(chains)["each"])
+    return each
+
+
+def rotated(workers: Sequence[Worker], number: int) -> list[Worker]:
+    shift = number % len(workers)
+    return [*workers[shift:], *workers[:shift]]
 
 
 def median(values: Sequence[float]) -> float:

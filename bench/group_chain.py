@@ -1,49 +1,47 @@
-"""1. ADD of a chain of three no-op plugins, one at a time."""
+"""1. ADD of a chain of three no-op plugins, one at a time, with the records on tmpfs and on ext4."""
 
 from __future__ import annotations
 
-from common import Row, Worker, chain_conf, floor, median, milliseconds, p99, peer, subject
+from pathlib import Path
 
-NAME = "1 chain of 3"
-CHAINS = 5
+from common import EXT4, TMPFS, Row, Setup, Worker, chain_conf, floor, median, p99, turns
+
+NAME = "1 one ADD of 3 no-op plugins"
+AHEAD = ("--ahead", "always")
 
 
 def run(*, quick: bool) -> list[Row]:
-    conf = chain_conf()
-    workers = [
-        floor(),
-        peer(conf),
-        subject("sync", conf),
-        subject("async", conf, mode="async"),
-        subject("sync, durable", conf, "--durable"),
-        subject("async, durable", conf, "--durable", mode="async"),
-    ]
-    each = turns(workers, 60 if quick else 400)
-    go, c = median(each["Go"]), median(each["C"])
-    limits = {"sync": (0.85, 1.35), "sync, durable": (1.25, None)}
-    rows = []
-    for name, taken in each.items():
-        to_go, to_c = limits.get(name, (None, None))
-        if name != "Go":
-            rows.append(_row(name, taken, go, "Go", to_go))
-        if name != "C":
-            rows.append(_row(name, taken, c, "C", to_c))
+    rounds = 60 if quick else 400
+    return _on(TMPFS, "tmpfs", rounds) + _on(EXT4, "ext4", rounds)
+
+
+def _on(file_system: Path, label: str, rounds: int) -> list[Row]:
+    setup = Setup(chain_conf(), file_system)
+    workers: list[Worker] = [floor(), setup.peer()]
+    # every column's ratio: to Go, to C
+    limits: dict[str, tuple[float | None, float | None]]
+    if label == "tmpfs":
+        workers += [
+            setup.subject("ahead", *AHEAD),
+            setup.subject("not ahead", "--ahead", "never"),
+            setup.subject("asyncio, ahead", *AHEAD, mode="async"),
+        ]
+        limits = {"ahead": (0.85, 1.25)}
+    else:
+        workers += [
+            setup.subject("durable, ahead", "--durable", *AHEAD),
+            setup.subject("durable, not ahead", "--durable", "--ahead", "never"),
+            setup.subject("not durable, ahead", *AHEAD),
+            setup.subject("asyncio, durable, ahead", "--durable", *AHEAD, mode="async"),
+        ]
+        limits = {"durable, ahead": (1.1, None)}
+    each = turns(workers, rounds)
     for worker in workers:
         worker.close()
+    rows = []
+    for name, taken in each.items():
+        for base, limit in zip(("Go", "C"), limits.get(name, (None, None)), strict=True):
+            if name != base and not (base == "C" and label == "ext4"):
+                ratio = median(taken) / median(each[base])
+                rows.append(Row(NAME, f"ADD, {label}", name, "ms", median(taken), p99(taken), ratio, base, limit))
     return rows
-
-
-def _row(name: str, taken: list[float], base: float, against: str, limit: float | None) -> Row:
-    return Row(NAME, "ADD", name, "ms", median(taken), p99(taken), median(taken) / base, against, limit)
-
-
-def turns(workers: list[Worker], rounds: int) -> dict[str, list[float]]:
-    """Ask each in turn for a few chains, again and again; the order changes from round to round."""
-    each: dict[str, list[float]] = {worker.name: [] for worker in workers}
-    for worker in workers:
-        worker.add(20)
-    for number in range(rounds // CHAINS):
-        shift = number % len(workers)
-        for worker in workers[shift:] + workers[:shift]:
-            each[worker.name] += milliseconds(worker.add(CHAINS)["each"])
-    return each

@@ -1,20 +1,17 @@
-"""5. A large configuration, the import, and what 1,000 attachments in flight take."""
+"""5. A large configuration, a large program, and many verbs at once in one program."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-
-from common import ROOT, Row, chain_conf, conf_file, median, milliseconds, p99, peer, subject
+from common import TMPFS, Row, Setup, chain_conf, conf_file, median, milliseconds, p99, rotated, turns
 
 NAME = "5 size"
 PLUGINS, BYTES = 50, 1_000_000
 FLIGHT = 1000
+MEBIBYTES = 2048
 
 
 def run(*, quick: bool) -> list[Row]:
-    return _large(3 if quick else 12) + _import(5 if quick else 15) + _flight()
+    return _large(3 if quick else 12) + _verbs(8 if quick else 60) + _flight() + _parent(30 if quick else 150)
 
 
 def _large(rounds: int) -> list[Row]:
@@ -23,51 +20,44 @@ def _large(rounds: int) -> list[Row]:
     conf = conf_file("large", [{**one, "number": index} for index in range(PLUGINS)])
     size = conf.stat().st_size
     assert size > BYTES, size
-    go, ours = peer(conf), subject("sync", conf)
+    setup = Setup(conf, TMPFS)
+    workers = [setup.peer(), setup.subject("sync")]
     rows = []
-    for verb, what in (("load", "load"), ("derive", "derive (ADD without processes)")):
-        each: dict[str, list[float]] = {"Go": [], "sync": []}
-        for _ in range(rounds):
-            for worker in (go, ours):
+    for verb, what, limit in (("load", "load", 1.5), ("derive", "ADD without processes", None)):
+        each: dict[str, list[float]] = {worker.name: [] for worker in workers}
+        for number in range(rounds):
+            for worker in rotated(workers, number):
                 each[worker.name] += milliseconds(worker.ask(verb, 2)["each"])
         base = median(each["Go"])
-        label = f"{what} {PLUGINS} plugins, {size / 1e6:.1f} MB"
         rows += [
-            Row(NAME, label, name, "ms", median(taken), p99(taken), median(taken) / base, "Go")
+            Row(NAME, f"configuration of {size / 1e6:.1f} MB: {what}", name, "ms", median(taken), p99(taken),
+                median(taken) / base, "Go", limit if name == "sync" else None)
             for name, taken in each.items()
-        ]
-    go.close()
-    ours.close()
+        ]  # fmt: skip
+    for worker in workers:
+        worker.close()
     return rows
 
 
-def _import(rounds: int) -> list[Row]:
-    statements = {
-        "pydantic, filelock": "import pydantic, filelock",
-        "libcni": "import libcni",
-        "libcni with CNIConfig": "import libcni; libcni.CNIConfig; libcni.NetworkConfigList",
-        "pydantic with BaseModel": "import pydantic, filelock; pydantic.BaseModel",
-        "nothing": "pass",
-    }
-    each: dict[str, list[float]] = {name: [] for name in statements}
-    for _ in range(rounds + 1):
-        for name, statement in statements.items():
-            start = time.perf_counter_ns()
-            subprocess.run([sys.executable, "-c", statement], check=True, env={"PYTHONPATH": str(ROOT)}, cwd="/")
-            each[name].append((time.perf_counter_ns() - start) / 1e6)
-    # pydantic itself loads most of itself on first use, as this library does: like is compared with like
-    bases = {"libcni with CNIConfig": "pydantic with BaseModel"}
-    rows = []
-    for name, taken in each.items():
-        base = bases.get(name, "pydantic, filelock")
-        ratio = median(taken[1:]) / median(each[base][1:])
-        limit = 1.3 if name == "libcni" else None
-        rows.append(Row(NAME, f"import {name}", "", "ms", median(taken[1:]), None, ratio, base, limit))
-    return rows
+def _verbs(rounds: int) -> list[Row]:
+    """Measure a plugin's whole run, while so many other verbs of the same program hold their locks."""
+    worker = Setup(conf_file("one", [{"type": "noop"}]), TMPFS).subject("asyncio", "--ahead", "never", mode="async")
+    found: dict[int, list[float]] = {}
+    for others in (0, 256, 1000):
+        worker.ask("hold", others)
+        worker.add(5)
+        found[others] = milliseconds(worker.add(rounds)["each"])
+    worker.close()
+    base = median(found[0])
+    return [
+        Row(NAME, f"ADD of one plugin while {others:,} verbs run", "asyncio", "ms", median(taken), p99(taken),
+            median(taken) / base, "0 verbs")
+        for others, taken in found.items()
+    ]  # fmt: skip
 
 
 def _flight() -> list[Row]:
-    worker = subject("async", chain_conf("noop1000"), mode="async")
+    worker = Setup(chain_conf("noop1000"), TMPFS).subject("asyncio", mode="async")
     worker.ask("add", 1, 1, 1)
     before = worker.ask("usage")
     wall = worker.ask("add", 1000, FLIGHT, FLIGHT)["wall"] / 1e9
@@ -75,9 +65,24 @@ def _flight() -> list[Row]:
     worker.close()
     left = after["descriptors"] - before["descriptors"]
     peak = after["peak"] / 1e6
-    what = f"{FLIGHT:,} in flight, plugins of 1 s"
+    what = f"{FLIGHT:,} ADDs at once, 3 plugins of 1 s"
     return [
-        Row(NAME, f"{what}: peak memory", "async", "MB", peak, None, peak / 150, "150 MB", 1.0),
-        Row(NAME, f"{what}: descriptors left", "async", "", left, None, float(left), "0", 0.5),
-        Row(NAME, f"{what}: time", "async", "s", wall, None, wall / 3, "3 s"),
+        Row(NAME, f"{what}: peak memory", "asyncio", "MB", peak, None, peak / 150, "150 MB", 1.0),
+        Row(NAME, f"{what}: descriptors left", "asyncio", "", left, None, None, "", None),
+        Row(NAME, f"{what}: time", "asyncio", "s", wall, None, wall / 3, "3 s"),
     ]
+
+
+def _parent(rounds: int) -> list[Row]:
+    """The start of a plugin must not cost more in a program that has much memory."""
+    setup = Setup(chain_conf(), TMPFS)
+    workers = [setup.subject("small program"), setup.subject("program of 2 GiB", "--hold", str(MEBIBYTES))]
+    each = turns(workers, rounds)
+    for worker in workers:
+        worker.close()
+    base = median(each["small program"])
+    return [
+        Row(NAME, "ADD", name, "ms", median(taken), p99(taken), median(taken) / base, "small program",
+            1.1 if name != "small program" else None)
+        for name, taken in each.items()
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The main figures as one picture: bars around the line of what is compared with, one panel a group."""
+"""The ratios as one picture: a bar for each row, and a line at 1.0, the program that it is compared with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from common import Row
 
 WIDTH, BAR, LABEL, RIGHT = 860, 18, 330, 130
-COLOURS = {True: "#2f7d4f", False: "#c0504d", None: "#5b7fa6"}
+COLOUR = "#5b7fa6"
 
 
 def svg(rows: Sequence[Row], note: str) -> str:
-    """Draw each ratio as a bar; the line stands at 1, and a mark at what is to be reached."""
-    chosen = [row for row in rows if row.ratio is not None and row.who not in {row.against, "Go", "nothing"}]
-    chosen = [row for row in chosen if 0.0 < float(row.ratio or 0) < 8]
+    """Draw each ratio as a bar."""
+    chosen = [row for row in rows if row.ratio is not None and row.against not in {row.who, row.what}]
+    chosen = [row for row in chosen if row.who != "Go" and not (row.who == "C" and row.against == "Go")]
     scale = (WIDTH - LABEL - RIGHT) / 2.0
     parts: list[str] = []
     y = 44
@@ -36,11 +36,7 @@ def svg(rows: Sequence[Row], note: str) -> str:
         f"</text>"
     )
     line = f'<line x1="{axis}" x2="{axis}" y1="48" y2="{y}" stroke="#333" stroke-dasharray="3,3"/>'
-    foot = (
-        f'<text x="{axis}" y="{y + 14}" text-anchor="middle">1.0</text>'
-        f'<text x="8" y="{y + 26}" fill="#555">green: what was to be reached is reached; red: it is not; blue: no aim; '
-        f"black mark: the aim</text></svg>"
-    )
+    foot = f'<text x="{axis}" y="{y + 14}" text-anchor="middle">1.0</text></svg>'
     return "\n".join([head, *parts, line, foot]) + "\n"
 
 
@@ -48,13 +44,9 @@ def _bar(row: Row, y: int, scale: float) -> str:
     ratio = float(row.ratio or 0)
     width = min(ratio, 2.0) * scale
     label = html.escape(f"{row.what}: {row.who}" if row.who else row.what)
-    mark = ""
-    if row.limit is not None and abs(row.limit) <= 2:
-        x = LABEL + abs(row.limit) * scale
-        mark = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 1}" y2="{y + BAR + 1}" stroke="#000" stroke-width="2"/>'
     more = " …" if ratio > 2 else ""
     return (
         f'<text x="{LABEL - 6}" y="{y + 13}" text-anchor="end">{label}</text>'
-        f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{COLOURS[row.met]}" opacity="0.85"/>{mark}'
+        f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{COLOUR}" opacity="0.85"/>'
         f'<text x="{LABEL + width + 5:.1f}" y="{y + 13}">{ratio:.2f} x {html.escape(row.against)}{more}</text>'
     )

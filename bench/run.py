@@ -1,4 +1,4 @@
-"""Build what is compared with, run the groups, print one table, and draw one picture.
+"""Build the programs that this library is compared with, run the groups, print a table, and draw a picture.
 
 Usage: run.py [--quick] [--only 1,4] [--write]. ``--write`` replaces docs/images/performance.svg, and the table in
 docs/performance.md.
@@ -10,24 +10,25 @@ import argparse
 import dataclasses
 import datetime as dt
 import json
+import os
 import re
-import shutil
 import time
 
 import group_chain
 import group_parallel
+import group_price
 import group_real
 import group_records
 import group_size
-import group_spawn
-from common import BUILD, ROOT, Row, build
+import group_start
+from common import BUILD, ROOT, Row, machinery
 from picture import svg
 from report import machine, markdown, table
 
-GROUPS = (group_chain, group_parallel, group_real, group_records, group_size, group_spawn)
+GROUPS = (group_chain, group_parallel, group_real, group_records, group_size, group_start, group_price)
 PAGE = ROOT / "docs/performance.md"
 PICTURE = ROOT / "docs/images/performance.svg"
-_PLACE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 
 
 def main() -> int:
@@ -37,13 +38,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put table and picture into docs/")
     options = parser.parse_args()
     started = time.monotonic()
-    build()
+    load = os.getloadavg()[0]
     rows: list[Row] = []
-    for group in GROUPS:
-        if options.only is None or group.NAME[0] in options.only.split(","):
-            print(f"... {group.NAME} ({time.monotonic() - started:.0f} s)", flush=True)
-            rows += group.run(quick=options.quick)
-    note = f"{machine()}, {dt.datetime.now(dt.UTC).date()}"
+    with machinery():
+        for group in GROUPS:
+            if options.only is None or group.NAME[0] in options.only.split(","):
+                print(f"... {group.NAME} ({time.monotonic() - started:.0f} s)", flush=True)
+                rows += group.run(quick=options.quick)
+    note = f"{machine()}, {dt.datetime.now(dt.UTC).date()}, load of the machine before: {load:.1f}"
     print(table(rows))
     (BUILD / "rows.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1), encoding="utf-8")
     picture = PICTURE if options.write else BUILD / "performance.svg"
@@ -51,12 +53,11 @@ def main() -> int:
     picture.write_text(svg(rows, note), encoding="utf-8")
     if options.write:
         text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(_PLACE.sub(lambda _: f"{note}\n\n{markdown(rows)}", text), encoding="utf-8")
-    shutil.rmtree(BUILD / "cache", ignore_errors=True)
+        PAGE.write_text(_TABLE.sub(lambda _: f"{note}\n\n{markdown(rows)}", text), encoding="utf-8")
     missed = [row for row in rows if row.met is False]
     print(f"\n{note}; {time.monotonic() - started:.0f} s; picture: {picture.relative_to(ROOT)}")
     for row in missed:
-        print(f"not reached: {row.group}, {row.what}, {row.who}: {row.ratio:.2f} x {row.against}, aim {row.limit}")
+        print(f"not reached: {row.group}, {row.what}, {row.who}: {row.ratio:.2f} x {row.against}, bar {row.limit}")
     return 0
 
 

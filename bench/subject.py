@@ -1,7 +1,8 @@
-"""The same work with this library: the other side of programs/peer.go, with the same requests and answers.
+"""The work of programs/peer.go with this library: the same requests and answers.
 
-Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. Besides those of
-peer.go there are ``usage`` (memory and open descriptors) and ``share`` (ADD, and how much of it passed in plugins).
+Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. There are two more than
+in peer.go: ``usage`` (memory and open descriptors), and ``hold COUNT`` (so many verbs that hold their locks from now on
+while their plugins run).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ from libcni import (
     CNIConfig,
     Invocation,
     NetworkConfigList,
-    Observer,
-    Operation,
     Outcome,
     RuntimeConf,
 )
@@ -47,51 +46,63 @@ class Instant(ProcessExecutor):
         return Outcome(stdout=ANSWER)
 
 
-class Clock(Observer):
-    """Add up how long the plugins ran."""
+class Waiting:
+    """Say that a plugin has started, and never that it has ended; no process runs."""
 
-    seconds = 0.0
+    max_processes = 100_000
 
-    def after_call(
-        self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
-    ) -> None:
-        del operation, invocation, error
-        self.seconds += outcome.seconds if outcome is not None else 0.0
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        return f"{path[0]}/{plugin}"
+
+    async def execute(self, _invocation: Invocation, options: CallOptions) -> Outcome:
+        if options.on_started is not None:
+            options.on_started()
+        return await asyncio.get_running_loop().create_future()
 
 
 class Subject:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        settings: dict[str, Any] = {"cache_dir": options.cache, "durable": options.durable}
-        self.clock = Clock()
+        settings: dict[str, Any] = {
+            "cache_dir": options.cache, "durable": options.durable, "start_ahead": options.ahead
+        }  # fmt: skip
         self.sync = CNIConfig([options.bin], **settings)
-        self.timed = CNIConfig([options.bin], observer=self.clock, **settings)
-        self.dry = CNIConfig([options.bin], executor=Instant(), **settings)
+        self.waiting = AsyncCNIConfig([options.bin], executor=Waiting(), timeout=None, **settings)
+        self.held: set[asyncio.Task[object]] = set()
+        self.loop = asyncio.Runner()
+        self.dry = CNIConfig([options.bin], executor=Instant(), **{**settings, "start_ahead": "never"})
         self.aio = AsyncCNIConfig([options.bin], **settings)
         self.net = NetworkConfigList.from_file(options.conf)
+        self.takes_ports = not self.net.unused_capabilities({"portMappings": []})
         self.memory = bytearray(options.hold << 20)
         self.memory[::4096] = b"\1" * len(self.memory[::4096])
 
     def runtime_conf(self, number: int) -> RuntimeConf:
         netns = self.options.netns.replace("%d", str(number))
         mapping = {"hostPort": 20000 + number % 20000, "containerPort": 80, "protocol": "tcp"}
-        return RuntimeConf(f"c{number}", netns, "eth0", capability_args={"portMappings": [mapping]})
+        args = {"portMappings": [mapping]}
+        return RuntimeConf(f"c{number}", netns, "eth0", capability_args=args if self.takes_ports else None)
 
     def add(self, first: str, count: str, parallel: str = "1") -> dict[str, Any]:
         confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
         if self.options.mode == "async":
-            return asyncio.run(self._in_tasks(confs, int(parallel)))
+            return self.loop.run(self._in_tasks(confs, int(parallel)))
         return self._in_threads(lambda rt: self.sync.add_network_list(self.net, rt), confs, int(parallel))
 
     def delete(self, first: str, count: str) -> dict[str, Any]:
         confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
         return self._in_threads(lambda rt: self.sync.del_network_list(self.net, rt), confs, 1)
 
-    def share(self, number: str) -> dict[str, Any]:
-        self.clock.seconds = 0.0
-        rt = self.runtime_conf(int(number))
-        taken, _ = timed(lambda: self.timed.add_network_list(self.net, rt))
-        return {"wall": taken, "each": [taken], "plugins": int(self.clock.seconds * 1e9)}
+    def hold(self, count: str) -> dict[str, Any]:
+        return self.loop.run(self._hold(int(count)))
+
+    async def _hold(self, count: int) -> dict[str, Any]:
+        while len(self.held) < count:
+            rt = RuntimeConf(f"held{len(self.held)}", None, "eth0")
+            self.held.add(asyncio.create_task(self.waiting.add_network_list(self.net, rt)))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        return {"wall": 0, "each": []}
 
     def list(self, container: str) -> dict[str, Any]:
         taken, found = timed(lambda: self.sync.get_cached_attachments(container if container != "-" else None))
@@ -169,13 +180,15 @@ def main() -> None:
     parser.add_argument("--bin", required=True)
     parser.add_argument("--cache", required=True)
     parser.add_argument("--conf", required=True)
-    parser.add_argument("--netns", default="/proc/self/ns/net")
+    parser.add_argument("--netns", required=True)
+    parser.add_argument("--ahead", choices=("auto", "always", "never"), default="auto")
     parser.add_argument("--hold", type=int, default=0)
     subject = Subject(parser.parse_args())
     verbs = {"del": subject.delete}
     for line in sys.stdin:
         verb, *words = line.split()
         print(json.dumps(verbs.get(verb, getattr(subject, verb, None))(*words)), flush=True)  # type: ignore[misc]
+    os._exit(0)  # the verbs of ``hold`` do not end
 
 
 if __name__ == "__main__":

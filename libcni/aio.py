@@ -60,6 +60,10 @@ from libcni.verbs.version import negotiate, validate, version
 __all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
 
 AnswerT = TypeVar("AnswerT")
+
+_LEAST_VERBS = 256
+"""How many verbs run at once at least, also if fewer plugins can: most of a verb's waits are for something else."""
+
 _P = ParamSpec("_P")
 
 
@@ -127,7 +131,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     @cached_property
     def _slots(self) -> AsyncSemaphore:
-        return AsyncSemaphore(max(MAX_PROCESSES, getattr(self._executor, "max_processes", 0)))
+        return AsyncSemaphore(max(_LEAST_VERBS, getattr(self._executor, "max_processes", MAX_PROCESSES)))
 
     @cached_property
     def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
@@ -453,7 +457,7 @@ class _InOrder:
 class _Slot:
     """A context that only as many verbs enter at once as plugins can run.
 
-    More verbs could only wait, and each holds descriptors of the lock file: the kernel walks all of them at each spawn.
+    More verbs would begin, and then wait for a plugin's start with a part of their work done, until their deadline.
     """
 
     def __init__(self, slots: AsyncSemaphore, node: Node) -> None:

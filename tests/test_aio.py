@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +244,40 @@ def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: Plug
 
     assert seconds(1) > 0.8
     assert seconds(4) < 0.7
+
+
+@pytest.mark.parametrize(("limit", "processes"), [(1024, 256), (20, 5), (1 << 20, 1024), (2, 1)])
+def test_the_limit_of_open_files_bounds_the_plugins(
+    limit: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
+    assert AsyncProcessExecutor().max_processes == processes
+    assert AsyncProcessExecutor(max_processes=7).max_processes == 7
+
+
+def test_a_thousand_verbs_run_at_once(tmp_path: Path, plugin: PluginMaker) -> None:
+    """Each waits until all of them run; with a bound below their number none would end."""
+    net = plugin("")
+    running: set[str] = set()
+    everyone = asyncio.Event()
+
+    class Waiting:
+        def find(self, plugin: str, path: Sequence[str]) -> str:
+            return f"{path[0]}/{plugin}"
+
+        async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            running.add(invocation.container_id)
+            if options.on_started is not None:
+                options.on_started()
+            if len(running) == 1000:
+                everyone.set()
+            await everyone.wait()
+            return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
+
+    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=Waiting(), durable=False)
+    batch = run(cni.add_many([(net, rt(f"c{index}")) for index in range(1000)], parallel=1000))
+    assert batch.errors == ()
+    assert len(running) == 1000
 
 
 def test_a_place_that_does_not_come_free_in_time_is_a_timeout(tmp_path: Path, plugin: PluginMaker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import resource
 import signal
 import time
 import weakref
@@ -31,8 +32,11 @@ from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor"]
 
-MAX_PROCESSES = 256
-"""How many plugins run at once, at most."""
+MAX_PROCESSES = 1024
+"""How many plugins run at once, at most, if the limit of open files (``ulimit -n``) allows it."""
+
+_DESCRIPTORS = 4
+"""A plugin takes three descriptors of this program while it runs; the fourth is the program's own."""
 
 
 class AsyncProcessExecutor:
@@ -42,16 +46,17 @@ class AsyncProcessExecutor:
         output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
-        max_processes: how many plugins run at once: 256 by default. Other calls wait, up to their timeout.
+        max_processes: how many plugins run at once; None: a quarter of the open files that this program may have
+            (``ulimit -n``), at most 1,024: 256 with the usual limit of 1,024. Other calls wait, up to their timeout.
     """
 
     def __init__(
-        self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE, max_processes: int = MAX_PROCESSES
+        self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE, max_processes: int | None = None
     ) -> None:
         self.output_limit = output_limit
         self.grace = grace
-        self.max_processes = max_processes
-        self._semaphore = AsyncSemaphore(max_processes)
+        self.max_processes: int = _allowed_processes() if max_processes is None else max_processes
+        self._semaphore = AsyncSemaphore(self.max_processes)
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path of a plugin type's executable, as ``find_plugin`` does.
@@ -194,6 +199,11 @@ class AsyncPreparedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.discard()
+
+
+def _allowed_processes() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_PROCESSES if soft == resource.RLIM_INFINITY else max(1, min(MAX_PROCESSES, soft // _DESCRIPTORS))
 
 
 class _Watcher:

@@ -111,6 +111,11 @@ def check_environment_size(env: Mapping[str, str]) -> None:
         ConfigError: a variable's name or value cannot be part of an environment, ``NAME=value`` has 128 KiB or more, or
             all variables together exceed the system's limit (``ARG_MAX``).
     """
+    names, values = "".join(env), "".join(env.values())
+    size = len(names) + len(values) + (2 + _POINTER) * len(env) + _SPARE
+    text = names + values
+    if size <= _MAX_VARIABLE and text.isascii() and "\0" not in text and "=" not in names and "" not in env:
+        return  # the usual case without a loop: all variables together are smaller than one may be
     total = _SPARE
     for name, value in env.items():
         is_plain = name.isascii() and value.isascii() and name and "=" not in name and "\0" not in name + value

@@ -222,3 +222,17 @@ def test_an_add_that_cannot_be_undone_is_not_tried_again(cni: CNIConfig, plugins
         cni.add_network_list(network("a"), RT, retry=RetryPolicy(delay=0.0))
     assert plugins.calls == ["ADD a", "DEL a", *["DEL a"] * 3]  # the roll-back's may be tried again
     assert caught.value.__notes__[0].startswith("the ADD was not tried again")
+
+
+def test_each_verb_passes_the_environment_as_it_is_then(
+    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    plugins.write("a", f"echo \"$LIKE_THIS $CNI_OTHER\" >> {seen}; echo '{json.dumps(RESULT)}'")
+    monkeypatch.setenv("CNI_OTHER", "inherited")
+    for number, value in enumerate(("one", "two", "\udcff")):
+        monkeypatch.setenv("LIKE_THIS", value)
+        cni.add_network_list(network("a"), RuntimeConf(f"c{number}", None, "eth0"))
+    monkeypatch.delenv("LIKE_THIS")
+    cni.add_network_list(network("a"), RuntimeConf("last", None, "eth0"))
+    assert seen.read_bytes() == b"one \ntwo \n\xff \n \n"
