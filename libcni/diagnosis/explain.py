@@ -1,4 +1,4 @@
-"""Explain what each verb of a network would run, with no process and no disk."""
+"""Explain which plugins each verb of a network would call, without a process or the disk."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ExplainedCall:
     """One call that a verb would make.
 
     Attributes:
-        invocation: what the plugin would get; ``path`` is "" where its executable is missing.
-        injected: the keys of stdin that are not in the plugin's configuration, or not with that value.
+        invocation: the plugin's input; ``path`` is "" if its executable is missing.
+        injected: the keys of stdin that the plugin's configuration does not have, or has with another value.
         removed: the keys of the plugin's configuration that are not in stdin.
     """
 
@@ -51,8 +51,8 @@ class ExplainedVerb:
 
     Attributes:
         verb: ``ADD``, ``CHECK``, ``DEL``, ``GC`` or ``STATUS``.
-        calls: in order.
-        note: why there are none, or no more; else "".
+        calls: the calls in order.
+        note: why the verb makes no calls, or no more calls; else "".
     """
 
     verb: str
@@ -62,13 +62,13 @@ class ExplainedVerb:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a network's verbs would do.
+    """The calls that a network's verbs would make.
 
     Attributes:
         net: the network.
         verbs: ADD, CHECK, DEL, GC and STATUS.
-        unused_capabilities: the names of capability arguments that no plugin takes.
-        missing: one error for each plugin whose executable is not there.
+        unused_capabilities: the names of capability arguments that no plugin declares.
+        missing: one error for each plugin whose executable is missing.
     """
 
     net: NetworkConfigList
@@ -84,24 +84,26 @@ def explain(
     *,
     find: Callable[[str, Sequence[str]], str] = find_plugin,
 ) -> Explanation:
-    """Return what each verb of a network would run, in order, with which environment and stdin. Runs nothing.
+    """Return the calls of each verb of a network in order, with environment and stdin. Run nothing.
 
-    A plugin's result cannot be known, so ``prevResult`` is one that says whose it is. GC is explained with this one
-    attachment as the valid one, DEL and CHECK as after a successful ADD.
+    A plugin's result is unknown, so ``prevResult`` is a placeholder that names the plugin. GC is explained with this
+    attachment as the only valid one, DEL and CHECK as after a successful ADD.
 
     Args:
         net: the network.
-        rt: an attachment's parameters; it need not exist.
-        path: CNI_PATH.
-        find: where an executable is.
+        rt: the parameters of an attachment, which need not exist.
+        path: the directories of CNI_PATH.
+        find: returns the path of a plugin's executable, or raises PluginNotFoundError.
     """
     missing: dict[str, PluginNotFoundError] = {}
     record = _recorded(net, rt)
 
     def play(verb: str, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
+        # ADD has no record yet. All other verbs run after it.
         node = _ExplainNode(net, tuple(path), find, None if verb == "ADD" else record, missing)
         try:
             run_to_end(make(node))
+        # A verb that refuses its arguments is an explanation, too: the error says why nothing would run.
         except CNIError as error:
             note = note or str(error)
         return ExplainedVerb(verb, tuple(node.calls), note)
@@ -132,7 +134,7 @@ def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
 
 
 class _ExplainNode(Node):
-    """A node on which every plugin succeeds and nothing is run, locked, read or written. It collects the calls."""
+    """A node that runs, locks, reads and writes nothing. Every plugin succeeds, and the node collects its calls."""
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ class _ExplainNode(Node):
         record: Record | None,
         missing: dict[str, PluginNotFoundError],
     ) -> None:
+        # Empty directories: a method that is not overridden here finds nothing, and not the records of the machine.
         settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
         super().__init__(settings, _NoRecords(record), {}, None, Operation("ADD"))
         self.calls: list[ExplainedCall] = []
@@ -160,10 +163,12 @@ class _ExplainNode(Node):
     def find(self, plugin: str) -> str:
         try:
             return self._find(plugin, self.path)
+        # The explanation goes on, so that one missing plugin does not hide the others.
         except PluginNotFoundError as error:
             self._missing[plugin] = error
             return ""
 
+    # The explained namespace need not exist, and its state must not change the explanation.
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
@@ -205,6 +210,7 @@ class _NoRecords(RecordStore):
 
 def _changes(net: NetworkConfigList, invocation: Invocation) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the keys that were injected and removed between a plugin's configuration and its stdin."""
+    # Texts, not decoded values: 1.0 and 1.00 are equal in Python, and a plugin in another language may differ.
     own = {member.key: member.text for member in jsontext.members(net.plugins[invocation.index].text)}
     sent = {member.key: member.text for member in jsontext.members(invocation.stdin.decode(errors="surrogatepass"))}
     injected = tuple(key for key, text in sent.items() if own.get(key) != text)

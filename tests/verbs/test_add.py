@@ -430,7 +430,7 @@ def test_what_is_stale_is_detached_first(
         add(world, on_existing=on_existing)
     assert world.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
     assert [call.env["CNI_NETNS"] for call in world.calls] == [netns, netns, "/run/netns/blue", "/run/netns/blue"]
-    assert any("/cache/net-c1-eth0: detached before ADD" in record.message for record in caplog.records)
+    assert any("/cache/net-c1-eth0: detaching it before ADD" in record.message for record in caplog.records)
     assert ("prevResult" in world.stdin("DEL", "a")) == (stale.result is not None)
 
 
