@@ -69,14 +69,14 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True, slots=True)
 class BatchItem(Generic[AnswerT]):
-    """What became of one request of a batch: its place, and either its answer or its error.
+    """The outcome of one request of a batch: either its answer or its error.
 
     Attributes:
-        index: the request's place among the requests, from 0.
-        net: the network that was asked for, as it was given.
-        rt: the attachment's parameters, as they were given.
-        answer: what the verb returned: a Result for ADD, a DelReport for DEL; None where it failed.
-        error: what it raised, or None.
+        index: the index of the request in the batch, from 0.
+        net: the request's network.
+        rt: the request's parameters.
+        answer: the verb's return value: a Result for ADD, a DelReport for DEL; None if the verb failed.
+        error: the verb's error, or None.
     """
 
     index: int
@@ -88,17 +88,17 @@ class BatchItem(Generic[AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[AnswerT]):
-    """What became of a batch, in the order of the requests.
+    """The outcome of a batch, in the order of the requests.
 
     Attributes:
-        items: one for each request.
+        items: one item for each request.
     """
 
     items: tuple[BatchItem[AnswerT], ...]
 
     @property
     def answers(self) -> tuple[AnswerT | None, ...]:
-        """The answers in order, None for those that failed."""
+        """The answers in order; None for a request that failed."""
         return tuple(item.answer for item in self.items)
 
     @property
@@ -107,7 +107,7 @@ class Batch(Generic[AnswerT]):
         return tuple(item.error for item in self.items if item.error is not None)
 
     def raise_errors(self) -> None:
-        """Raise all errors as one, if there are any.
+        """Raise all errors as one group, if there are any.
 
         Raises:
             CNIErrorGroup: the errors, in the order of the requests.
@@ -118,12 +118,12 @@ class Batch(Generic[AnswerT]):
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     """Run the verbs of networks on asyncio; the methods are those of CNIConfig, as coroutines.
 
-    Parameters, units (every ``timeout`` is in seconds, the wait for this program's other verbs included), answers and
-    errors are those of CNIConfig. Here any verb may raise LockTimeoutError as well: so many others ran until its
-    deadline that it was not begun.
+    Parameters, units, return values and errors are those of CNIConfig. Every ``timeout`` is in seconds and includes the
+    wait for other verbs of this program. Any verb may raise LockTimeoutError here: if too many other verbs run until
+    its deadline, it does not start.
 
     Verbs of one container run in the order in which they were called, those of different containers in parallel.
-    Cancelling a verb kills the plugin that runs and leaves the record pending, for DEL or GC.
+    If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.
     """
 
     def _default_executor(self) -> AsyncExecutor:
@@ -207,7 +207,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         negotiate_version: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> GCReport:
-        """Detach what is not valid any more; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
+        """Detach all attachments that are not valid; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         name, given = self._named_or_gone(net)
         call = Operation("GC", name)
         return await self._run(
@@ -261,11 +261,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await self.add_network_list(single(plugin), rt, **options)
 
     async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
-        """Check what was attached with ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
+        """Check an attachment of ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
         return await self.check_network_list(single(plugin), rt, **options)
 
     async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
-        """Detach what was attached with ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
+        """Detach an attachment of ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
         return await self.del_network_list(single(plugin), rt, **options)
 
     async def add_many(
@@ -278,18 +278,18 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> Batch[Result]:
         """Attach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Adding an attachment).
 
-        Cancelling it cancels the verbs that run; the rest is not begun.
+        If the batch is cancelled, it cancels the running verbs and does not start the remaining ones.
 
         Args:
-            requests: (network, parameters) of each; the next is taken when a place is free.
-            parallel: how many verbs run at once, at most.
-            on_item: is called with each BatchItem as its verb ends, in the event loop. What it raises ends the batch
-                and cancels the verbs that run.
-            options: those of ``add_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+            requests: (network, parameters) pairs; the next pair is read when a verb can start.
+            parallel: the maximum number of verbs that run at the same time.
+            on_item: called with each BatchItem when its verb ends, in the event loop. If it raises, the batch ends and
+                cancels the running verbs.
+            options: the options of ``add_network_list`` for every verb; ``timeout`` is in seconds for each verb.
 
         Returns:
-            What became of each, in the order of the requests. A CNIError of a verb is in it and not raised;
-            ``raise_errors`` raises them grouped.
+            The outcomes in the order of the requests. A verb's CNIError is in its item and not raised;
+            ``raise_errors`` raises all of them as one group.
         """
         return await _collect(self.add_each(requests, parallel=parallel, **options), on_item)
 
@@ -305,48 +305,48 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
         Args:
             requests: as for ``add_many``.
-            parallel: how many verbs run at once, at most.
+            parallel: the maximum number of verbs that run at the same time.
             on_item: as for ``add_many``.
-            options: those of ``del_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+            options: the options of ``del_network_list`` for every verb; ``timeout`` is in seconds for each verb.
 
         Returns:
-            As ``add_many``, with the report of each DEL.
+            As for ``add_many``, with the DelReport of each DEL.
         """
         return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
 
     def add_each(
         self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[AddOptions]
     ) -> AsyncGenerator[BatchItem[Result], None]:
-        """Attach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
+        """Attach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
 
-        Nothing runs before the first item is asked for. Closing the iterator (``aclose``, or ``contextlib.aclosing``
-        around the loop) cancels the verbs that run and waits for their end; the rest is not begun.
+        Nothing runs before the first item is requested. Closing the iterator (``aclose``, or ``contextlib.aclosing``
+        around the loop) cancels the running verbs and waits for their end; the remaining ones do not start.
 
         Args:
             requests: as for ``add_many``.
-            parallel: how many verbs run at once, at most.
-            options: those of ``add_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+            parallel: the maximum number of verbs that run at the same time.
+            options: the options of ``add_network_list`` for every verb; ``timeout`` is in seconds for each verb.
 
         Returns:
-            An iterator over what became of each, in the order in which the verbs end; ``index`` says which request it
-            was. A CNIError of a verb is in it and not raised.
+            An iterator over the outcomes, in the order in which the verbs end; ``index`` is the request's index.
+            A verb's CNIError is in its item and not raised.
         """
         return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
 
     def del_each(
         self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[DelOptions]
     ) -> AsyncGenerator[BatchItem[DelReport], None]:
-        """Detach many containers, and iterate over what becomes of them as it does (spec 1.1.0, section 3).
+        """Detach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
 
-        It begins and can be closed as with ``add_each``.
+        The iterator starts and closes in the same way as that of ``add_each``.
 
         Args:
             requests: as for ``add_many``.
-            parallel: how many verbs run at once, at most.
-            options: those of ``del_network_list``, for each; ``timeout`` is in seconds, for each by itself.
+            parallel: the maximum number of verbs that run at the same time.
+            options: the options of ``del_network_list`` for every verb; ``timeout`` is in seconds for each verb.
 
         Returns:
-            As ``add_each``, with the report of each DEL.
+            As for ``add_each``, with the DelReport of each DEL.
         """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
@@ -360,19 +360,22 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> AnswerT:
         seconds = self._seconds(timeout)
         with _AsyncNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
-            # A lock that somebody waited for belongs to its event loop for ever, so each loop has its own queues.
+            # An asyncio.Lock is bound to the first event loop in which a task waits for it, so each loop has its own
+            # queues. The dictionary is weak, because programs like pytest make many loops.
             queues = self._queues.setdefault(asyncio.get_running_loop(), {})
+            # Queue before slot: verbs that only wait for their container must not use up the slots of others.
             async with _InOrder(queues, call.container_id, node), _Slot(self._slots, node):
                 try:
                     return await verb(node, *args, **kwargs)
                 finally:
+                    # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
                     await node.discard_prepared()
 
 
 class _AsyncNode(Node):
-    """A node whose operations that can wait are awaited."""
+    """A node that awaits its executor, sleeps and disk operations on asyncio."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
+    def __init__(  # noqa: PLR0913, PLR0917 - the parameters of Node
         self,
         settings: Settings,
         executor: AsyncExecutor,
@@ -412,7 +415,7 @@ class _AsyncNode(Node):
 
 
 class _Queue:
-    """The queue of one container's verbs; it is dropped when no verb is left."""
+    """The queue of one container's verbs. It is deleted when no verb is left in it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -420,7 +423,7 @@ class _Queue:
 
 
 class _InOrder:
-    """A context in which no other verb of the container runs; verbs enter it in the order of their calls."""
+    """A context in which no other verb of the container runs. Verbs enter it in the order of their calls."""
 
     def __init__(self, queues: dict[str, _Queue], container_id: str, node: Node) -> None:
         self._queues = queues
@@ -430,10 +433,12 @@ class _InOrder:
     async def __aenter__(self) -> None:
         if not self._container_id:
             return
+        # No await between here and the increment, so the last user cannot delete the queue in between.
         queue = self._queues.setdefault(self._container_id, _Queue())
         queue.users += 1
         try:
             await _acquired(queue, self._node)
+        # Also a cancellation: a queue with a user that is gone would stay in the dictionary for ever.
         except BaseException as error:
             self._leave(queue)
             if isinstance(error, TimeoutError):
@@ -455,7 +460,7 @@ class _InOrder:
 
 
 class _Slot:
-    """A context that only as many verbs enter at once as plugins can run.
+    """A context that limits the running verbs to the number of plugins that can run at the same time.
 
     More verbs would begin, and then wait for a plugin's start with a part of their work done, until their deadline.
     """
@@ -469,14 +474,15 @@ class _Slot:
             self._acquired = await self._slots.acquire(self._node.seconds_left())
         except TimeoutError:
             what = f"{self._slots.value} verbs of this program"
-            raise LockTimeoutError(f"{what} ran until the deadline; it was not begun", what=what) from None
+            raise LockTimeoutError(f"{what} ran until the deadline; this verb did not start", what=what) from None
 
     async def __aexit__(self, *_: object) -> None:
         self._acquired.release()
 
 
 async def _acquired(queue: _Queue, node: Node) -> None:
-    # Not "if the lock is free": it is free between its release and the waking of the next verb, and belongs to that.
+    # Do not test whether the lock is free. It looks free between its release and the start of the next waiting verb,
+    # and a verb that takes it then would overtake the waiting one.
     if queue.users == 1:
         await queue.lock.acquire()
         return
@@ -485,18 +491,19 @@ async def _acquired(queue: _Queue, node: Node) -> None:
 
 
 async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
-    """Do what may wait for the disk in a thread. A cancelled caller still waits for its end.
+    """Call ``work``, which may wait for the disk, in a thread. A cancelled caller still waits for its end.
 
-    Otherwise the record would be written after its locks are released, perhaps over that of a later verb.
+    Otherwise the thread would write the record after the verb's locks are released, perhaps over a later verb's record.
     """
     return await _to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def _to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
-    """Wait for a future. A caller that is cancelled meanwhile is cancelled when the future is done, not before."""
+    """Wait for a future. If the caller is cancelled meanwhile, raise CancelledError only when the future is done."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        # In a loop: each further cancellation interrupts the wait, and the locks may only be released after the end.
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
@@ -508,12 +515,14 @@ async def _each(
     call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]],
     parallel: int,
 ) -> AsyncGenerator[BatchItem[AnswerT], None]:
-    if parallel < 1:  # nothing would be done, without a word
+    if parallel < 1:  # the batch would end at once without an error
         raise ValueError(f"parallel: {parallel} is less than 1")
     waiting = enumerate(requests)
     running: set[asyncio.Task[BatchItem[AnswerT]]] = set()
     try:
         while True:
+            # At most ``parallel`` requests are read ahead, so an iterator over a million containers needs no memory for
+            # them.
             for index, (net, rt) in islice(waiting, parallel - len(running)):
                 running.add(asyncio.create_task(_item(index, net, rt, call)))
             if not running:
@@ -522,6 +531,7 @@ async def _each(
             for task in done:
                 yield task.result()
     finally:
+        # Runs also when the caller closes the generator. Without the wait, plugins would run after aclose() returns.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

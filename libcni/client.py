@@ -57,10 +57,11 @@ class CNIConfig(ClientBase[Executor]):
     """Run the verbs of networks, blocking; safe to share between threads.
 
     Every list verb takes a NetworkConfigList, or the name of a network in ``conf_dir``. Every verb takes ``timeout``:
-    seconds for all of it, the wait for locks included; None: no limit; not given: as the client was made with.
+    seconds for the whole verb, the wait for locks included. None means no limit. Without the argument, the client's
+    own timeout applies.
 
-    Besides what each verb lists, a ``conf_dir`` that cannot be read is a ConfigError, and a name that breaks the
-    specification's rules an InvalidIdentifierError: nothing was run then.
+    Each verb may also raise ConfigError if ``conf_dir`` cannot be read, and InvalidIdentifierError if a name breaks
+    the specification's rules. In both cases nothing was run.
     """
 
     def _default_executor(self) -> Executor:
@@ -86,37 +87,39 @@ class CNIConfig(ClientBase[Executor]):
             net: the network.
             rt: the attachment's parameters.
             rollback: run DEL of the whole chain when the ADD fails.
-            on_existing: what to do where this container already has this interface, on whatever network: ``refuse``;
-                ``replace``: detach that one first; ``allow``: go on.
-            strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
+            on_existing: what to do if this container already has this interface on any network: ``refuse``;
+                ``replace``: detach that attachment first; ``allow``: go on.
+            strict: refuse capability arguments that no plugin declares, and results in another version than the
+                network's.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
-            retry: how often to try a plugin again that answers "try again later"; None: not at all.
+            retry: how often to call a plugin again that answers "try again later"; None: never.
             allow_own_netns: accept this program's own network namespace.
-            on_cancel: what a cancelled or interrupted ADD does: ``keep`` its record pending, for DEL and GC; or
-                ``rollback`` before it ends.
+            on_cancel: what a cancelled or interrupted ADD does. ``keep``: leave its record pending, for DEL and GC;
+                ``rollback``: roll back before it ends.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
             The last plugin's result, in the network's spec version.
 
         Raises:
-            PluginError: a plugin failed; what went wrong in the roll-back is in ``rollback_errors``.
+            PluginError: a plugin failed; the errors of the roll-back are in ``rollback_errors``.
             PluginTimeoutError: a PluginError: the plugin was stopped at the deadline.
-            InvalidOutputError: a PluginError: it said success, and what it printed is no result.
+            InvalidOutputError: a PluginError: the plugin exited with 0, but its stdout is not a result.
             PluginNotFoundError: an executable is missing; nothing was run.
             AttachmentExistsError: the container has that interface already; nothing was run.
             InterfaceExistsError: an AttachmentExistsError: the namespace has an interface of that name, and no record
-                says that this library made it; nothing was run. ADD does not look for it without the privilege to
-                enter the namespace, for ``lo``, and with ``on_existing="allow"``.
+                says that this library made it; nothing was run. ADD does not check this for ``lo``, with
+                ``on_existing="allow"``, or if the program has no privilege to enter the namespace.
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
             NetworkNotFoundError: there is no network of that name; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
-            ConfigError: the namespace is this program's own; an argument is too long for any process; with ``strict``:
-                no plugin takes some capability arguments; nothing was run.
-            VersionError: with ``negotiate_version``: there is no version that all plugins support; nothing is attached.
-            RecordError: the record cannot be written; either nothing was run, or all was rolled back.
-            ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
+            ConfigError: the namespace is this program's own; or the environment is too large to start a plugin; or,
+                with ``strict``, no plugin declares some capability argument. Nothing was run.
+            VersionError: with ``negotiate_version``: no version is supported by all plugins; nothing was attached.
+            RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
+            ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
         """
+        # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
         named = self._named(net)
         return self._run(
             operation("ADD", named.name, rt),
@@ -142,19 +145,20 @@ class CNIConfig(ClientBase[Executor]):
         retry: RetryPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> None:
-        """Check an attachment (spec 1.1.0, section 3, Checking an attachment), with what its ADD used.
+        """Check an attachment with the recorded configuration (spec 1.1.0, section 3, Checking an attachment).
 
-        A network's name will do even if its file has gone, as long as there is a record.
+        ``net`` may be the name of a network whose file no longer exists, if there is a record.
 
         Args:
             net: the network.
-            rt: the attachment's parameters; what is None in them is taken as recorded.
+            rt: the attachment's parameters. Recorded values replace those that are None.
             use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
-            retry: how often to try a plugin again that answers "try again later"; None: not at all.
+            retry: how often to call a plugin again that answers "try again later"; None: never.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            PluginError: a plugin found something wrong, or was stopped at the deadline; the chain stops there.
+            PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not
+                called.
             NotAttachedError: there is no completed ADD; nothing was run.
             VersionError: the configuration's version has no CHECK; nothing was run.
             RecordError: the record cannot be read; nothing was run.
@@ -163,6 +167,7 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
+        # The file of a network may be removed while containers are attached. Their records hold the configuration.
         name, given = self._named_or_gone(net)
         call = operation("CHECK", name, rt)
         return self._run(call, timeout, check, name, given, rt, use_given=use_given, retry=retry)
@@ -170,26 +175,27 @@ class CNIConfig(ClientBase[Executor]):
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment), with what its ADD used.
+        """Detach a container with the recorded configuration (spec 1.1.0, section 3, Deleting an attachment).
 
-        A network's name will do even if its file has gone, as long as there is a record.
+        ``net`` may be the name of a network whose file no longer exists, if there is a record.
 
         Args:
             net: the network.
-            rt: the attachment's parameters; what is None in them is taken as recorded.
-            policy: where to depart from the specification's rule to stop at the first error; None: nowhere.
+            rt: the attachment's parameters. Recorded values replace those that are None.
+            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
-            What each plugin did, in the order of the calls. What was not attached is no error.
+            A report for each plugin, in the order of the calls. DEL succeeds if the container was not attached.
 
         Raises:
-            PluginError: a plugin failed, or was stopped at the deadline; the chain stops there and the record stays.
+            PluginError: a plugin failed, or was stopped at the deadline. The other plugins were not called, and the
+                record stays.
             CNIErrorGroup: with ``policy.keep_going``: the errors of all plugins that failed; the record stays.
             PluginNotFoundError: an executable is missing; nothing was run.
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
             NetworkNotFoundError: there is neither a configuration of that name nor a record; nothing was run.
-            RecordError: a name was given, its file has gone, and the record has no usable configuration.
+            RecordError: ``net`` is a name, its file no longer exists, and the record has no usable configuration.
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
@@ -199,18 +205,19 @@ class CNIConfig(ClientBase[Executor]):
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment by its record alone (spec 1.1.0, section 3, Deleting an attachment).
+        """Detach a recorded attachment with its record alone (spec 1.1.0, section 3, Deleting an attachment).
 
         Args:
             attachment: one of ``get_cached_attachments``.
-            policy: where to depart from the specification's rule to stop at the first error; None: nowhere.
+            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            RecordError: the record does not say which attachment it is, has no usable configuration, or was written
-                anew since the attachment was listed.
-            CNIError: as ``del_network_list``.
+            RecordError: the record does not identify an attachment, has no usable configuration, or was rewritten
+                after the attachment was listed.
+            CNIError: as for ``del_network_list``.
         """
+        # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
         rt = attachment_conf(attachment)
         call = attachment_operation("DEL", attachment)
         chosen = policy or DelPolicy()
@@ -225,20 +232,20 @@ class CNIConfig(ClientBase[Executor]):
         negotiate_version: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> GCReport:
-        """Detach what is recorded for a network and not ``valid``, and tell its plugins (spec 1.1.0, section 2, GC).
+        """Detach a network's attachments that are not ``valid``, and call its plugins (spec 1.1.0, section 2, GC).
 
         Args:
             net: the network.
-            valid: the attachments that stay: Attachment objects or (container ID, interface name) pairs; [] for none.
+            valid: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
             dry_run: run nothing, only report.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
-            What was stale, and what became of it.
+            The stale attachments, and which of them were detached.
 
         Raises:
-            CNIErrorGroup: what went wrong; all that could be done has been done, and its ``report`` says what.
+            CNIErrorGroup: all errors. GC goes on after an error; ``report`` tells what it did.
             LockTimeoutError: other verbs held the network until the deadline; nothing was run.
             RecordError: the records cannot be listed or locked; nothing was run.
             NetworkNotFoundError: there is no network of that name; nothing was run.
@@ -246,13 +253,14 @@ class CNIConfig(ClientBase[Executor]):
             TypeError: ``valid`` is None; nothing was run.
         """
         name, given = self._named_or_gone(net)
+        # GC has no container: it locks the whole network, and each container only while it detaches it.
         call = Operation("GC", name)
         return self._run(call, timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version)
 
     def status_network_list(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
     ) -> NetworkStatus:
-        """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS), up to the first no.
+        """Ask a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS). Stop at the first no.
 
         Args:
             net: the network.
@@ -260,9 +268,9 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            PluginError: a plugin cannot; its ``code`` is 50 (not available) or 51 (limited connectivity).
-            PluginTimeoutError: a PluginError: it did not answer before the deadline.
-            PluginNotFoundError: a plugin is missing, at whatever version.
+            PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity).
+            PluginTimeoutError: a PluginError: the plugin did not answer before the deadline.
+            PluginNotFoundError: a plugin is missing. STATUS finds this at every spec version.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
@@ -274,7 +282,7 @@ class CNIConfig(ClientBase[Executor]):
     ) -> NetworkStatus:
         """Ask all of a network's plugins whether they can serve ADD (spec 1.1.0, section 2, STATUS).
 
-        A no is in the answer, not raised.
+        The errors of plugins are in the returned object, not raised.
 
         Args:
             net: the network.
@@ -291,7 +299,7 @@ class CNIConfig(ClientBase[Executor]):
     def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find a network's plugins and ask for their versions (spec 1.1.0, section 2, VERSION).
 
-        What is wrong is in the answer, not raised.
+        Problems are in the returned report, not raised.
 
         Args:
             net: the network.
@@ -307,27 +315,27 @@ class CNIConfig(ClientBase[Executor]):
         """Validate a single plugin, as ``validate_network_list`` does.
 
         Args:
-            plugin: its configuration, with a name of its own.
+            plugin: the plugin's configuration, which must have a name.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            ConfigError: it has no name or a bad one, or a version that is not known; nothing was run.
+            ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
         """
         return self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
 
     def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
         """Return the network at the highest version that all its plugins support (spec 1.1.0, section 2, VERSION).
 
-        Only the versions that its configuration names are looked at.
+        Only the versions that its configuration lists are candidates.
 
         Args:
             net: the network.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            VersionError: there is none; the error names the plugins that stand in the way.
+            VersionError: there is none; the error names the plugins that support none of the candidates.
             PluginNotFoundError: a plugin is missing; nothing was run.
-            PluginError: a plugin does not answer, or not before the deadline.
+            PluginError: a plugin does not answer before the deadline, or fails.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
@@ -341,62 +349,61 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
-            PluginNotFoundError: it is missing.
-            PluginError: it does not answer, or not before the deadline.
+            PluginNotFoundError: the plugin is missing.
+            PluginError: the plugin does not answer before the deadline, or fails.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
         return self._run(Operation("VERSION"), timeout, version, plugin)
 
     def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
-        """Attach with a single plugin, by its own name and version (spec 1.1.0, section 3, Adding an attachment).
+        """Attach with a single plugin, with its own name and version (spec 1.1.0, section 3, Adding an attachment).
 
         Args:
-            plugin: its configuration, with a name of its own.
+            plugin: the plugin's configuration, which must have a name.
             rt: the attachment's parameters.
-            options: those of ``add_network_list``.
+            options: the options of ``add_network_list``.
 
         Raises:
-            ConfigError: the configuration has no name or a bad one, or a version that is not known; nothing was run.
-            CNIError: as ``add_network_list``.
+            ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
+            CNIError: as for ``add_network_list``.
         """
         return self.add_network_list(single(plugin), rt, **options)
 
     def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
-        """Check what was attached with ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
+        """Check an attachment of ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
 
         Args:
-            plugin: its configuration, with a name of its own.
+            plugin: the plugin's configuration, which must have a name.
             rt: the attachment's parameters.
-            options: those of ``check_network_list``.
+            options: the options of ``check_network_list``.
 
         Raises:
-            ConfigError: as ``add_network``.
-            CNIError: as ``check_network_list``.
+            ConfigError: as for ``add_network``.
+            CNIError: as for ``check_network_list``.
         """
         return self.check_network_list(single(plugin), rt, **options)
 
     def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
-        """Detach what was attached with ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
+        """Detach an attachment of ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
 
         Args:
-            plugin: its configuration, with a name of its own.
+            plugin: the plugin's configuration, which must have a name.
             rt: the attachment's parameters.
-            options: those of ``del_network_list``.
+            options: the options of ``del_network_list``.
 
         Raises:
-            ConfigError: as ``add_network``.
-            CNIError: as ``del_network_list``.
+            ConfigError: as for ``add_network``.
+            CNIError: as for ``del_network_list``.
         """
         return self.del_network_list(single(plugin), rt, **options)
 
     def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
-        """Drop an attachment's record and run nothing.
+        """Remove an attachment's record without running a plugin.
 
-        It is the way out if no DEL of an attachment can succeed. Whatever its plugins made, such as interfaces,
-        addresses and rules, stays.
+        Use it if no DEL of the attachment can succeed. Interfaces, addresses and rules that its plugins made stay.
 
         Args:
-            attachment: one of ``get_cached_attachments``, in whatever state.
+            attachment: one of ``get_cached_attachments``, in any state.
             timeout: seconds to wait for other verbs of the container; None: no limit.
 
         Returns:
@@ -404,12 +411,12 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             LockTimeoutError: other verbs held the container until the deadline; the record stays.
-            RecordError: the record cannot be removed, or it was written anew since the attachment was listed.
+            RecordError: the record cannot be removed, or it was rewritten after the attachment was listed.
         """
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
-        """Make an attachment of another owner, or of Go libcni, this client's own. Its sweeps detach it from then on.
+        """Make an attachment of another owner, or of Go libcni, this client's own. Its GC may detach it from then on.
 
         Args:
             attachment: one of ``get_cached_attachments``.
@@ -420,7 +427,7 @@ class CNIConfig(ClientBase[Executor]):
 
         Raises:
             LockTimeoutError: other verbs held the container until the deadline.
-            RecordError: the record has gone, cannot be read, has no identity, or cannot be written.
+            RecordError: the record no longer exists, cannot be read, has no identity, or cannot be written.
         """
         return self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 
@@ -433,5 +440,6 @@ class CNIConfig(ClientBase[Executor]):
         **kwargs: _P.kwargs,
     ) -> _T:
         seconds = self._seconds(timeout)
+        # The context releases the locks and ends the observer's operation, whatever the verb raises.
         with BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
             return run_to_end(verb(node, *args, **kwargs))

@@ -1,10 +1,10 @@
 """Every error that this library raises, under one root.
 
     CNIError
-    ├── ConfigError (ValueError)            a configuration document is wrong; names the file and the location in it
+    ├── ConfigError (ValueError)            a configuration document is invalid; names the file and the location
     │   └── NetworkNotFoundError (LookupError)   no configuration has that network name
     ├── InvalidIdentifierError (ValueError) a name, container ID, interface name or plugin type breaks the spec's rules
-    ├── VersionError (ValueError)           a spec version is malformed, unknown, or does not have the verb
+    ├── VersionError (ValueError)           a spec version is malformed, unknown, or too old for the verb
     ├── PluginNotFoundError                 no executable of that type on CNI_PATH; nothing was run
     ├── PluginError                         a plugin failed, or could not be started
     │   ├── PluginTimeoutError (TimeoutError)    a plugin was stopped at its deadline
@@ -15,13 +15,14 @@
     ├── NotAttachedError                    CHECK: there is no completed ADD to check
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
-    └── CNIErrorGroup (ExceptionGroup)      several of the above, from a sweep such as GC
+    └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
 
-Catch ``CNIError`` to catch all. Compare ``code`` and classes, never text.
+Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text.
 """
 
 from __future__ import annotations
 
+# Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 _SHOWN = 2048
+# A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
 
@@ -63,6 +65,7 @@ def __getattr__(name: str) -> object:
 
 
 def _restore(cls: type[CNIError], args: tuple[Any, ...], state: dict[str, Any]) -> CNIError:
+    # __init__ is not called again: it would build the text a second time from an already built text.
     error = cls.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)
@@ -76,7 +79,7 @@ class CNIError(Exception):
     files may contain, are shown as escapes such as ``\x1b``. The fields hold the original values.
 
     Attributes:
-        hint (str | None): what to do about it. It is part of the text.
+        hint (str | None): how to solve the problem. It is part of the text.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
             attachment's record still exists.
     """
@@ -85,18 +88,18 @@ class CNIError(Exception):
     rollback_errors: tuple[CNIError, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        # Messages contain names and texts from documents and plugins, which may be of any length.
+        # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
         text = printable(shorten(message, KEPT))
         super().__init__(f"{text} ({printable(hint)})" if hint else text)
         self.hint = hint
 
     def suggest(self, hint: str) -> None:
-        """Add what to do about it, to the hint and to the text."""
+        """Add a hint for the user, to ``hint`` and to the text."""
         self.args = (printable(f"{self.args[0]} ({hint})"), *self.args[1:])
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default exceptions are made again from args, and a subclass's keyword arguments would be lost.
+        # By default pickle makes an exception from its args alone, and the fields of subclasses would be lost.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -120,16 +123,17 @@ class ConfigError(CNIError, ValueError):
 
     def located(self, file: str | None) -> Self:
         """Return a copy of this error that names ``file``, or this error if it names a file already."""
+        # The innermost file is the right one: a drop-in's error must not name the list that includes it.
         if file is None or self.file is not None:
             return self
         return type(self)(self.problem, file=file, location=self.location, hint=self.hint)
 
 
 class NetworkNotFoundError(ConfigError, LookupError):
-    """No configuration has the wanted network name.
+    """No configuration has the requested network name.
 
     Attributes:
-        network (str | None): the wanted name; None if any network would have done.
+        network (str | None): the requested name; None if any network was accepted.
     """
 
     def __init__(
@@ -146,10 +150,10 @@ class NetworkNotFoundError(ConfigError, LookupError):
 
 
 class InvalidIdentifierError(CNIError, ValueError):
-    """A name breaks the specification's rules for it (spec 1.1.0, sections 1 and 2). Nothing was run.
+    """A name breaks a rule of the specification (spec 1.1.0, sections 1 and 2). Nothing was run.
 
     Attributes:
-        kind (str): what the value was meant to be: ``network name``, ``container ID``, ``interface name``,
+        kind (str): the kind of name: ``network name``, ``container ID``, ``interface name``,
             ``plugin type``, ``CNI_ARGS key`` ...
         value (object): the invalid value.
         rule (str): the rule that the value breaks, in words.
@@ -166,7 +170,7 @@ class VersionError(CNIError, ValueError):
     """A spec version is malformed, unknown to this library, or too old for the verb.
 
     Attributes:
-        version (object): the version, as it was given.
+        version (object): the version that the caller or the document gave.
     """
 
     def __init__(self, message: str, *, version: object = None, hint: str | None = None) -> None:
@@ -191,7 +195,7 @@ class PluginNotFoundError(CNIError):
         else:
             text = f'plugin "{plugin}" not found in {", ".join(searched)}'
         if rejected:
-            text += f" (passed over: {'; '.join(rejected)})"
+            text += f" (rejected: {'; '.join(rejected)})"
         super().__init__(text, hint=hint)
         self.plugin = plugin
         self.searched = searched
@@ -202,7 +206,7 @@ class PluginError(CNIError):
     """A plugin failed, or could not be started.
 
     Attributes:
-        problem (str): one sentence on what happened.
+        problem (str): what went wrong, in one sentence.
         plugin (str): the plugin's type.
         path (str): the path of the plugin's executable.
         verb (str): the verb that the plugin was called with.
@@ -220,7 +224,8 @@ class PluginError(CNIError):
         seconds (float): how long the plugin ran.
     """
 
-    def __init__(  # noqa: PLR0913 - one error carries all that is known about one call
+    # The text is built here once, from fields. Callers compare fields, so the text may change between releases.
+    def __init__(  # noqa: PLR0913 - the error carries every field of the call
         self,
         problem: str,
         *,
@@ -243,6 +248,7 @@ class PluginError(CNIError):
         named = (("network", network), ("container", container_id), ("interface", ifname))
         context = ", ".join(f"{word} {name}" for word, name in named if name)
         text = f'plugin "{plugin}" failed ({verb}{f"; {context}" if context else ""}): {problem}'
+        # The end of stderr: a panic or the last log line usually names the cause.
         if stderr.strip():
             text += f"; stderr: {shorten(stderr.strip(), 500, end=True)!r}"
         super().__init__(text, hint=hint)
@@ -271,6 +277,7 @@ class PluginError(CNIError):
         """
         from libcni._error_code import ErrorCode
 
+        # A code may be any integer; ErrorCode(...) would raise ValueError for an unknown one.
         if self.code is None or abs(self.code) not in ErrorCode.__members__.values():
             return None
         return ErrorCode(abs(self.code))
@@ -302,7 +309,7 @@ class AttachmentExistsError(CNIError):
     """ADD was refused because this container has this interface already. Nothing was run.
 
     Attributes:
-        container_id (str): the container that was to be attached.
+        container_id (str): the container of the ADD.
         ifname (str): the interface's name.
         network (str): the network that the interface is attached to now.
     """
@@ -325,13 +332,12 @@ class AttachmentExistsError(CNIError):
 class InterfaceExistsError(AttachmentExistsError):
     """ADD was refused because the namespace has an interface of this name that no record knows. Nothing was run.
 
-    Somebody else may use the interface. A plugin that failed on it would have been rolled back, and the roll-back
-    would have deleted it.
+    Another program may use the interface. A plugin would fail on it, and the roll-back of this ADD would delete it.
 
     Attributes:
-        container_id (str): the container that was to be attached.
+        container_id (str): the container of the ADD.
         ifname (str): the interface's name.
-        network (str): the network that was to be attached.
+        network (str): the network of the ADD.
         netns (str): the network namespace that has the interface.
     """
 
@@ -350,7 +356,7 @@ class InterfaceExistsError(AttachmentExistsError):
 
 
 class NamespaceMismatchError(CNIError):
-    """DEL or CHECK was given another namespace than the recorded one, and both exist. Nothing was run.
+    """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
 
     Attributes:
         container_id (str): the container.
@@ -401,7 +407,7 @@ class LockTimeoutError(CNIError, TimeoutError):
     """Another verb, thread or process held a lock until the deadline. Nothing was run.
 
     Attributes:
-        what (str): what is locked, such as ``container c1`` or ``network dbnet``.
+        what (str): the locked object, for example ``container c1`` or ``network dbnet``.
         path (str): the lock file.
         seconds (float): how long the caller waited.
     """
@@ -433,8 +439,8 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     ``exceptions`` holds them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report (Any): what was done all the same: a GCReport for GC, a DelReport for DEL, the Batch for batches, the
-            manager's own reports for its operations; None if there is none.
+        report (Any): the report of the operation, which tells what succeeded: a GCReport, a DelReport, a Batch, or one
+            of the manager's reports; None if there is none.
     """
 
     report: Any = None
@@ -445,6 +451,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
 
     def __init__(self, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> None:
         CNIError.__init__(self, message)
+        # pickle and copy call __new__ with args, so they must hold the errors and not the text alone.
         self.args: tuple[Any, ...] = (message, list(errors))
 
     @classmethod
@@ -464,9 +471,9 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
 
 
 def printable(text: str) -> str:
-    r"""Return ``text`` with each character that a terminal would not show as itself written as an escape.
+    r"""Return ``text`` with escapes for the characters that a terminal does not show as themselves.
 
-    Escaped are control characters (terminal escapes begin with one), lone surrogates, which no encoding can carry, and
+    These are control characters (terminal escapes begin with one), lone surrogates, which no encoding can carry, and
     characters that reorder or hide others. Line feeds and tabs stay.
     """
     if text.isprintable():
@@ -477,7 +484,7 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:
-    """Return the first ``limit`` characters of ``text``, or the last with ``end``, and how many are left out."""
+    """Return the first ``limit`` characters of ``text``, or the last ones if ``end``, and say how many are missing."""
     if len(text) <= limit:
         return text
     cut = f"… ({len(text) - limit} more characters)"
@@ -485,8 +492,9 @@ def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:
 
 
 def short_repr(value: object, limit: int = 80) -> str:
-    """Return ``repr(value)`` shortened, or the type's name if Python cannot or should not make it."""
+    """Return ``repr(value)`` shortened, or the type's name if ``repr`` fails."""
     try:
         return shorten(repr(value), limit)
-    except (ValueError, RecursionError):  # an integer of more than sys.get_int_max_str_digits(); a nested list
+    except (ValueError, RecursionError):
+        # ValueError: an integer with more digits than sys.get_int_max_str_digits(). RecursionError: a deep list.
         return f"<{type(value).__name__} too large to show>"

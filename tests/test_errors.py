@@ -123,7 +123,7 @@ def test_texts_say_what_is_known() -> None:
     assert texts[0] == "text (do this)"
     assert texts[1] == "/f: line 1: it is empty (write something)"
     assert texts[3] == "invalid container ID 'a b': no spaces"
-    assert texts[5] == 'plugin "bridge" not found in /a, /b (passed over: /a/bridge is not executable) (chmod)'
+    assert texts[5] == 'plugin "bridge" not found in /a, /b (rejected: /a/bridge is not executable) (chmod)'
     assert texts[6].startswith('plugin "bridge" failed (ADD; network n, container c1, interface eth0): broken')
     assert "stderr: 'e'" in texts[6]
     assert str(ConfigError("it is empty")) == "it is empty"

@@ -1,1 +1,1 @@
-"""Network configurations: how they are found, read, checked, and kept as text."""
+"""Network configurations: find, read and check them, and keep them as text."""

@@ -48,7 +48,7 @@ def _ip_or_cidr(text: str) -> str:
 
 def _protocol(text: str) -> str:
     if text.lower() not in _PROTOCOLS:
-        raise ValueError(f"{text!r} is none of {', '.join(_PROTOCOLS)}")
+        raise ValueError(f"{text!r} must be one of {', '.join(_PROTOCOLS)}")
     return text.lower()
 
 
@@ -63,13 +63,16 @@ _Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
 _Bits = Annotated[int, Field(ge=0)]
 
 
+# The conventions gain keys over the years, and a plugin may know a key that this library does not. So unknown fields
+# are kept. A wrong value of a known key is refused here, because many plugins would ignore it.
 class _Capability(BaseModel):
-    """Base class: a value that the conventions do not allow is a ConfigError, and unknown fields are kept."""
+    """Base class of capability arguments. A value that the conventions do not allow raises a ConfigError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True
     )
 
+    # Callers catch CNIError and must not need to know pydantic, so its error is translated here.
     if not TYPE_CHECKING:  # type checkers know the fields of each model
 
         def __init__(self, **values: Any) -> None:
@@ -85,13 +88,13 @@ class _Capability(BaseModel):
 
 
 class PortMapping(_Capability):
-    """``portMappings``: a port of the host that leads to one of the container.
+    """``portMappings``: a port of the host that is forwarded to a port of the container.
 
     Attributes:
         host_port (int): 0 to 65535.
         container_port (int): 0 to 65535.
         protocol (str): ``tcp``, ``udp`` or ``sctp``, in any case.
-        host_ip (str | None): the only address of the host that is mapped; None: all of them.
+        host_ip (str | None): the host's address to map; None: all addresses of the host.
 
     Raises:
         ConfigError: the convention does not allow a value.
@@ -159,17 +162,17 @@ class DNSServers(_Capability):
 
 
 class CapabilityArgs(_Capability):
-    """All well-known capability arguments of one attachment. Others can be given by their keys, with ``**``.
+    """All well-known capability arguments of one attachment. Pass other ones by their keys, with ``**``.
 
     Attributes:
-        port_mappings (Sequence[PortMapping] | None): ports of the host that lead into the container.
+        port_mappings (Sequence[PortMapping] | None): the host's ports that are forwarded to the container.
         ip_ranges (Sequence[Sequence[IPRange]] | None): for each wanted address, the pools to take it from.
         bandwidth (Bandwidth | None): limits of the interface.
         dns (DNSServers | None): the settings of the resolver.
         ips (Sequence[str] | None): addresses, with or without prefix length.
         mac (str | None): the interface's hardware address.
         infiniband_guid (str | None): its InfiniBand GUID.
-        device_id (str | None): the device to use, such as a PCI address.
+        device_id (str | None): the device to use, for example a PCI address.
         aliases (Sequence[str] | None): names of the container on this network.
         cgroup_path (str | None): the container's cgroup.
 

@@ -15,13 +15,14 @@ Args = tuple[tuple[str, str], ...]
 
 
 def parse_args(text: str) -> Args:
-    """Return the pairs of a CNI_ARGS text; "" has none.
+    """Return the pairs of a CNI_ARGS text; "" gives ().
 
     Raises:
         InvalidIdentifierError: a part does not have exactly one ``=``, or has no key.
     """
     pairs = [part.split("=") for part in text.split(";")] if text else []
     for pair in pairs:
+        # Go's plugins refuse the same texts (pkg/types/args.go, LoadArgs).
         if len(pair) != 2 or not pair[0]:  # noqa: PLR2004 - key and value
             raise InvalidIdentifierError("CNI_ARGS pair", "=".join(pair), "it must be KEY=VALUE")
     return check_args((key, value) for key, value in pairs)
@@ -50,6 +51,7 @@ def _checked(kind: str, text: Any, forbidden: str) -> str:
         raise InvalidIdentifierError(what, text, f"it must be a string, not {type(text).__name__}")
     if kind == "key" and not text:
         raise InvalidIdentifierError(what, text, "it must not be empty")
+    # The text has no escapes: a ";" in a value would begin a second pair, which the caller did not give.
     if not is_environment_text(text) or any(char in forbidden for char in text):
         listed = " or ".join(f"'{char}'" for char in forbidden)
         raise InvalidIdentifierError(what, text, f"it must be text without {listed} or NUL")
@@ -59,6 +61,7 @@ def _checked(kind: str, text: Any, forbidden: str) -> str:
 def is_environment_text(text: str) -> bool:
     """Return whether an environment variable can hold ``text``."""
     try:
+        # execve(2) ends a variable at NUL, and lone surrogates that do not come from the file system have no bytes.
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False

@@ -1,4 +1,4 @@
-"""A directory of network configurations: the load order, duplicates, and files that cannot be used."""
+"""A directory of network configurations: load order, duplicates, and unusable files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConfigDirectory:
     Attributes:
         directory: the directory's path.
         networks: the usable networks in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
-            If several files have the same network name, the first counts and the others are in ``problems``.
+            If several files have the same network name, the first one is used and the others are in ``problems``.
         problems: one error for each file that cannot be used, in the same order.
     """
 
@@ -40,7 +40,7 @@ class ConfigDirectory:
         """Return the network of that name.
 
         Raises:
-            NetworkNotFoundError: there is none; the text says which files could not be read.
+            NetworkNotFoundError: no usable file has this name; the text lists the unusable files.
         """
         for net in self.networks:
             if net.name == name:
@@ -55,7 +55,7 @@ class ConfigDirectory:
 
 
 def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
-    """Read every configuration in ``directory``; a missing directory is like an empty one. Nothing is logged.
+    """Read every configuration in ``directory`` without logging. A missing directory counts as empty.
 
     A file that cannot be used (unreadable, not a regular file, larger than 16 MiB, wrong content) becomes one of the
     result's ``problems`` and never hides another file's network.
@@ -66,9 +66,12 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
     path = os.fspath(directory)
     networks: dict[str, NetworkConfigList] = {}
     problems: list[ConfigError] = []
+    # Go libcni searches all .conflist files before any .conf file (libcni/conf.go, LoadNetworkConf). The order decides
+    # which file defines a network if two have its name.
     for file in files_in(path, (".conflist",)) + files_in(path, (".conf", ".json")):
         try:
             net = read_network(file)
+        # A package upgrade or an editor may leave one broken file; the other networks must stay usable.
         except ConfigError as error:
             problems.append(error)
             continue
@@ -81,10 +84,10 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
 def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkConfigList:
     """Load the network ``name`` from a configuration directory, with its drop-in plugins.
 
-    A file that cannot be used does not matter, unless the network cannot be found.
+    Unusable files are ignored. If the network is not found, the error lists them.
 
     Args:
-        directory: such as ``/etc/cni/net.d``.
+        directory: the directory, for example ``/etc/cni/net.d``.
         name: the network's name.
 
     Raises:

@@ -53,9 +53,11 @@ def _ifname_problem(ifname: object) -> str | None:
         return "it must not be empty"
     if ifname in {".", ".."}:
         return "it must not be '.' or '..'"
+    # Most names pass the set test, so the loop over their characters seldom runs.
     if not _OTHERS.issuperset(ifname) and any(char in "/:\0" or char.isspace() for char in ifname):
         return "it must not contain '/', ':', NUL or white space"
     try:
+        # The kernel limits bytes, not characters (IFNAMSIZ is 16 with the closing NUL).
         size = len(ifname.encode())
     except UnicodeEncodeError:
         return "it must be text that UTF-8 can carry"
@@ -73,6 +75,7 @@ def check_plugin_type(plugin_type: object) -> str:
         )
     if not plugin_type:
         raise InvalidIdentifierError("plugin type", plugin_type, "it must not be empty")
+    # The type is joined to each CNI_PATH directory, and the file found there runs as root. A path would escape them.
     if plugin_type in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(plugin_type):
         raise InvalidIdentifierError(
             "plugin type", plugin_type, "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"

@@ -1,7 +1,8 @@
-"""JSON as text: strict parsing, the text of each value, and documents made of texts without re-encoding them.
+"""JSON as text: parse strictly, return the text of each value, and build documents from these texts unchanged.
 
 A plugin must receive what the administrator wrote. Decoding and encoding again would change it: 1e400 becomes
-Infinity, 0.10000000000000000001 becomes 0.1, and a 5,000-digit integer is refused. So values are moved as text.
+Infinity, 0.10000000000000000001 becomes 0.1, and a 5,000-digit integer is refused. So this module copies values as
+text.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ MAX_DEPTH = 200
 """How deep a document may be nested."""
 MAX_ELEMENTS = 10_000
 """How many elements a result may have in its lists and objects together."""
-# every byte but quotes and what structures a document; UTF-8 has none of these inside other characters
+# Every byte except quotes, brackets and commas. In UTF-8 no byte of a longer character equals one of these.
 _UNSTRUCTURED = bytes(set(range(256)) - set(b'"[]{},'))
 _STRING = re.compile(rb'"[^"]*"')
 _COMMENT = re.compile(r"//|/\*|#")
@@ -56,7 +57,7 @@ class JSONTextError(ValueError):
 
 
 class BigNumber:
-    """An integer of more digits than Python decodes (``sys.get_int_max_str_digits()``), as text."""
+    """An integer with more digits than Python decodes (``sys.get_int_max_str_digits()``), kept as text."""
 
     __slots__ = ("text",)
 
@@ -77,14 +78,14 @@ class BigNumber:
 
 
 class Element(NamedTuple):
-    """An element of an array: its text as it stands in the document, and its decoded value."""
+    """An element of an array: its text in the document, and its decoded value."""
 
     text: str
     value: Any
 
 
 class Member(NamedTuple):
-    """A member of an object: its key and its value, each decoded and as it stands in the document."""
+    """A member of an object: its key and its value, each decoded and as text of the document."""
 
     key: str
     key_text: str
@@ -93,7 +94,7 @@ class Member(NamedTuple):
 
 
 class ObjectText(NamedTuple):
-    """An object in an array: its text as it stands in the document, and its members."""
+    """An object in an array: its text in the document, and its members."""
 
     text: str
     members: list[Member]
@@ -149,10 +150,12 @@ def check_elements(text: str, limit: int = MAX_ELEMENTS) -> str:
     times the document's size in memory: ``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries.
     """
     count = _count(text)
-    if count <= limit:  # commas and brackets in strings included
+    # This also counts commas and brackets in strings, so it is an upper bound. Most documents end here.
+    if count <= limit:
         return text
     structure = _structure(text)
-    # a document with so many strings has too many elements, or is no JSON
+    # An element has at most four quotes (key and value), so more quotes mean too many elements, or no JSON. The regular
+    # expression takes much memory for them, so it must not run.
     if structure.count(b'"') <= 4 * limit:
         count = _count(_STRING.sub(b"", structure).decode())
     if count > limit:
@@ -163,8 +166,8 @@ def check_elements(text: str, limit: int = MAX_ELEMENTS) -> str:
 def check_nesting(text: str, depth: int = MAX_DEPTH) -> str:
     """Return ``text`` if it is nested at most ``depth`` levels; else raise JSONTextError.
 
-    Python's own limit depends on how deep the program's stack is at that moment: what was accepted when a container was
-    attached could not be read back from its record, which nests it a little deeper.
+    Python's own limit depends on the depth of the program's stack at that moment. A document that ADD accepted could
+    then be unreadable in its record, which nests it a little deeper.
     """
     if text.count("[") + text.count("{") <= depth:
         return text
@@ -181,19 +184,20 @@ def _count(text: str) -> int:
 
 
 def _structure(text: str) -> bytes:
-    """Return the commas and brackets of ``text``, with those in strings between double quotes."""
+    """Return the quotes, commas and brackets of ``text``; those inside a string are still between its quotes."""
     data = text.encode(errors="surrogatepass")
     # The order matters: in a run of backslashes every second one is escaped by the one before it.
     data = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _UNSTRUCTURED)
-    # This removes most strings at the speed of C. If it joins two strings, there was only a colon between them.
+    # This removes most strings at the speed of C. It can join two strings only if a colon was between them, which does
+    # not change the count.
     return data.replace(b'""', b"")
 
 
 def parse(text: str) -> Any:
-    """Return the one JSON document in ``text``, decoded; integers of thousands of digits come as BigNumber.
+    """Return the one JSON document in ``text``, decoded. An integer with thousands of digits becomes a BigNumber.
 
     Raises:
-        JSONTextError: empty, not JSON, more than one document, NaN or Infinity, or nested too deeply.
+        JSONTextError: the text is empty, not JSON, more than one document, nested too deeply, or has NaN or Infinity.
     """
     start = _skip(text, 0)
     if start == len(text):
@@ -232,6 +236,8 @@ def _scan_members(text: str, index: int, objects: str | None = None) -> tuple[li
         if text[end : end + 1] != ":":
             end = _expect(text, _skip(text, end), ":") - 1
         index = _skip(text, end + 1)
+        # The scanner needs the objects of this array member by member. Decoding them here first would do the work
+        # twice.
         is_array_of_objects = key == objects and text[index : index + 1] == "["
         value, end = _scan_objects(text, index) if is_array_of_objects else _scan(text, index)
         found.append(Member(key, key_text, text[index:end], value))
@@ -299,13 +305,14 @@ def _line_break(depth: int, indent: int | None, *, after: str) -> str:
 
 
 def merge(text: str, update: Mapping[str, Any]) -> str:
-    """Return the object ``text`` with the mapping ``update`` merged in: objects member by member, all else replaced."""
+    """Return the object ``text`` with ``update`` merged in: objects member by member, other values replaced."""
     found = members(text)
     last = {member.key: member for member in found}  # of duplicates, the last one counts
     parts: list[tuple[str, str]] = []
     for member in found:
         if member.key not in update:
             parts.append((member.key_text, member.text))
+        # A plugin in another language may take the first duplicate, so no old value may stay before the new one.
         elif member is last[member.key]:
             new = update[member.key]
             both_objects = isinstance(new, Mapping) and isinstance(member.value, dict)
@@ -315,10 +322,12 @@ def merge(text: str, update: Mapping[str, Any]) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Return ``value`` as compact ASCII JSON, keys in their order; BigNumbers as they were written.
+    """Return ``value`` as compact ASCII JSON with keys in their order; a BigNumber as its text.
 
     Raises:
-        ValueError, TypeError, RecursionError: NaN or Infinity, something that JSON has no form for, or a cycle.
+        ValueError: a number is NaN or Infinity, or a container holds itself.
+        TypeError: a value has no JSON form.
+        RecursionError: the value is nested too deeply.
     """
     try:
         return _encoder.encode(value)
@@ -350,7 +359,7 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-# json.dumps would make an encoder for each call, and there are thirty calls in an ADD
+# json.dumps with options makes an encoder at each call, and an ADD has thirty calls.
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_encode_other)
 
 
@@ -364,10 +373,12 @@ def _scan(text: str, index: int, decoder: json.JSONDecoder = _decoder) -> tuple[
     except JSONTextError:
         raise
     except ValueError:
+        # int() refuses integers with too many digits (sys.set_int_max_str_digits). Only they need the slow scanner.
         return _scan(text, index, _big_decoder)
 
 
 def _skip(text: str, index: int) -> int:
+    # Called for each token: a comparison is cheaper than the regular expression.
     if text[index : index + 1] > " ":
         return index
     match = _SPACE.match(text, index)
@@ -423,4 +434,4 @@ def _hint(text: str, index: int) -> str | None:
         return "the document ends too early"
     if text[at] in "}]" and text[:at].rstrip().endswith(","):
         return "there is a comma before the closing bracket"
-    return "JSON strings stand in double quotes" if text[at] == "'" else None
+    return "JSON strings need double quotes" if text[at] == "'" else None

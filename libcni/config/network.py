@@ -1,4 +1,4 @@
-"""A network configuration: parsed, checked, and kept as the text that it was."""
+"""A network configuration: parsed and checked, with the original text kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Form = Literal["list", "plugin"]
 
 _FORMS: dict[str, Form] = {".conflist": "list", ".conf": "plugin", ".json": "plugin"}
 _MAX_BYTES = 16 << 20
+# Keys of a plugin object that the runtime writes itself (spec 1.1.0, section 3, Deriving execution configuration).
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
+# Reserved for the runtime: a document could otherwise forge the list of valid attachments that GC sends.
 _RESERVED_PREFIX = "cni.dev/"
 
 
@@ -33,7 +35,7 @@ class PluginConfig:
 
     Attributes:
         type: the plugin's type, which is its executable's file name.
-        text: the JSON object as it stands in the document.
+        text: the JSON object, unchanged from the document.
         name: the object's ``name``, or None. In a list, the list's name is used instead.
         cni_version: the object's ``cniVersion``, or None. In a list, the list's version is used instead.
         capabilities: the capabilities that the object declares as true, in their order.
@@ -56,8 +58,11 @@ class PluginConfig:
     forwarded_text: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute what the plugin receives, also for an object that was made in code."""
-        forwarded = self.forwarded or tuple(one for one in split(self.text, None, "") if _is_forwarded(one.key))
+        """Compute the members that the plugin receives, also for an object that was made in code."""
+        # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
+        forwarded = self.forwarded or tuple(
+            member for member in split(self.text, None, "") if _is_forwarded(member.key)
+        )
         object.__setattr__(self, "forwarded", forwarded)
         text = ",".join(f"{member.key_text}:{member.text}" for member in forwarded)
         object.__setattr__(self, "forwarded_text", text)
@@ -67,7 +72,7 @@ class PluginConfig:
         """Read a single plugin configuration, a ``.conf`` document.
 
         Raises:
-            ConfigError: the document is wrong; the error names ``file`` and the location.
+            ConfigError: the document is invalid; the error names ``file`` and the location.
         """
         plugin = _parse_plugin(decode(data, file), file)
         _log_warnings(plugin.warnings, file)
@@ -127,7 +132,7 @@ class NetworkConfigList:
         """Read a list, or a single plugin configuration as a list of one. Drop-ins are not read.
 
         Raises:
-            ConfigError: the document is wrong; the error names ``file`` and the location.
+            ConfigError: the document is invalid; the error names ``file`` and the location.
         """
         net = parse_network(data, file)
         net.log_warnings()
@@ -164,11 +169,11 @@ class NetworkConfigList:
         return _list_of_one(plugin, file)
 
     def with_version(self, version: str) -> NetworkConfigList:
-        """Return a copy of this list that is used at another spec version."""
+        """Return a copy of this list at another spec version."""
         return self if version == self.cni_version else replace(self, cni_version=version)
 
     def with_plugins(self, plugins: Iterable[PluginConfig]) -> NetworkConfigList:
-        """Return a copy of this list with ``plugins``, such as drop-ins, appended."""
+        """Return a copy of this list with ``plugins`` appended, for example drop-ins."""
         more = tuple(plugins)
         warnings = self.warnings + tuple(text for plugin in more for text in plugin.warnings)
         return replace(self, plugins=self.plugins + more, warnings=warnings) if more else self
@@ -184,7 +189,7 @@ class NetworkConfigList:
 
 
 def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig:
-    """Return a plugin configuration with top-level keys set to other values; the rest stays as it is written.
+    """Return a plugin configuration with some top-level keys replaced or added; the rest of its text stays.
 
     Raises:
         ConfigError: a key is empty, a value is None or has no JSON form, or the new configuration is wrong.
@@ -208,8 +213,8 @@ def parse_network(
     Args:
         data: the document.
         file: where it comes from, for errors.
-        form: what the document has to be; None: either.
-        lenient: accept whatever Go libcni may have attached, for a document from a record: DEL must be able to run.
+        form: the form that the document must have; None: either.
+        lenient: accept every document that Go libcni accepts. For documents from records: DEL must be able to run.
 
     Raises:
         ConfigError: the document is wrong.
@@ -238,7 +243,9 @@ def parse_network(
 
 
 def _form_of(by_key: Mapping[str, Member], wanted: Form | None, file: str | None, *, lenient: bool) -> Form:
-    """Return what a document is; raises ConfigError if Go libcni would read it differently under this file name."""
+    """Return a document's form; raises ConfigError if Go libcni would read it differently under this file name."""
+    # Go libcni chooses the form by the file name. A file that works only here would fail in the other runtimes of the
+    # node, so it is refused.
     has_type = "type" in by_key or (lenient and "type" in {key.lower() for key in by_key})
     form: Form = "plugin" if has_type and "plugins" not in by_key else "list"
     if wanted == "plugin" and "plugins" in by_key:
@@ -263,11 +270,13 @@ def read_document(path: str | os.PathLike[str]) -> bytes:
     """
     name = os.fspath(path)
     try:
-        # O_NONBLOCK: opening a FIFO without a writer would block until there is one
+        # O_NONBLOCK: without it, opening a FIFO blocks until a process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):  # a FIFO would block, /dev/zero has no end
+            # Checked on the open descriptor: the path may lead to another file by now. A read from a FIFO would block,
+            # and a read from /dev/zero would never end.
+            if not stat.S_ISREG(status.st_mode):
                 raise ConfigError("cannot be read: not a regular file", file=name)
             if status.st_size > _MAX_BYTES:
                 raise _too_large(name, f"{status.st_size:,} bytes")
@@ -282,7 +291,7 @@ def read_document(path: str | os.PathLike[str]) -> bytes:
 
 
 def _read_all(descriptor: int) -> bytes:
-    # The file's size is no limit: a file in /proc has size 0 and may have no end (/proc/kmsg raises BlockingIOError).
+    # st_size is no limit: a file in /proc has size 0, and the file may grow while it is read.
     data = bytearray()
     while len(data) <= _MAX_BYTES and (part := os.read(descriptor, 1 << 20)):
         data += part
@@ -314,6 +323,7 @@ def files_in(directory: str, extensions: tuple[str, ...]) -> list[str]:
 
 def read_network(path: str) -> NetworkConfigList:
     """Read one file and its drop-in plugins without logging; raises ConfigError."""
+    # A file named ".conf" has no suffix for Python, and has ".conf" for Go (filepath.Ext). The "x" makes both agree.
     ending = os.path.splitext(f"x{os.path.basename(path)}")[1]
     net = parse_network(read_document(path), path, form=_FORMS.get(ending))
     if net.is_list and not net.load_only_inlined_plugins:
@@ -334,6 +344,7 @@ def _read_drop_in(path: str) -> PluginConfig:
 def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = False) -> NetworkConfigList:
     if plugin.name is None:
         raise ConfigError('missing "name"', file=file, location="name")
+    # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.
     text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
     return NetworkConfigList(
         name=_checked_name(plugin.name, file),
@@ -359,6 +370,7 @@ def _encode(document: Mapping[str, Any]) -> bytes:
 
 
 def _plugins_of(document: Mapping[str, Any], file: str | None, *, lenient: bool) -> tuple[PluginConfig, ...]:
+    # Without the key, drop-in files can still add plugins; an empty list is a mistake, as in Go.
     if "plugins" not in document:
         if document.get("loadOnlyInlinedPlugins"):
             raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, location="plugins")

@@ -1,4 +1,4 @@
-"""The parameters of one attachment, as the runtime gives them."""
+"""The parameters of one attachment, which the runtime passes to each verb."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from libcni.config.cni_args import Args, check_args, is_environment_text
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
 
-if TYPE_CHECKING:  # pydantic, which few need
+if TYPE_CHECKING:  # it imports pydantic, which few callers need
     from libcni.config.capabilities import CapabilityArgs
 
 __all__ = ["RuntimeConf"]
@@ -24,16 +24,16 @@ class RuntimeConf:
 
     Attributes:
         container_id: the container's ID.
-        netns: the container's isolation domain, normally a path; opaque, and never required to exist.
-            None on CHECK and DEL: as recorded.
+        netns: the container's isolation domain, normally a path. It need not exist.
+            None on CHECK and DEL: the recorded one.
         ifname: the interface's name inside the container.
-        args: CNI_ARGS, as ordered pairs or a mapping. None: none on ADD, as recorded on CHECK and DEL.
-        capability_args: capability name to any value that JSON has, such as
-            ``{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}``, or CapabilityArgs.
-            None: none on ADD, as recorded on CHECK and DEL.
-        network_args: merged into the ``args`` key of each plugin's configuration, such as
-            ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``. None: none on ADD, as recorded on CHECK and
-            DEL.
+        args: CNI_ARGS, as ordered pairs or a mapping. None: empty on ADD; the recorded ones on CHECK and DEL.
+        capability_args: capability name to a JSON value, or CapabilityArgs. Example:
+            ``{"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}``.
+            None: empty on ADD; the recorded ones on CHECK and DEL.
+        network_args: members to merge into the ``args`` key of each plugin's configuration. Example:
+            ``{"cni": {"labels": [{"key": "app", "value": "web"}]}}``.
+            None: empty on ADD; the recorded ones on CHECK and DEL.
 
     Raises:
         InvalidIdentifierError: CNI_ARGS cannot carry a key or value of ``args``.
@@ -56,6 +56,7 @@ class RuntimeConf:
         capability_args: Mapping[str, Any] | CapabilityArgs | None = None,
         network_args: Mapping[str, Any] | None = None,
     ) -> None:
+        # A frozen dataclass refuses plain assignment, also in its own __init__.
         put = object.__setattr__
         put(self, "container_id", container_id)
         put(self, "netns", netns)
@@ -65,6 +66,7 @@ class RuntimeConf:
         put(self, "network_args", _frozen("network_args", network_args))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # MappingProxyType cannot be pickled, so the mappings travel as plain dicts.
         return RuntimeConf, (
             self.container_id,
             self.netns,
@@ -75,6 +77,7 @@ class RuntimeConf:
         )
 
     def __hash__(self) -> int:
+        # Mappings have no hash. Equal objects still have equal hashes, because the identity is part of both.
         return hash((self.container_id, self.netns, self.ifname, self.args))
 
     def with_netns(self, netns: str | None) -> RuntimeConf:
@@ -85,7 +88,7 @@ class RuntimeConf:
         """Check that all names follow the rules (spec 1.1.0, section 2, Parameters). Every verb calls this first.
 
         Raises:
-            InvalidIdentifierError: a name does not.
+            InvalidIdentifierError: a name breaks its rule.
         """
         check_container_id(self.container_id)
         check_ifname(self.ifname)
@@ -95,10 +98,12 @@ class RuntimeConf:
 
 
 def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapping[str, Any] | None:
-    """Return a copy of ``value`` as JSON decodes it, which the caller cannot change later."""
+    """Return a read-only copy of ``value`` as JSON decodes it."""
     if value is None:
         return None
     try:
+        # The round trip through JSON copies everything: the record and the plugins must get the same values even if the
+        # caller changes the objects while the verb runs. It also finds values without a JSON form before anything runs.
         given = dict(value) if isinstance(value, Mapping) else value.to_args()
         copy = jsontext.parse(jsontext.check_nesting(jsontext.dumps(given)))
     except CNIError:

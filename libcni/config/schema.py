@@ -1,6 +1,6 @@
 """The keys of a configuration document that the runtime reads, and errors that say where in a document a problem is.
 
-The checks are plain functions: a start of pydantic takes longer than most plugins run, and every ADD reads a document.
+The checks are plain functions: importing pydantic takes longer than most plugins run, and every ADD reads a document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Check = Callable[[Any], Any]
-"""Returns a decoded value as it is used, or raises WrongValueError."""
+"""Returns the decoded value in the form that the library uses, or raises WrongValueError."""
 
 MAX_ELEMENTS = 100_000
 """How many elements a configuration may have in its lists and objects together."""
@@ -51,7 +51,7 @@ def string(value: Any) -> str:
 
 
 def integer(value: Any) -> int:
-    """Check for an integer; True and False are none."""
+    """Check for an integer; True and False are not integers here."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise _expected("an integer", value)
     return value
@@ -64,7 +64,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _flag(value: Any) -> bool:
-    """Check for a boolean, which the 0.4.0 specification writes as a string."""
+    """Check for a boolean. A string is accepted as well, because the 0.4.0 specification shows it as one."""
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     return _boolean(value)
@@ -112,7 +112,7 @@ def _expected(what: str, value: Any) -> WrongValueError:
 
 
 def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check], required: str | None = None) -> dict[str, Any]:
-    """Return the values of the document's keys that have a check; raises WrongValueError for the first problem."""
+    """Return the checked values of the keys that are in ``checks``; raises WrongValueError for the first problem."""
     if required is not None and required not in document:
         raise WrongValueError(f'missing "{required}"', (required,))
     return {key: _at(check, key, document[key]) for key, check in checks.items() if key in document}
@@ -141,10 +141,10 @@ _LIST_KEYS: dict[str, Check] = {
 
 
 def read_list_keys(by_key: Mapping[str, Member], file: str | None) -> dict[str, Any]:
-    """Return what the runtime reads of a configuration list (spec 1.1.0, section 1, Configuration format).
+    """Return the keys of a configuration list that the runtime reads (spec 1.1.0, section 1, Configuration format).
 
     Raises:
-        ConfigError: a value has the wrong type, or there is no name.
+        ConfigError: a value has the wrong type, or ``name`` is missing.
     """
     return _read(by_key, _LIST_KEYS, "name", file, "")
 
@@ -152,17 +152,17 @@ def read_list_keys(by_key: Mapping[str, Member], file: str | None) -> dict[str, 
 def read_plugin_keys(
     by_key: Mapping[str, Member], file: str | None, where: str, *, lenient: bool = False
 ) -> dict[str, Any]:
-    """Return what the runtime reads of a plugin object (spec 1.1.0, section 1, Plugin configuration objects).
+    """Return the keys of a plugin object that the runtime reads (spec 1.1.0, section 1, Plugin configuration objects).
 
     Args:
         by_key: the object's members.
         file: where the document comes from, for errors.
         where: where in the document the object is, for errors.
-        lenient: read what Go libcni may have attached: it finds keys in any case, and looks only at the values that it
-            uses. A value that cannot be used is left out, except for ``type``.
+        lenient: read an object that Go libcni accepted. Go finds keys in any case and checks only the values that it
+            uses. So an unusable value is left out, except for ``type``.
 
     Raises:
-        ConfigError: a value has the wrong type, or there is no type.
+        ConfigError: a value has the wrong type, or ``type`` is missing.
     """
     if not lenient:
         return _read(by_key, _PLUGIN_KEYS, "type", file, where)
@@ -188,6 +188,8 @@ def _read(
     except WrongValueError as error:
         hint = None
         if required not in by_key:
+            # Go accepts "Name" for "name", so such a file may have worked with another runtime. The hint tells the
+            # reason.
             near = next((key for key in by_key if key.lower() == required), None)
             hint = f'there is "{near}", but keys are case-sensitive' if near else None
         raise ConfigError(

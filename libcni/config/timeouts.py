@@ -4,21 +4,21 @@ from __future__ import annotations
 
 __all__ = ["check_timeout"]
 
-# poll(2) and threading.Lock cannot wait longer than some centuries, and raise OverflowError for more
+# Seconds. poll(2) and threading.Lock raise OverflowError for times of several centuries.
 _NO_LIMIT = 1e9
 
 
 def check_timeout(value: float | None, name: str = "timeout") -> float | None:
     """Return a time limit in seconds as a float; None, infinity and more than 1e9 seconds mean no limit and give None.
 
-    0 is refused everywhere: nothing can be done in no time, and other libraries mean "do not wait" or "no limit" by it.
+    0 is refused everywhere: no plugin runs in 0 seconds, and in other libraries 0 means "do not wait" or "no limit".
 
     Args:
         value: the limit that a caller gave.
         name: the argument's name, for errors.
 
     Raises:
-        TypeError: it is neither a number nor None. A bool is no number here.
+        TypeError: it is neither a number nor None. A bool does not count as a number.
         ValueError: it is 0, negative or NaN.
     """
     if value is None:

@@ -26,7 +26,7 @@ SINCE = {
     "GC": "1.1.0",
     "STATUS": "1.1.0",
 }
-"""The first version that has each feature: the only place where versions make a difference to a verb."""
+"""The first version that has each feature. Verbs ask only this table about differences between versions."""
 
 _MAX_PARTS = 3
 _MAX_DIGITS = 9
@@ -56,6 +56,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
 
 def _is_number(part: str) -> bool:
     # No regular expression: importing re would take longer than a plugin's run.
+    # Go uses strconv.Atoi (pkg/version/plugin.go), which accepts a sign.
     digits = part[1:] if part[:1] in {"+", "-"} else part
     return digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
 
@@ -66,11 +67,12 @@ def supports(version: str, feature: str) -> bool:
 
 
 def check_known(version: str) -> str:
-    """Return ``version`` if it is one of ``ALL_VERSIONS``, with "" for 0.1.0; else raise VersionError."""
+    """Return ``version`` if it is one of ``ALL_VERSIONS``, with "" as 0.1.0; else raise VersionError."""
     if version == "":
         return DEFAULT_VERSION
     if version not in ALL_VERSIONS:
         parsed = parse_version(version)
+        # "1.0" is not "1.0.0" for a plugin, which compares texts. So it is refused and not repaired.
         near = [known for known in ALL_VERSIONS if parse_version(known) == parsed]
         hint = f'write "{near[0]}"' if near else f"known versions: {', '.join(ALL_VERSIONS)}"
         raise VersionError(f'unknown spec version "{shorten(version, 80)}"', version=version, hint=hint)
@@ -85,11 +87,12 @@ def choose_version(version: str | None, versions: Iterable[str] | None = None) -
         versions: ``cniVersions``, or None. The highest known version of both is chosen; unknown ones are ignored.
 
     Raises:
-        VersionError: a version is malformed, or none is known.
+        VersionError: a version is malformed, or this library knows none of them.
     """
     if versions is None:
         return check_known(version or "")
     candidates = [*versions, *([version] if version else [])]
+    # A newer runtime may list versions that do not exist yet for this library. They do not stop it.
     known = [text for text in sorted(candidates, key=parse_version) if text in ALL_VERSIONS]
     if not known:
         raise VersionError(

@@ -1,4 +1,4 @@
-"""Explain what each verb of a network would run, with no process and no disk."""
+"""Explain which plugins each verb of a network would call, without a process or the disk."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ExplainedVerb:
 
     Attributes:
         verb: ``ADD``, ``CHECK``, ``DEL``, ``GC`` or ``STATUS``.
-        calls: in order.
-        note: why there are none, or no more; else "".
+        calls: the calls in order.
+        note: why the verb makes no calls, or no more calls; else "".
     """
 
     verb: str
@@ -64,13 +64,13 @@ class ExplainedVerb:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a network's verbs would do.
+    """The calls that a network's verbs would make.
 
     Attributes:
         net: the network.
         verbs: ADD, CHECK, DEL, GC and STATUS.
-        unused_capabilities: the names of capability arguments that no plugin takes.
-        missing: one error for each plugin whose executable is not there.
+        unused_capabilities: the names of capability arguments that no plugin declares.
+        missing: one error for each plugin whose executable is missing.
     """
 
     net: NetworkConfigList
@@ -87,7 +87,7 @@ def explain(
     attachment: Attachment | None = None,
     find: Callable[[str, Sequence[str]], str] = find_plugin,
 ) -> Explanation:
-    """Return what each verb of a network would run, in order, with which environment and stdin. Runs nothing.
+    """Return the calls of each verb of a network in order, with environment and stdin. Run nothing.
 
     A plugin's result cannot be known, so ``prevResult`` names the plugin that would print it. GC is explained with
     this attachment as the only valid one. DEL and CHECK are explained from the record of ``attachment``, or as after a
@@ -113,6 +113,7 @@ def explain(
         node = _ExplainNode(shown, tuple(path), find, None if verb == "ADD" else record, missing)
         try:
             run_to_end(make(node))
+        # A verb that refuses its arguments is an explanation, too: the error says why nothing would run.
         except CNIError as error:
             note = note or str(error)
         return ExplainedVerb(verb, tuple(node.calls), note or (from_record if is_recorded else ""))
@@ -147,7 +148,7 @@ def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
 
 
 class _ExplainNode(Node):
-    """A node on which every plugin succeeds and nothing is run, locked, read or written. It collects the calls."""
+    """A node that runs, locks, reads and writes nothing. Every plugin succeeds, and the node collects its calls."""
 
     def __init__(
         self,
@@ -157,6 +158,7 @@ class _ExplainNode(Node):
         record: Record | None,
         missing: dict[str, PluginNotFoundError],
     ) -> None:
+        # Empty directories: a method that is not overridden here finds nothing, and not the records of the machine.
         settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
         super().__init__(settings, _NoRecords(record), {}, None, Operation("ADD"))
         self.calls: list[ExplainedCall] = []
@@ -179,10 +181,12 @@ class _ExplainNode(Node):
     def find(self, plugin: str) -> str:
         try:
             return self._find(plugin, self.path)
+        # The explanation goes on, so that one missing plugin does not hide the others.
         except PluginNotFoundError as error:
             self._missing[plugin] = error
             return ""
 
+    # The explained namespace need not exist, and its state must not change the explanation.
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
@@ -224,6 +228,7 @@ class _NoRecords(RecordStore):
 
 def _changes(net: NetworkConfigList, invocation: Invocation) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the keys that were injected and removed between a plugin's configuration and its stdin."""
+    # Texts, not decoded values: 1.0 and 1.00 are equal in Python, and a plugin in another language may differ.
     own = {member.key: member.text for member in jsontext.members(net.plugins[invocation.index].text)}
     sent = {member.key: member.text for member in jsontext.members(invocation.stdin.decode(errors="surrogatepass"))}
     injected = tuple(key for key, text in sent.items() if own.get(key) != text)

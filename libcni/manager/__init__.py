@@ -1,4 +1,4 @@
-"""All networks of a container at once: what go-cni and ocicni are to Go.
+"""Attach a container to all of its networks at once, as go-cni and ocicni do in Go.
 
 from libcni import CNIConfig
 from libcni.manager import Container, NetworkManager

@@ -64,14 +64,16 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         return await self.cni.validate_network_list(net, timeout=timeout)
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
-        """Call a function in a thread; a cancelled caller still waits for its end.
+        """Call a function in a thread. A cancelled caller still waits for its end.
 
-        Otherwise a namespace or a file would be made after the container's lock has been released.
+        Otherwise the thread could make a namespace or a file after the container's lock has been released.
         """
+        # A task of its own: cancelling the caller must not cancel the future that it waits for.
         return await _to_its_end(asyncio.ensure_future(asyncio.to_thread(function)))
 
     async def ask(self, function: Callable[[], Any]) -> Any:
         """Call a function or a coroutine function of the user."""
+        # The caller's function may be a plain one or a coroutine function; only its answer shows which.
         answer = function()
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -90,11 +92,12 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
 
 
 async def _to_its_end(future: asyncio.Future[_T]) -> _T:
-    """Wait for a future; if the caller is cancelled meanwhile, raise that only when the future has ended."""
+    """Wait for a future. If the caller is cancelled meanwhile, raise CancelledError only when the future is done."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        # The work cannot be stopped. Its end has to come before the locks are released.
+        # A thread cannot be stopped, and the caller releases its locks after this. So wait, also past further
+        # cancellations.
         while not future.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
@@ -107,8 +110,8 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     The methods of NetworkManager that run plugins or read records are coroutines here. Their parameters, units and
     errors are the same.
 
-    Cancelling a set-up leaves what is attached by then in the records, for a tear-down or GC; with
-    ``on_cancel="rollback"`` it is detached first.
+    If a set-up is cancelled, its attachments so far stay recorded, for a tear-down or GC. With
+    ``on_cancel="rollback"`` they are detached first.
     """
 
     async def set_up(
@@ -125,7 +128,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         policy: DelPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> TearDownReport:
-        """Detach a container from everything that is recorded of it; as ``NetworkManager.tear_down``, errors too."""
+        """Detach all recorded attachments of a container; as ``NetworkManager.tear_down``, errors too."""
         return await self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
 
     async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> CheckReport:
@@ -133,7 +136,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         return await self._run(timeout, lambda context: self._check(context, container_id))
 
     async def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
-        """Return what is recorded of a container; as ``NetworkManager.container``, errors too."""
+        """Return the recorded result of a container; as ``NetworkManager.container``, errors too."""
         return await self._run(timeout, lambda context: self._container(context, container_id))
 
     async def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:

@@ -1,4 +1,4 @@
-"""CHECK of all attachments of a container, on over errors."""
+"""Check all attachments of a container; go on after errors."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ __all__ = ["check"]
 
 
 async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
-    """Check every attachment of a container; raise all that is wrong as one CNIErrorGroup, with the report in it.
+    """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
 
     Raises:
-        NotAttachedError: nothing is recorded of the container.
+        NotAttachedError: the container has no record.
     """
     await context.lock_container(container_id)
+    # The store also returns torn records, because any of them may be this container's. Only those whose file name fits
+    # count here: a foreign torn record must not fail this check.
     recorded = [
-        one for one in await context.attachments(container_id) if one.network or may_belong_to(one.path, container_id)
+        attachment
+        for attachment in await context.attachments(container_id)
+        if attachment.network or may_belong_to(attachment.path, container_id)
     ]
     if not recorded:
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
-    checks = [await _check(context, one, networks) for one in in_order(recorded)]
+    checks = [await _check(context, attachment, networks) for attachment in in_order(recorded)]
     report = CheckReport(container_id, tuple(checks))
     raise_errors(f"check of container {container_id}", report, report.errors)
     return report
@@ -40,6 +44,7 @@ async def _check(context: OperationContext[Any], attachment: Attachment, network
         error: CNIError = unreadable_error(attachment)
         context.emit(Event("problem", detail=str(error), error=error))
         return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
+    # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
     try:
         await context.check(net, RuntimeConf(attachment.container_id, None, attachment.ifname))

@@ -23,7 +23,7 @@ class Configuration:
     Args:
         sources: the origins of networks.
         default: see Default.
-        minimum: how many default networks there must be; None: as many as ``default`` says.
+        minimum: the minimum number of networks; None: the number of default networks.
         plugin_dirs: the directories with plugins.
         find: returns a plugin's executable or raises PluginNotFoundError.
         emit: passes an event on.
@@ -44,6 +44,7 @@ class Configuration:
         self.plugin_dirs: tuple[str, ...] = tuple(plugin_dirs)
         self._find = find
         self._emit = emit
+        # Reloads run in the watch's thread and in callers' threads. Readers need no lock: they read one reference.
         self._lock = threading.Lock()
         self._current = NetworkSet(directories=sources.directories)
         self._seen: Fingerprint | None = None
@@ -73,12 +74,13 @@ class Configuration:
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read all sources again. ``keep=False``: drop networks whose file cannot be used."""
         with self._lock:
+            # Taken before the load: a change during the load must not go unnoticed.
             before = self.fingerprint()
             old = self._current
             self._current = new = load(self.sources, old if keep else NetworkSet(), self._find)
-            self._seen = (
-                before if self.fingerprint() == before else None
-            )  # a file changed during the load: the next look has to load again
+            # If a file changed during the load, neither fingerprint describes the loaded networks: load again later.
+            self._seen = before if self.fingerprint() == before else None
+        # Outside the lock: an observer may call the manager, which may reload.
         self._emit_changes(old, new)
         return new
 
@@ -102,13 +104,15 @@ class Configuration:
             self._emit(Event("problem", detail=str(error), error=error))
 
     def fingerprint(self) -> Fingerprint:
-        """Return the identity, size and times of every file that counts, to compare with an earlier fingerprint."""
+        """Return the identity, size and times of every relevant file, to compare with an earlier fingerprint."""
         return tuple(self._file_states())
 
     def _file_states(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for directory in self.sources.directories:
+            # Device and inode only: the directory's times also change for files that do not matter here.
             yield directory, _identity(directory)[:2]
             yield from _files(directory, _ENDINGS)
+            # Drop-in plugins are in <dir>/<network>/; every subdirectory may become one.
             for inside in _directories_in(directory):
                 yield from _files(inside, (".conf",))
         for directory in self.plugin_dirs:
@@ -145,4 +149,5 @@ def _identity(path: str) -> tuple[int, ...]:
         status = os.stat(path)
     except OSError:
         return ()
+    # The change time shows also a file that was replaced by one of equal size and modification time (cp -p, rsync).
     return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

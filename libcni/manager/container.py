@@ -22,7 +22,7 @@ ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]
 _LOOPBACK_IFNAME = "lo"
 
 
-# an address, a hardware address or a device can belong to one interface only
+# An address, a hardware address or a device can belong to one interface only. A second network would fail on it.
 _OF_ONE_INTERFACE = frozenset({"ips", "mac", "infinibandGUID", "deviceID"})
 
 
@@ -31,14 +31,14 @@ class NetworkRequest:
     """One network of a container.
 
     Attributes:
-        network: its name, or a configuration of its own that need not be in any file.
-        ifname: the interface's name; None: the next free of eth0, eth1, ...
+        network: the network's name, or a configuration, which need not be in a file.
+        ifname: the interface's name; None: the first free name of eth0, eth1, ...
         args: as in RuntimeConf, for this network alone; they take precedence over the container's.
         capability_args: the same for capability arguments. ADD's ``strict`` refuses those that the network does not
             declare.
-        network_args: the same for what goes under ``args`` of the configuration.
-        reference: a name for the status, such as ``namespace/name`` of a NetworkAttachmentDefinition.
-        default_route: gateways: this network's interface gets the container's default routes through them.
+        network_args: the same for the ``args`` of the configuration.
+        reference: a name for the status, for example ``namespace/name`` of a NetworkAttachmentDefinition.
+        default_route: gateways; the container's default routes go through them and this network's interface.
     """
 
     network: str | NetworkConfigList
@@ -58,17 +58,17 @@ class NetworkRequest:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container and the networks that it asks for.
+    """A container and its requested networks.
 
     Attributes:
         id: the container's ID.
-        netns: the path of its network namespace; None: the manager makes one, if it was given Namespaces.
+        netns: the path of its network namespace; None: the manager makes one (it needs ``namespaces`` for that).
         networks: in the order of their set-up: names, ``name@ifname``, or NetworkRequests. None: the default networks.
         args: as in RuntimeConf, for every network.
-        capability_args: each network gets those that its plugins declare. An address, a hardware address or a device
-            goes to the first network alone that declares it.
-        network_args: what goes under ``args`` of every network's configuration.
-        loopback: whether to attach ``lo`` first; None: as the manager was made with.
+        capability_args: each network receives those that its plugins declare. Only the first network that declares an
+            address, a hardware address or a device receives it.
+        network_args: members for ``args`` of every network's configuration.
+        loopback: whether to attach ``lo`` first; None: the manager's setting.
     """
 
     id: str
@@ -84,7 +84,7 @@ class Container:
         """``networks``, each as a NetworkRequest; None: the default networks."""
         if self.networks is None:
             return None
-        return [NetworkRequest.parse(one) if isinstance(one, str) else one for one in self.networks]
+        return [NetworkRequest.parse(item) if isinstance(item, str) else item for item in self.networks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,14 @@ def plan_attachments(
     prefix: str,
     loopback: NetworkConfigList | None,
 ) -> list[PlannedAttachment]:
-    """Return the attachments of a container in order, checked before any is made.
+    """Return the attachments of a container in order, all of them checked.
 
-    A request whose network is None gets an interface name, and no attachment.
+    A request whose network is None uses up an interface name, but has no attachment.
 
     Raises:
-        InvalidIdentifierError: a name breaks the rules, or two networks want one interface name.
+        InvalidIdentifierError: a name breaks the rules, or two networks want the same interface name.
     """
+    # Names are assigned before unknown networks are left out: a tear-down must compute the same names as the set-up.
     names = assign_names([request.ifname for request, _ in wanted], prefix)
     planned = []
     used: set[str] = set()
@@ -133,6 +134,7 @@ def plan_attachments(
         rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
         planned.insert(0, PlannedAttachment(loopback, rt))
         names = [_LOOPBACK_IFNAME, *names]
+    # Checked here, before the first ADD: the second network would fail after the first one is attached.
     for name in names:
         if names.count(name) > 1:
             raise InvalidIdentifierError("interface name", name, "two networks of one container cannot both have it")
@@ -149,7 +151,10 @@ def assign_names(given: Sequence[str | None], prefix: str) -> list[str]:
 def _parameters(
     container: Container, request: NetworkRequest, net: NetworkConfigList, ifname: str, used: set[str]
 ) -> RuntimeConf:
-    """Return the parameters of one network; ``used``: arguments of one interface that a network before it has got."""
+    """Return the parameters of one network.
+
+    ``used``: the names of one-interface arguments that an earlier network has received; this adds its own.
+    """
     shared = as_mapping(container.capability_args)
     unused = net.unused_capabilities(shared)
     capabilities = {name: value for name, value in shared.items() if name not in unused and name not in used}
@@ -165,9 +170,9 @@ def _parameters(
 
 
 def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tuple[str, ...]:
-    """Return the names of the container's capability arguments that none of its networks takes."""
+    """Return the names of the container's capability arguments that no network takes."""
     unused = [set(net.unused_capabilities(as_mapping(container.capability_args))) for net in nets]
-    return tuple(name for name in as_mapping(container.capability_args) if all(name in one for one in unused))
+    return tuple(name for name in as_mapping(container.capability_args) if all(name in names for names in unused))
 
 
 def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
@@ -176,7 +181,7 @@ def as_mapping(given: Capabilities | None) -> Mapping[str, Any]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the members of ``over`` added; objects inside objects are merged, too."""
+    """Return ``base`` with the members of ``over`` merged in, nested objects included."""
     both = dict(base)
     for key, value in over.items():
         old = both.get(key)

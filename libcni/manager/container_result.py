@@ -23,7 +23,7 @@ class Address:
 
     Attributes:
         address: the address with its network, as the standard library's type.
-        gateway: the gateway that the plugin named, or None.
+        gateway: the gateway in the plugin's result, or None.
     """
 
     address: IPInterface
@@ -42,9 +42,9 @@ class InterfaceResult:
     Attributes:
         name: the interface's name.
         network: the network that it belongs to.
-        sandbox: the path of its namespace, as the plugin reports it; "" for an interface on the host.
+        sandbox: the path of its namespace in the plugin's result; "" for an interface on the host.
         addresses: its addresses.
-        mac: its hardware address, as the plugin reports it, or None.
+        mac: its hardware address in the plugin's result, or None.
         mtu: its MTU in bytes, or None.
         pci_id: the device's PCI address, or None.
         socket_path: the socket of a vhost-user interface, or None.
@@ -68,8 +68,7 @@ class AttachmentResult:
         network: its network's name.
         ifname: the interface name given to ADD.
         result: the result of ADD.
-        reference: ``namespace/name`` of the NetworkAttachmentDefinition that it comes from, or "". Records do not keep
-            it.
+        reference: ``namespace/name`` of its NetworkAttachmentDefinition, or "". It is not recorded.
     """
 
     network: str
@@ -85,12 +84,15 @@ class AttachmentResult:
         own = self._own_index(listed)
         addresses: list[list[Address]] = [[] for _ in listed]
         for ip in result.ips:
+            # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
+            # container.
             index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
             addresses[index].append(_address(ip))
         return tuple(_interface(one, self.network, tuple(found)) for one, found in zip(listed, addresses, strict=True))
 
     def _own_index(self, listed: Sequence[Interface]) -> int:
-        """Return which interface is the container's: by name in a sandbox, by name, in a sandbox, or the first."""
+        """Return the index of the container's interface."""
+        # From the surest sign to the weakest: plugins may omit the sandbox, or rename the interface.
         best = [index for index, one in enumerate(listed) if one.name == self.ifname and one.sandbox]
         best += [index for index, one in enumerate(listed) if one.name == self.ifname]
         best += [index for index, one in enumerate(listed) if one.sandbox]
@@ -131,7 +133,7 @@ class ContainerResult:
 
     Attributes:
         container_id: the container.
-        netns: the path of the namespace that was given to the plugins.
+        netns: the path of the namespace that the plugins received.
         attachments: the attachments in the order of their set-up, loopback included.
         unused_capabilities: the container's capability arguments that none of its networks takes.
     """
@@ -143,7 +145,7 @@ class ContainerResult:
 
     @property
     def interfaces(self) -> dict[str, InterfaceResult]:
-        """The container's interfaces by name, those on the host left out."""
+        """The container's interfaces by name, without those on the host."""
         found: dict[str, InterfaceResult] = {}
         for one in self.attachments:
             found.setdefault(one.own.name, one.own)
@@ -154,7 +156,7 @@ class ContainerResult:
 
     @property
     def host_interfaces(self) -> tuple[InterfaceResult, ...]:
-        """The interfaces on the host, such as bridges and the other ends of veth pairs."""
+        """The interfaces on the host, for example bridges and the host ends of veth pairs."""
         return tuple(
             interface
             for one in self.attachments
@@ -174,7 +176,7 @@ class ContainerResult:
 
     @property
     def resolv_conf(self) -> ResolvConf:
-        """The DNS settings of all networks as one, in their order; a network's domain precedes its search list."""
+        """The merged DNS settings of all networks, in their order; a network's domain precedes its search list."""
         search = [name for dns in self.dns for name in (dns.domain, *dns.search) if name]
         return ResolvConf(
             _each_once(server for dns in self.dns for server in dns.nameservers),
@@ -184,7 +186,7 @@ class ContainerResult:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All addresses of the container but loopback's, in the order of the networks."""
+        """All addresses of the container except loopback's, in the order of the networks."""
         return tuple(
             address
             for interface in self.interfaces.values()
@@ -193,11 +195,11 @@ class ContainerResult:
         )
 
     def primary(self, prefer: Preference = "ipv4") -> tuple[IPAddress, ...]:
-        """Return the primary address: that of the first network that has any; () where none has.
+        """Return the primary address, which is an address of the first network with addresses; () without addresses.
 
         Args:
-            prefer: ``ipv4``, ``ipv6``: its first of that family, or else of the other; ``listed``: the first that it
-                lists; ``both``: the first IPv4 and the first IPv6 address of all networks.
+            prefer: ``ipv4``, ``ipv6``: its first address of that family, or else of the other family; ``listed``: its
+                first address; ``both``: the first IPv4 and the first IPv6 address of all networks.
         """
         if prefer == "both":
             return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
@@ -211,7 +213,7 @@ class ContainerResult:
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result document of each network, for a state file or a command's output."""
+        """Return the result of each network, for a state file or a command's output."""
         rows = [
             {"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attachments
         ]

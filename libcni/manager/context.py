@@ -1,4 +1,4 @@
-"""One operation of a manager on its way: what it may call, what it may wait for, and the locks that it holds."""
+"""One running operation of a manager: its verbs, its waits and its locks."""
 
 from __future__ import annotations
 
@@ -42,24 +42,26 @@ _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 
 
 class SetUpLimit:
-    """A limit on the set-ups that run at once; it works in threads and on successive event loops alike."""
+    """A limit on the set-ups that run at the same time, for threads and for successive event loops."""
 
     def __init__(self, number: int | None) -> None:
         self.number = number
+        # Not asyncio.Semaphore, which is bound to one event loop. Its waiters poll instead, which is cheap next to a
+        # set-up.
         self._free = None if number is None else threading.Semaphore(number)
 
     def try_acquire(self) -> bool:
-        """Take one place if one is free; return whether it was."""
+        """Acquire the semaphore if it is free; return whether it was."""
         return self._free is None or self._free.acquire(blocking=False)
 
     def release(self) -> None:
-        """Give one place back."""
+        """Release the semaphore."""
         if self._free is not None:
             self._free.release()
 
 
 class OperationContext(ABC, Generic[ClientT]):
-    """One operation of a manager on its way. A context manager: its end releases all locks.
+    """One running operation of a manager. A context manager that releases all locks at its end.
 
     The subclass for NetworkManager blocks in every method, so its coroutines never suspend. The subclass for
     AsyncNetworkManager awaits.
@@ -83,7 +85,7 @@ class OperationContext(ABC, Generic[ClientT]):
 
     @property
     def seconds(self) -> float | None:
-        """The seconds that the operation may wait: as given, or as the client was made with; None: no limit."""
+        """The seconds that the operation may wait: the given timeout or the client's; None: no limit."""
         return self.timeout if isinstance(self.timeout, float | int | None) else self.cni.timeout
 
     @abstractmethod
@@ -124,22 +126,22 @@ class OperationContext(ABC, Generic[ClientT]):
 
     @abstractmethod
     async def ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the user; on asyncio it may be a coroutine function."""
+        """Call a function of the user; AsyncNetworkManager also accepts a coroutine function."""
 
     @abstractmethod
     async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Run coroutine functions side by side, and return their answers in order."""
+        """Run coroutine functions in parallel, and return their answers in order."""
 
     @abstractmethod
     async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end although the caller was cancelled."""
+        """Run a coroutine to its end, even if the caller is cancelled."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> Awaitable[None]:
-        """Sleep."""
+        """Sleep for ``seconds``."""
 
     async def attachments(self, container_id: str | None = None) -> list[Attachment]:
-        """Return what is recorded; as ``CNIConfig.get_cached_attachments``."""
+        """Return the recorded attachments; as ``CNIConfig.get_cached_attachments``."""
         store = RecordStore(self.cni.cache_dir)
         return await self.in_thread(lambda: [attachment_of(record) for record in store.records(container_id)])
 
@@ -153,7 +155,7 @@ class OperationContext(ABC, Generic[ClientT]):
         await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
 
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
-        """Acquire the locks of the networks that a set-up uses, shared with other set-ups; GC waits for them.
+        """Acquire the locks of a set-up's networks, shared with other set-ups. GC waits for them.
 
         Raises:
             LockTimeoutError: GC held one of the networks for the whole timeout.
@@ -162,7 +164,7 @@ class OperationContext(ABC, Generic[ClientT]):
         await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
 
     async def lock_network_for_gc(self, name: str) -> None:
-        """Acquire a network's lock for GC alone, so that no set-up uses the network meanwhile.
+        """Acquire a network's lock exclusively for GC, so that no set-up uses the network meanwhile.
 
         Raises:
             LockTimeoutError: set-ups used the network for the whole timeout; the error names their containers.
@@ -171,7 +173,7 @@ class OperationContext(ABC, Generic[ClientT]):
         try:
             await self._lock(request, f"network {name}", "set-ups of containers held the network")
         except LockTimeoutError as error:
-            # The kernel does not say who holds a lock. A set-up in the middle of an ADD has a pending record.
+            # The kernel does not name the holder of a lock. But a set-up in the middle of an ADD has a pending record.
             pending = [
                 one.container_id for one in await self.attachments() if one.state == PENDING and one.network == name
             ]
@@ -185,7 +187,7 @@ class OperationContext(ABC, Generic[ClientT]):
         """Wait until fewer set-ups run than the limit allows.
 
         Raises:
-            LockTimeoutError: as many ran for the whole timeout.
+            LockTimeoutError: too many set-ups ran for the whole timeout.
         """
         started, delay = time.monotonic(), _FIRST_DELAY
         deadline = self.deadline
@@ -196,6 +198,8 @@ class OperationContext(ABC, Generic[ClientT]):
                 message = f"{what}: {limit.number} other set-ups of this manager ran for {seconds:.1f} s"
                 raise LockTimeoutError(message, what=what, seconds=seconds)
             await self.sleep(delay)
+            # Short at first, because most set-ups end soon; then longer, so that many waiters do not use up the
+            # processor.
             delay = min(2 * delay, _LAST_DELAY)
         self._cleanup.callback(limit.release)
 
@@ -204,16 +208,16 @@ class OperationContext(ABC, Generic[ClientT]):
         self._cleanup.close()
 
     def share_deadline(self) -> None:
-        """Let all waits from here on end at one deadline, instead of giving each the whole timeout."""
+        """Make all waits from here on end at one deadline, instead of giving each the whole timeout."""
         self._shared_deadline = self.deadline
 
     def share_waits(self) -> None:
-        """Let all waits from here on take the timeout together. The time between them does not count."""
+        """Limit the total time of all waits from here on to the timeout. The time between them does not count."""
         self._waits_left = math.inf if self.seconds is None else self.seconds
 
     @property
     def deadline(self) -> float:
-        """When the next wait has to end, as ``time.monotonic`` counts; infinity: never."""
+        """The deadline of the next wait, in seconds of ``time.monotonic``; infinity: no limit."""
         if self._shared_deadline is not None:
             return self._shared_deadline
         if self._waits_left is not None:
@@ -222,7 +226,7 @@ class OperationContext(ABC, Generic[ClientT]):
 
     async def _lock(self, request: LockRequest, what: str, holder: str) -> None:
         locks = LockSet(self.cni.cache_dir, request)
-        # Before the wait: also a wait that is cut short has to give the descriptor and half of the locks back.
+        # Before the wait: an interrupted wait may already hold some of the locks, and they must be released, too.
         self._cleanup.callback(locks.close)
         started = time.monotonic()
         try:
@@ -237,5 +241,5 @@ class OperationContext(ABC, Generic[ClientT]):
 
 
 def remaining(deadline: float) -> float:
-    """Return the seconds until a deadline, but never 0: the client refuses that."""
+    """Return the seconds until a deadline, but at least 1 ms: the client refuses 0."""
     return max(_SHORTEST, deadline - time.monotonic())

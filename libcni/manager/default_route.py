@@ -1,4 +1,4 @@
-"""The default route of a container through one of its interfaces, with iproute2; blocking."""
+"""Set the default route of a container through one of its interfaces, with iproute2. Blocking."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from libcni.errors import CNIError
 __all__ = ["DefaultRouteError", "set_default_route"]
 
 _TIMEOUT = 30.0
+# Above the usual metrics (the kernel's own for IPv6 is 1024), so that the new default route wins.
 _METRIC = 4096
 
 
@@ -21,9 +22,9 @@ class DefaultRouteError(CNIError):
 
 
 def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
-    """Make an interface the way out of a network namespace, for the address family of each gateway.
+    """Set the default route of a network namespace through an interface, for the address family of each gateway.
 
-    The default routes that other networks made stay, with a high metric: a CHECK of their plugins looks for them.
+    The default routes of other networks stay, with a high metric, because a CHECK of their plugins looks for them.
 
     Args:
         netns: the path of the namespace.
@@ -44,9 +45,10 @@ def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
                 continue
             words = ["default", *(["via", route["gateway"]] if "gateway" in route else []), "dev", route["dev"]]
             metric = ["metric", str(route["metric"])] if "metric" in route else []
-            # The copy comes first, so that a failure in between leaves a way out.
+            # The copy comes first, so that a failure in between leaves a default route.
             _run(netns, "ip", family, "route", "replace", *words, "metric", str(_METRIC + number))
             _run(netns, "ip", family, "route", "delete", *words, *metric)
+        # "replace" and not "add": a repeated set-up must not fail on its own route.
         _run(netns, "ip", family, "route", "replace", "default", "via", gateway, "dev", ifname)
 
 

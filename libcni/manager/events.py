@@ -27,7 +27,7 @@ class Event:
     """One event of a manager.
 
     Attributes:
-        kind: what happened. ``network-ready``: a network is new, has changed, or its last missing plugin is there.
+        kind: the kind of event. ``network-ready``: a network is new, has changed, or its last missing plugin appeared.
         network: the network's name, or "".
         container_id: the container's ID, or "".
         ifname: the interface's name, or "".
@@ -46,16 +46,16 @@ class Event:
 
 
 class Events:
-    """Passes events on to observers; safe to share between threads."""
+    """Distributes events to observers; safe to share between threads."""
 
     def __init__(self) -> None:
         self._observers: list[Callable[[Event], object]] = []
         self._lock = threading.Lock()
 
     def observe(self, observer: Callable[[Event], object]) -> Callable[[], None]:
-        """Call ``observer`` for every event from now on; return a function that stops that.
+        """Call ``observer`` for every event from now on; return a function that ends this.
 
-        An exception of the observer is logged and goes no further.
+        If the observer raises an exception, it is logged and not raised.
         """
         with self._lock:
             self._observers.append(observer)
@@ -66,7 +66,7 @@ class Events:
             self._observers = [known for known in self._observers if known is not observer]
 
     def emit(self, event: Event) -> None:
-        """Pass an event on to all observers."""
+        """Call all observers with an event."""
         with self._lock:
             observers = tuple(self._observers)
         # Outside the lock: an observer may add or remove observers, or run an operation of the manager.
@@ -84,7 +84,7 @@ class Events:
 class EventStream:
     """An async iterator over events, from ``NetworkManager.events``. Close it, or use ``async with``.
 
-    A reader that is too slow loses the oldest events beyond the limit; an ``events-lost`` event says how many.
+    If the reader is too slow, the oldest events beyond the limit are lost. An ``events-lost`` event gives their number.
     """
 
     def __init__(self, events: Events, limit: int) -> None:
@@ -98,11 +98,13 @@ class EventStream:
         self._stop = events.observe(self._from_any_thread)
 
     def _from_any_thread(self, event: Event) -> None:
-        # The blocking manager emits in any thread; the queue belongs to the loop's thread.
+        # The blocking manager emits in any thread, and asyncio objects are not thread-safe. After its end the loop
+        # would raise RuntimeError into the operation.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._append, event)
 
     def _append(self, event: Event) -> None:
+        # The deque drops its oldest event itself when it is full. Only the count is kept here.
         self._lost += len(self._waiting) == self._waiting.maxlen
         self._waiting.append(event)
         self._arrived.set()
@@ -117,12 +119,13 @@ class EventStream:
                 return Event("events-lost", detail=str(lost))
             if self._waiting:
                 return self._waiting.popleft()
+            # No await between the test and this line, so no event can arrive in between and be missed.
             self._arrived.clear()
             await self._arrived.wait()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """End the iteration, also one that is waiting."""
+        """End the iteration, also if a reader waits for an event."""
         self._stop()
         self._closed = True
         self._arrived.set()

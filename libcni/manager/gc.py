@@ -1,4 +1,4 @@
-"""GC of all networks: detach what does not live, tell the plugins what does, and remove namespaces that are left."""
+"""GC of all networks: detach dead attachments, send the live ones to the plugins, remove unused namespaces."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["GC", "Live", "read_live"]
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""
 Live = Iterable[LiveItem] | Callable[[], Any]
-"""The containers and attachments that live, or a function that returns them."""
+"""The live containers and attachments, or a function that returns them."""
 
 
 class LiveSet:
-    """The containers and the single attachments that live."""
+    """The live containers and the single live attachments."""
 
     def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
         self.containers = frozenset(containers)
@@ -36,31 +36,32 @@ class LiveSet:
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
     def has(self, container_id: str) -> bool:
-        """Return whether a container lives, or any attachment of it."""
+        """Return whether a container or any attachment of it is live."""
         return container_id in self._owners
 
     def valid(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
         """Return every pair that a live attachment may have.
 
-        A pair too many protects what does not exist. A pair too few lets a plugin free the address of a live
-        container. So the pairs of a live container on all networks are valid on each. The client adds those of torn
-        records as far as their file names tell.
+        An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
+        live container on any network are valid on every network. The client adds the pairs that the file names of torn
+        records may mean.
         """
         recorded = [(one.container_id, one.ifname) for one in attachments if one.container_id in self.containers]
         return list(dict.fromkeys([*self.pairs, *recorded]))
 
 
 Plan = Callable[[Container], Iterable[tuple[str, str]]]
-"""Returns the pairs that a set-up of a container makes."""
+"""Returns the (container ID, interface name) pairs that a set-up of a container would make."""
 
 
 def read_live(live: Any, plan: Plan) -> LiveSet:
-    """Sort what lives.
+    """Sort live containers and attachments.
 
     Raises:
-        TypeError: ``live`` is None, which could only mean that everything is to be detached, or holds something else.
+        TypeError: ``live`` is None or a string, or holds an object of another type.
         InvalidIdentifierError: a name breaks the specification's rules.
     """
+    # A mistake here detaches every container: None may come from a failed query, and a string is iterable.
     if live is None or isinstance(live, str | bytes):
         raise TypeError(
             "live must be containers, container IDs, attachments or (container ID, interface name) pairs; [] for none"
@@ -69,7 +70,8 @@ def read_live(live: Any, plan: Plan) -> LiveSet:
     pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
     ids = [check_container_id(one) for one in given if isinstance(one, str)]
     if ids:
-        # An ID does not say which networks the container has; without a record it may have the default ones.
+        # An ID does not tell the container's networks. If it has no record yet, it may get the default ones.
+        # One plan serves all IDs, because the default networks are the same: a node may have thousands.
         ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
         pairs += [(one, ifname) for one in ids for ifname in ifnames]
     for one in given:
@@ -86,7 +88,7 @@ class GC:
     Attributes:
         context: runs the verbs.
         networks: the networks in force.
-        live: what lives, or a function that returns it.
+        live: the live containers and attachments, or a function that returns them.
         plan: returns the pairs that a set-up of a container makes.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
@@ -100,8 +102,8 @@ class GC:
     dry_run: bool
 
     async def run(self) -> GCSummary:
-        """Run GC of every network; raise all errors as one CNIErrorGroup, with the summary in it."""
-        # A set-up that hangs holds all of its networks: GC must not wait the whole timeout for each of them.
+        """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
+        # A set-up that hangs holds the locks of all its networks. GC must not wait the whole timeout for each of them.
         self.context.share_waits()
         if not callable(self.live):
             await self._live()  # refuse it before anything runs
@@ -117,7 +119,7 @@ class GC:
 
     async def _live(self) -> LiveSet:
         live = await self.context.ask(self.live) if callable(self.live) else self.live
-        # Thousands of containers would hold up an event loop.
+        # With thousands of containers this takes long enough to block an event loop.
         return await self.context.in_thread(lambda: read_live(live, self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
@@ -126,7 +128,7 @@ class GC:
         errors: list[CNIError] = []
         try:
             await self.context.lock_network_for_gc(name)
-            # Ask only now: before, the caller might not know yet of a container that was being set up.
+            # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
             attachments = await self.context.attachments()
             valid = await self.context.in_thread(lambda: live.valid(attachments))
@@ -146,7 +148,7 @@ class GC:
         return report, errors
 
     async def _namespaces(self) -> tuple[list[str], list[CNIError]]:
-        """Remove the namespaces of containers that do not live any more."""
+        """Remove the namespaces of containers that are not live."""
         namespaces = self.namespaces
         if namespaces is None:
             return [], []
@@ -162,7 +164,8 @@ class GC:
         for container_id in [one for one in recorded if not live.has(one)]:
             try:
                 await self.context.lock_container(container_id)
-                live = await self._live()  # again: until now a set-up of this container may have run
+                # Ask again under the lock: a set-up of this container may have ended meanwhile.
+                live = await self._live()
                 if live.has(container_id):
                     continue
                 if self.dry_run:
@@ -178,7 +181,7 @@ class GC:
 
 
 def _every_network(networks: NetworkSet, attachments: Sequence[Attachment]) -> dict[str, NetworkConfigList | str]:
-    """Return the networks in force, and those that only records know any more, by name."""
+    """Return the networks in force and the networks that only records name, by name."""
     found: dict[str, NetworkConfigList | str] = {net.name: net for net in networks.all}
     for one in attachments:
         if one.network and one.network not in found:

@@ -1,6 +1,6 @@
-"""Kubernetes: a pod's CNI_ARGS, and the networks that it selects by annotation, as Multus reads them.
+"""Kubernetes: a pod's CNI_ARGS, and its networks, selected by annotation as for Multus.
 
-The documents are those of the Network Plumbing Working Group's de facto standard, version 1.3.
+The formats are those of the Network Plumbing Working Group's de facto standard, version 1.3.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class NetworkSelection(BaseModel):
     Attributes:
         name (str): the NetworkAttachmentDefinition's name.
         namespace (str | None): its namespace; None: ``default``.
-        interface (str | None): the interface's name; None: net1, net2, ... by position.
+        interface (str | None): the interface's name; None: net1, net2, ... by its position.
         ips (tuple[str, ...] | None): capability argument: addresses, with or without prefix length.
         mac (str | None): capability argument: the hardware address.
-        port_mappings (tuple[dict[str, Any], ...] | None): capability argument: ports of the host that lead into the
-            container.
+        port_mappings (tuple[dict[str, Any], ...] | None): capability argument: the host's ports that are forwarded to
+            the container.
         bandwidth (dict[str, int] | None): capability argument: limits of the interface, bits and bits per second.
         infiniband_guid (str | None): capability argument: the InfiniBand GUID.
         device_id (str | None): capability argument: the device to use.
@@ -55,6 +55,7 @@ class NetworkSelection(BaseModel):
             interface.
     """
 
+    # Unknown keys are refused: a misspelt "default-route" would silently route a pod through the wrong network.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     name: str = Field(min_length=1)
@@ -73,7 +74,7 @@ class NetworkSelection(BaseModel):
         """Return the capability arguments of the selection.
 
         Raises:
-            ConfigError: a value that the convention does not allow.
+            ConfigError: the convention does not allow a value.
         """
         given: dict[str, Any] = {
             "ips": self.ips,
@@ -92,8 +93,8 @@ def parse_selection(annotation: str, namespace: str = "default") -> tuple[Networ
     ``namespace``: the pod's, for selections without one.
 
     Raises:
-        ConfigError: it is neither.
-        InvalidIdentifierError: an interface name that breaks the rules.
+        ConfigError: the annotation has neither form.
+        InvalidIdentifierError: an interface name breaks the rules.
     """
     text = annotation.strip()
     items = (
@@ -111,8 +112,8 @@ def _json_items(text: str) -> list[Any]:
 
 
 def _short_item(part: str) -> dict[str, str]:
-    place, at, ifname = part.strip().partition("@")
-    namespace, slash, name = place.rpartition("/")
+    network, at, ifname = part.strip().partition("@")
+    namespace, slash, name = network.rpartition("/")
     if not name or "/" in namespace or (at and not ifname) or (slash and not namespace):
         raise ConfigError(f"{part.strip()!r} is not [namespace/]name[@ifname]", file="network selection")
     found = {"name": name, "namespace": namespace, "interface": ifname}
@@ -123,8 +124,8 @@ def _selection(item: Any, index: int, namespace: str) -> NetworkSelection:
     try:
         selection = NetworkSelection.model_validate(item)
     except ValidationError as error:
-        place, problem = describe(error.errors(include_url=False)[0], f"[{index}]")
-        raise ConfigError(problem, file="network selection", location=place) from error
+        location, problem = describe(error.errors(include_url=False)[0], f"[{index}]")
+        raise ConfigError(problem, file="network selection", location=location) from error
     if selection.interface is not None:
         check_ifname(selection.interface)
     return selection if selection.namespace else selection.model_copy(update={"namespace": namespace})
@@ -137,8 +138,8 @@ class NetworkAttachmentDefinition:
     Attributes:
         name: the object's name.
         namespace: the object's namespace.
-        net: its configuration; None if ``spec.config`` is empty, which means the network of that name on the node.
-        annotations: the object's annotations, such as ``k8s.v1.cni.cncf.io/resourceName``.
+        net: its configuration; None if ``spec.config`` is empty: then the node's network of that name is used.
+        annotations: the object's annotations, for example ``k8s.v1.cni.cncf.io/resourceName``.
     """
 
     name: str
@@ -148,16 +149,16 @@ class NetworkAttachmentDefinition:
 
     @classmethod
     def from_object(cls, document: Any, *, file: str | None = None) -> NetworkAttachmentDefinition:
-        """Read a decoded document. A configuration without a name gets the object's.
+        """Read a decoded document. A configuration without a name gets the object's name.
 
         Raises:
-            ConfigError: it is no such object, or its configuration is wrong; the error names ``file`` and the place.
+            ConfigError: the document or its configuration is invalid; the error names ``file`` and the location.
         """
         try:
             found = _Object.model_validate(document)
         except ValidationError as error:
-            place, problem = describe(error.errors(include_url=False)[0])
-            raise ConfigError(problem, file=file, location=place) from error
+            location, problem = describe(error.errors(include_url=False)[0])
+            raise ConfigError(problem, file=file, location=location) from error
         if found.kind != KIND:
             raise ConfigError(f"the kind is {found.kind!r}, not {KIND}", file=file, location="kind")
         name = found.metadata.name
@@ -200,7 +201,7 @@ class AttachmentDefinitions:
     """NetworkAttachmentDefinitions by namespace and name.
 
     Args:
-        definitions: the definitions; of two with the same namespace and name the last counts.
+        definitions: the definitions; if two have the same namespace and name, the last one is used.
     """
 
     def __init__(self, definitions: Iterable[NetworkAttachmentDefinition] = ()) -> None:
@@ -208,15 +209,16 @@ class AttachmentDefinitions:
 
     @classmethod
     def from_yaml(cls, text: str | bytes, *, file: str | None = None) -> AttachmentDefinitions:
-        """Read a YAML stream. Lists are searched, and documents of other kinds ignored.
+        """Read a YAML stream. Search lists, and ignore documents of other kinds.
 
         Raises:
-            ConfigError: it is no YAML, or a definition is wrong.
+            ConfigError: the text is not YAML, or a definition is invalid.
         """
         try:
+            # safe_load_all: the full loader would let a document of a cluster's user make any Python object.
             documents = [one for one in yaml.safe_load_all(text) if one is not None]
         except yaml.YAMLError as error:
-            raise ConfigError(f"it is no YAML: {error}", file=file) from error
+            raise ConfigError(f"it is not YAML: {error}", file=file) from error
         objects = [inner for one in documents for inner in _objects(one)]
         return cls(
             NetworkAttachmentDefinition.from_object(one, file=file)
@@ -229,7 +231,7 @@ class AttachmentDefinitions:
         """Read a YAML file.
 
         Raises:
-            ConfigError: as ``from_yaml`` does; also a file that cannot be read.
+            ConfigError: as for ``from_yaml``, or the file cannot be read.
         """
         try:
             with open(path, "rb") as stream:
@@ -256,7 +258,7 @@ class AttachmentDefinitions:
 
         Raises:
             NetworkNotFoundError: there is no such definition.
-            ConfigError: a capability argument that the convention does not allow.
+            ConfigError: the convention does not allow a capability argument.
         """
         definition = self.get(selection.name, selection.namespace or "default")
         return NetworkRequest(
@@ -276,7 +278,7 @@ def _objects(document: Any) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, as plugins for Kubernetes know it.
+    """A Kubernetes pod.
 
     Attributes:
         namespace: the pod's namespace.
@@ -293,8 +295,9 @@ class Pod:
     netns: str | None = None
 
     def args(self) -> tuple[tuple[str, str], ...]:
-        """Return the CNI_ARGS that the kubelet's runtimes give."""
+        """Return the CNI_ARGS that container runtimes pass for a pod."""
         return (
+            # Without it Go's plugins refuse keys that they do not know (pkg/types/args.go).
             ("IgnoreUnknown", "1"),
             ("K8S_POD_NAMESPACE", self.namespace),
             ("K8S_POD_NAME", self.name),
@@ -313,14 +316,14 @@ class Pod:
         ip: str | None = None,
         mac: str | None = None,
     ) -> Container:
-        """Return the container to set up: the cluster's networks, then those that the pod selects as net1, net2, ...
+        """Return the container to set up: the cluster's networks first, then the pod's selected ones as net1, net2, ...
 
         Args:
             default: the cluster's networks; they become eth0, eth1, ...
             selection: the annotation ``k8s.v1.cni.cncf.io/networks``.
             definitions: the definitions that the selection names.
-            capability_args: port mappings, bandwidth and so on, for the first of the cluster's networks. Give a
-                NetworkRequest in ``default`` for those of another one.
+            capability_args: port mappings, bandwidth and so on, for the first of the cluster's networks. For another
+                network, put a NetworkRequest into ``default``.
             args: further CNI_ARGS, for every network.
             ip: the requested address, as CNI_ARGS ``IP`` of the first of the cluster's networks.
             mac: the requested hardware address, as CNI_ARGS ``MAC`` of the first of the cluster's networks.
@@ -337,7 +340,7 @@ class Pod:
         known = definitions or AttachmentDefinitions()
         names = _net_names([one.interface for one in chosen])
         cluster = [NetworkRequest.parse(one) if isinstance(one, str) else one for one in default]
-        # an address or a host port belongs to one interface: a second network would refuse it
+        # An address or a host port belongs to one interface. A second network would refuse it.
         cluster[:1] = [_for_one_network(one, capability_args or {}, _requested(ip, mac)) for one in cluster[:1]]
         selected = [replace(known.request(one), ifname=name) for one, name in zip(chosen, names, strict=True)]
         return Container(self.sandbox_id, self.netns, [*cluster, *selected], args=(*self.args(), *(args or {}).items()))
@@ -354,7 +357,7 @@ def _for_one_network(request: NetworkRequest, capability_args: Capabilities, arg
 
 
 def _net_names(given: Sequence[str | None]) -> list[str]:
-    """Return interface names as Multus does: net and the selection's number, from 1."""
+    """Return interface names as Multus: net and the selection's number, from 1."""
     return [name if name is not None else f"net{index}" for index, name in enumerate(given, 1)]
 
 

@@ -1,4 +1,4 @@
-"""NetworkManager: all networks of a container at once, blocking."""
+"""NetworkManager: attach containers to all of their networks, blocking."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class BlockingContext(OperationContext[CNIConfig]):
         """Run coroutine functions in threads, and return their answers in order."""
         if not functions:
             return []
+        # Each coroutine blocks, so parallel ones need threads; plugins that hang would otherwise delay each other.
         from concurrent.futures import ThreadPoolExecutor  # only here: it costs a tenth of the import
 
         with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
@@ -92,22 +93,23 @@ class BlockingContext(OperationContext[CNIConfig]):
 class NetworkManager(ManagerBase[CNIConfig]):
     """Set up, check and tear down containers on many networks, blocking; safe to share between threads.
 
-    The manager does one thing at a time to a container, also between processes with the same records. Different
-    containers go in parallel.
+    Operations on one container run one after another, also those of other processes with the same records. Operations
+    on different containers run in parallel.
 
-    Every method takes ``timeout`` in seconds, which has to be greater than 0. None: no limit. Not given: as the client
-    was made with.
+    Every method takes ``timeout`` in seconds, which must be greater than 0. None means no limit. Without the argument,
+    the client's timeout applies.
     """
 
     def set_up(
         self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
     ) -> ContainerResult:
-        """Attach a container to its networks, one after the other; if one fails, detach it from all again.
+        """Attach a container to its networks one after another. If a network fails, detach the container from all.
 
         Args:
             container: the container and its networks.
-            timeout: seconds for everything but the roll-back; not given: for each network, and for each wait.
-            options: the options of ``add_network_list``, such as ``on_existing``.
+            timeout: seconds for everything except the roll-back. Without the argument, the client's timeout applies to
+                each network and to each wait.
+            options: the options of ``add_network_list``, for example ``on_existing``.
 
         Raises:
             NetworkNotFoundError: a network is unknown; nothing was run.
@@ -115,8 +117,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             ConfigError: the container has no namespace and the manager makes none; nothing was run.
             TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
             LockTimeoutError: another operation held the container, or GC a network; nothing was run.
-            CNIError: as ``add_network_list``; errors of the roll-back are in ``rollback_errors``.
-            NamespaceError: the namespace could not be made, or is somebody else's.
+            CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
+            NamespaceError: the namespace could not be made, or this manager did not make the existing one.
         """
         return self._run(timeout, lambda context: self._set_up(context, container, options))
 
@@ -128,19 +130,18 @@ class NetworkManager(ManagerBase[CNIConfig]):
         policy: DelPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> TearDownReport:
-        """Detach a container from everything that is recorded of it, the last attached first, and go on over errors.
+        """Detach all recorded attachments of a container, the latest first. Go on after errors.
 
-        A container ID without records is no error. A namespace is removed if a set-up of a manager made it.
+        A container ID without records is accepted. The namespace is removed if a manager's set-up made it.
 
         Args:
-            container: its ID; or a Container, whose networks are detached also without a record.
-            ifnames: only these interfaces.
-            policy: how DEL is done, in addition to the manager's policy.
+            container: the container's ID; or a Container, whose networks are detached even without a record.
+            ifnames: detach only these interfaces; None: all.
+            policy: the policy for DEL, in addition to the manager's policy.
             timeout: seconds for each network, and for the wait for the container.
 
         Raises:
-            CNIErrorGroup: everything that could not be detached; its ``report`` says what was done. Call again to try
-                again.
+            CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
             LockTimeoutError: another operation held the container.
         """
         return self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
@@ -151,14 +152,14 @@ class NetworkManager(ManagerBase[CNIConfig]):
         ``timeout``: seconds for each network, and for the wait for the container.
 
         Raises:
-            NotAttachedError: nothing is recorded of the container.
-            CNIErrorGroup: what is wrong, a torn record included; its ``report`` has every check.
+            NotAttachedError: the container has no record.
+            CNIErrorGroup: all errors, torn records included; ``report`` has every check.
             LockTimeoutError: another operation held the container.
         """
         return self._run(timeout, lambda context: self._check(context, container_id))
 
     def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
-        """Return what is recorded of a container, as its set-up returned it; None if nothing is attached.
+        """Return the recorded result of a container's set-up; None if nothing is attached.
 
         Raises:
             RecordError: the records cannot be listed, or a result cannot be read.
@@ -166,7 +167,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         return self._run(timeout, lambda context: self._container(context, container_id))
 
     def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
-        """Ask networks side by side whether they can serve ADD. The reasons are in the report, not raised.
+        """Ask networks in parallel whether they can serve ADD. Problems are in the report, not raised.
 
         Args:
             networks: the names of the networks to ask; None: all.
@@ -178,21 +179,21 @@ class NetworkManager(ManagerBase[CNIConfig]):
         return self._run(timeout, lambda context: self._status(context, networks))
 
     def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> GCSummary:
-        """Clean up all networks, with one call each, also those that only records know any more.
+        """Run GC once for each network, also for networks that only records name.
 
         Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.
         Set-ups on a network wait while its GC runs; those on other networks go on.
 
         Args:
-            live: the containers that live: Container objects, container IDs, attachments, or (container ID, interface
+            live: the live containers: Container objects, container IDs, attachments, or (container ID, interface
                 name) pairs. Or a function that returns them: it is called for each network when no set-up uses the
                 network, and again before namespaces are removed.
             dry_run: run nothing, only report.
             timeout: seconds for each network, and for all waits together.
 
         Raises:
-            CNIErrorGroup: what went wrong; its ``report`` says what was cleaned.
-            TypeError: ``live`` is None, or holds something else; nothing was run.
+            CNIErrorGroup: all errors; ``report`` tells what was detached and removed.
+            TypeError: ``live`` is None, or holds an object of another type; nothing was run.
         """
         return self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 

@@ -38,7 +38,7 @@ ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
 
 class ManagerBase(Generic[ClientT]):
-    """The settings of a manager, and what both managers do without waiting."""
+    """The settings of a manager, and the methods that do not wait."""
 
     def __init__(  # noqa: PLR0913 - the settings of a manager
         self,
@@ -57,27 +57,27 @@ class ManagerBase(Generic[ClientT]):
         on_cancel: OnCancel = "keep",
         observer: Callable[[Event], object] | None = None,
     ) -> None:
-        """Take the settings and read the configurations. Nothing is run.
+        """Store the settings and read the configurations. Run nothing.
 
         Args:
             cni: the client that runs the verbs of single networks: a CNIConfig, for AsyncNetworkManager an
                 AsyncCNIConfig.
-            conf_dirs: the directories with configurations; of two networks of one name, that of the first directory
-                counts. None: the client's directory.
+            conf_dirs: the directories with configurations. If two have a network of the same name, the first directory
+                wins. None: the client's directory.
             networks: configurations given in code; they come before those of the directories.
-            default: the networks of a container that names none: a name, names, or how many of the first by order.
-            minimum: how many networks must be there for a set-up with the default networks, and for ``status`` to be
-                ready; None: all default networks.
-            loopback: whether every container gets ``lo`` attached first, by the plugin ``loopback``, or by the network
-                that is given here.
-            prefix: the beginning of the names of interfaces that have none of their own.
-            policy: how DEL is done, in addition to an empty CNI_NETNS for a namespace that has gone.
-            retry: how often to try an ADD again that was answered with code 11; None: not at all.
-            namespaces: makes and removes the namespaces of containers that come without one; None: ``set_up`` refuses
-                these.
-            max_set_ups: how many set-ups of this manager may run at once; None: no limit.
-            on_cancel: what a cancelled or interrupted set-up leaves. ``keep``: the records of all that is attached by
-                then, for a tear-down or GC. ``rollback``: nothing; it is detached again first.
+            default: the networks of a container that requests none: a name, names, or a number of networks in order.
+            minimum: the number of networks that a set-up with the default networks needs, and ``status`` to be ready;
+                None: all default networks.
+            loopback: whether to attach ``lo`` of every container first, with the plugin ``loopback`` or with the
+                network given here.
+            prefix: the beginning of generated interface names.
+            policy: the policy for DEL. In addition, CNI_NETNS is empty if the namespace no longer exists.
+            retry: how often to call a plugin again that answers ADD with code 11; None: never.
+            namespaces: makes and removes the namespaces of containers without one; None: ``set_up`` refuses such
+                containers.
+            max_set_ups: the maximum number of this manager's set-ups at the same time; None: no limit.
+            on_cancel: what happens to the attachments of a cancelled or interrupted set-up. ``keep``: they stay
+                recorded, for a tear-down or GC. ``rollback``: they are detached first.
             observer: called with every event.
 
         Raises:
@@ -89,6 +89,7 @@ class ManagerBase(Generic[ClientT]):
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
         if on_cancel not in {"keep", "rollback"}:
             raise ValueError(f"on_cancel must be keep or rollback, not {on_cancel!r}")
+        # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
         self.cni = cni
         self._events = Events()
@@ -109,27 +110,27 @@ class ManagerBase(Generic[ClientT]):
 
     @property
     def default(self) -> Default:
-        """The default networks, as they were set."""
+        """The default networks: a name, names, or a number."""
         return self._configuration.default
 
     @property
     def minimum(self) -> int | None:
-        """How many networks must be there; None: all default networks."""
+        """The minimum number of networks; None: all default networks."""
         return self._configuration.minimum
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of interfaces that have none of their own."""
+        """The beginning of generated interface names."""
         return self._prefix
 
     @property
     def policy(self) -> DelPolicy:
-        """How DEL is done."""
+        """The policy for DEL."""
         return self._policy
 
     @property
     def retry(self) -> RetryPolicy | None:
-        """How often an ADD is tried again that was answered with code 11."""
+        """How often to call a plugin again that answers ADD with code 11."""
         return self._retry
 
     @property
@@ -139,17 +140,17 @@ class ManagerBase(Generic[ClientT]):
 
     @property
     def max_set_ups(self) -> int | None:
-        """How many set-ups of this manager may run at once; None: no limit."""
+        """The maximum number of this manager's set-ups at the same time; None: no limit."""
         return self._limit.number
 
     @property
     def on_cancel(self) -> OnCancel:
-        """What a cancelled or interrupted set-up leaves."""
+        """What happens to the attachments of a cancelled or interrupted set-up: ``keep`` or ``rollback``."""
         return self._on_cancel
 
     @property
     def configuration(self) -> NetworkSet:
-        """The networks in force, and the problems of files that cannot be used."""
+        """The networks in force, and the problems of unusable files."""
         return self._configuration.current
 
     @property
@@ -158,7 +159,7 @@ class ManagerBase(Generic[ClientT]):
         return self._configuration.current.networks
 
     def network(self, name: str) -> NetworkConfigList:
-        """Return a network; an unknown name makes the manager read the directories once more.
+        """Return a network. If the name is unknown, reload the directories once and look again.
 
         Raises:
             NetworkNotFoundError: there is no network of that name.
@@ -166,15 +167,15 @@ class ManagerBase(Generic[ClientT]):
         return self._configuration.network(name)
 
     def default_networks(self) -> tuple[NetworkConfigList, ...]:
-        """Return the networks of a container that names none.
+        """Return the networks of a container that requests none.
 
         Raises:
-            NetworkNotFoundError: a network is missing, or there are too few; the text says why.
+            NetworkNotFoundError: a network is missing, or there are too few; the text tells why.
         """
         return self._configuration.defaults_or_reload()
 
     def set_default(self, default: Default) -> None:
-        """Change the networks of a container that names none: a name, names, or how many of the first.
+        """Change the networks of a container that requests none: a name, names, or a number of networks in order.
 
         Raises:
             ValueError: ``default`` means no network.
@@ -185,8 +186,8 @@ class ManagerBase(Generic[ClientT]):
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read all configurations again, and return the networks in force.
 
-        If a network's file is there and cannot be used, its last good configuration stays in force. The same holds for
-        all networks of a directory that has gone. ``keep=False`` drops these networks.
+        If a network's file exists but is unusable, its last good configuration stays in force. The same holds for all
+        networks of a directory that no longer exists. ``keep=False`` removes these networks.
         """
         return self._configuration.reload(keep=keep)
 
@@ -194,7 +195,7 @@ class ManagerBase(Generic[ClientT]):
         """Reload whenever a configuration or plugin directory changes, until the returned Watch is closed.
 
         Args:
-            interval: seconds between two polls. With watchfiles changes are seen at once, and polling goes on.
+            interval: seconds between two polls. watchfiles reports changes at once; polling goes on in addition.
             polling: True: poll only; None: use watchfiles (extra ``libcni[watch]``) if it is installed.
 
         Raises:
@@ -203,13 +204,13 @@ class ManagerBase(Generic[ClientT]):
         return Watch(self._configuration, interval, polling=polling)
 
     def observe(self, observer: Callable[[Event], object]) -> Callable[[], None]:
-        """Call ``observer`` for every event from now on, in any thread; return a function that stops that."""
+        """Call ``observer`` for every event from now on, in any thread; return a function that ends this."""
         return self._events.observe(observer)
 
     def events(self, limit: int = 1000) -> EventStream:
-        """Return an async iterator over the events from now on; call it where an event loop runs.
+        """Return an async iterator over the events from now on. Call it while an event loop runs.
 
-        ``limit``: how many events may wait to be read. Beyond that the oldest are lost, and an event says how many.
+        ``limit``: the maximum number of unread events. Beyond it the oldest are lost, and an event gives their number.
         """
         return self._events.stream(limit)
 
@@ -225,7 +226,7 @@ class ManagerBase(Generic[ClientT]):
     def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
         """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
 
-        Compare them with the records to see whether a container has what it asks for, or what has changed since.
+        Compare them with the records to find missing attachments and changes.
 
         Raises:
             NetworkNotFoundError: a network is unknown.
@@ -253,7 +254,7 @@ class ManagerBase(Generic[ClientT]):
         return self._configuration.network(network) if isinstance(network, str) else network
 
     def _plan_known(self, container: Container) -> tuple[list[PlannedAttachment], list[tuple[str, CNIError]]]:
-        """Return the attachments of a container on the networks that are known, and the errors of the others."""
+        """Return the attachments of a container on known networks, and the errors of unknown ones."""
         unknown: list[tuple[str, CNIError]] = []
         wanted: list[tuple[NetworkRequest, NetworkConfigList | None]] = []
         requests = container.requests
@@ -274,7 +275,7 @@ class ManagerBase(Generic[ClientT]):
         self, context: OperationContext[Any], container: Container, options: SetUpOptions
     ) -> ContainerResult:
         check_options(options)
-        # all names and networks are checked before anything is made
+        # Check all names and networks before anything is made.
         planned = await context.in_thread(lambda: self._plan(container))
         if container.netns is None and self._namespaces is None:
             raise ConfigError(
@@ -282,6 +283,7 @@ class ManagerBase(Generic[ClientT]):
                 hint="give netns, or make the manager with namespaces=Namespaces()",
             )
         context.share_deadline()
+        # Before the locks: a set-up that only waits for its turn must not hold up GC and other set-ups.
         await context.enter_limit(self._limit, container.id)
         chosen: SetUpOptions = {"retry": self._retry, "on_cancel": self._on_cancel, **options}
         return await SetUp(context, container, planned, self._namespaces, self._policy, chosen).run()
@@ -328,6 +330,6 @@ class ManagerBase(Generic[ClientT]):
         return await context.in_thread(lambda: container_result(container_id, attachments))
 
     def _pairs(self, container: Container) -> list[tuple[str, str]]:
-        """Return the pairs that a set-up of a container makes, as far as its networks are known."""
+        """Return the pairs that a set-up of a container would make on known networks."""
         planned, _ = self._plan_known(container)
         return [(one.rt.container_id, one.rt.ifname) for one in planned]

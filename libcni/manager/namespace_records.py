@@ -1,4 +1,4 @@
-"""The namespaces that set-ups made, on record in ``<cache_dir>/namespaces``, so that only those are ever removed."""
+"""Records of the namespaces that set-ups made, in ``<cache_dir>/namespaces``. Only these are ever removed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class NamespaceRecord:
     """A namespace that a set-up made.
 
     Attributes:
-        identity: what identifies it; () while it is being made, which no namespace has; None if it cannot be told,
-            as with a tool of the caller's that keeps namespaces elsewhere: then the name alone counts.
+        identity: the namespace's identity; () before it exists, which matches no namespace; None if the tool cannot
+            tell it: then only the name is compared.
     """
 
     identity: NamespaceIdentity | None
@@ -38,7 +38,7 @@ class ContainerNamespaces:
     The caller holds the container's lock during every method that changes something.
 
     Args:
-        namespaces: does the work.
+        namespaces: makes and removes namespaces.
         cache_dir: the directory of the records.
         owner: only namespaces that a manager of this owner made are adopted or removed.
     """
@@ -58,7 +58,7 @@ class ContainerNamespaces:
         """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
 
         Raises:
-            NamespaceError: somebody else made a namespace of that name, or none can be made.
+            NamespaceError: this manager did not make the existing namespace of that name, or no new one can be made.
             RecordError: the record cannot be written; no namespace was made.
         """
         path = self.path(container_id)
@@ -77,6 +77,7 @@ class ContainerNamespaces:
         try:
             return self._namespaces.create(container_id, lambda identity: self._write(container_id, identity))
         except NamespaceError:
+            # A namespace that exists in spite of the error keeps its record, so that a tear-down can remove it.
             if not self._namespaces.exists(container_id):
                 self._forget(container_id)
             raise
@@ -93,11 +94,12 @@ class ContainerNamespaces:
             return ""
         path = self.path(container_id)
         removed = ""
+        # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         if self._is_same(container_id, recorded):
             removed = path if self._namespaces.remove(container_id) else ""
         elif not self._namespaces.exists(container_id) and os.path.lexists(path):
             self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
-        # Somebody else may have given the name to another namespace since. That one is not ours to remove.
+        # Another program may have given the name to another namespace since. This manager must not remove that one.
         # The record goes last: after a kill in between, the next call finds a record without a namespace.
         self._forget(container_id)
         return removed
@@ -121,7 +123,7 @@ class ContainerNamespaces:
         return self._namespaces.identity(container_id) == recorded.identity
 
     def _is_attached(self, container_id: str) -> bool:
-        """Return whether any attachment of the container is recorded, by whomever; a torn record may be one."""
+        """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
         records = self._attachments.records(container_id)
         return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
 
@@ -146,9 +148,10 @@ class ContainerNamespaces:
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
+        # Two managers may share the directory of the records. Each removes only its own namespaces.
         if maker != (self._owner, self.path(container_id)):
             return None
-        # No namespace outlives its boot, but the kernel gives its numbers again.
+        # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
         return NamespaceRecord(identity if boot == boot_id() else ())
 
     def _write(self, container_id: str, identity: NamespaceIdentity | None) -> None:
@@ -162,7 +165,8 @@ class ContainerNamespaces:
         data = jsontext.dumps(document).encode()
         try:
             with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
-                # The bytes are on the disk before the record has its name, and that before the namespace has its own.
+                # Order: first the bytes are on the disk, then the record gets its name, then the namespace gets its.
+                # So there is never a namespace of this manager without a record.
                 draft = write_draft(drafts, data, durable=True)
                 try:
                     os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)

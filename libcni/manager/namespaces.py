@@ -1,4 +1,4 @@
-"""Named network namespaces: make, pin, remove, and bring ``lo`` up, with iproute2 or pyroute2."""
+"""Make, pin and remove named network namespaces, and bring ``lo`` up, with iproute2 or pyroute2."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NamespaceTool(Protocol):
         ...
 
     def pin(self, name: str, pid: int) -> None:
-        """Give the namespace of a process a name, so that it stays when the process ends."""
+        """Give the namespace of a process a name, so that it remains after the process."""
         ...
 
     def remove(self, name: str) -> None:
@@ -65,7 +65,7 @@ class NamespaceTool(Protocol):
 
 @runtime_checkable
 class IdentifyingTool(NamespaceTool, Protocol):
-    """A NamespaceTool that says itself which namespace has a name. For another one the name's file is looked at."""
+    """A NamespaceTool that returns a namespace's identity itself. For other tools the name's file is examined."""
 
     def identity(self, name: str) -> NamespaceIdentity | None:
         """Return the identity of the namespace of that name, or None if there is none."""
@@ -77,7 +77,7 @@ class Namespaces:
 
     Args:
         tool: ``iproute2`` (runs ``ip``), ``pyroute2`` (extra ``libcni[netns]``), or your own.
-        directory: the directory of the names. A tool of your own has to use the same one.
+        directory: the directory of the names. Your own tool must use the same one.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Namespaces:
         return f"{self.directory}/{check_container_id(name)}"
 
     def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return what identifies the namespace of that name, or None if there is none.
+        """Return the identity of the namespace of that name, or None if there is none.
 
         Raises:
             InvalidIdentifierError: ``name`` breaks the rule for container IDs.
@@ -122,11 +122,11 @@ class Namespaces:
 
         Args:
             name: its name.
-            announce: called with the namespace's identity before the namespace gets its name. A tool of your own knows
-                the identity only afterwards: then the first call has (), and a second one the identity, or None.
+            announce: called with the namespace's identity before the namespace gets its name. With your own tool the
+                identity is known only afterwards: then the first call has (), and a second one the identity or None.
 
         Raises:
-            NamespaceError: there is one of that name, or it cannot be made; then nothing is left behind.
+            NamespaceError: the name exists, or the namespace cannot be made; nothing is left behind.
         """
         path = self.path(name)
         if self.exists(name):
@@ -134,7 +134,7 @@ class Namespaces:
         if isinstance(self._tool, IPRoute2 | PyRoute2):
             with _new_namespace(name) as (thread_id, identity):
                 announce(identity)
-                # If this process is killed now, the thread is gone and a program that is still running pins nothing.
+                # If this process is killed now, the thread ends, and a tool that still runs finds no namespace to pin.
                 self._tool.pin(name, thread_id)
         else:
             announce(())
@@ -151,7 +151,7 @@ class Namespaces:
         """Give the namespace of a running process a name, and return its path.
 
         Raises:
-            NamespaceError: it cannot be done.
+            NamespaceError: the tool failed.
             InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
         path = self.path(name)
@@ -162,15 +162,15 @@ class Namespaces:
         """Bring ``lo`` up in a namespace.
 
         Raises:
-            NamespaceError: it cannot be done.
+            NamespaceError: the tool failed.
         """
         self._tool.lo_up(os.path.basename(self.path(name)))
 
     def remove(self, name: str) -> bool:
-        """Remove a namespace; return whether there was one. A tool that is no IdentifyingTool is asked in any case.
+        """Remove a namespace; return whether it existed. A tool that is not an IdentifyingTool is always called.
 
         Raises:
-            NamespaceError: it cannot be done.
+            NamespaceError: the tool failed.
         """
         can_tell = isinstance(self._tool, IdentifyingTool)
         if can_tell and not self.exists(name) and not os.path.lexists(self.path(name)):
@@ -182,7 +182,7 @@ class Namespaces:
 def _identity(path: str) -> NamespaceIdentity | None:
     """Return a namespace's identity; None if nothing, or no namespace, is at the path.
 
-    The kernel gives an inode number again after a namespace has ended; the inode's time tells the two apart.
+    The kernel uses the inode number of a dead namespace again. The inode's time distinguishes the two.
     """
     try:
         status = os.stat(path)
@@ -195,9 +195,9 @@ def _identity(path: str) -> NamespaceIdentity | None:
 
 @contextmanager
 def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
-    """Make a namespace that has no name and lives as long as the context; give a thread in it and its identity.
+    """Make a namespace without a name that exists as long as the context; yield a thread in it and its identity.
 
-    So the identity can be recorded before the namespace has a name. If the process is killed before that, the
+    So the caller can record the identity before the namespace gets a name. If the process is killed before that, the
     namespace ends with it.
     """
     ready, done = threading.Event(), threading.Event()
@@ -206,7 +206,7 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
 
     def hold() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        # the namespace belongs to this thread alone: the other threads of the process stay where they are
+        # unshare moves this thread only; the other threads of the process stay in their namespace.
         if libc.unshare(_CLONE_NEWNET):
             problems.append(ctypes.get_errno())
         else:
@@ -223,7 +223,8 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
             reason = os.strerror(problems[0])
             raise NamespaceError(f"network namespace {name}: unshare: {reason}", name=name, hint="it needs root")
         path = f"/proc/{thread_ids[0]}/ns/net"
-        # the open descriptor keeps the inode, and with it the inode's time, until the name keeps it
+        # The open descriptor keeps the inode and its time until the name keeps them: the kernel drops unused inodes and
+        # gives them a new time later.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         identity = _identity(path)
         if identity is None:
@@ -262,7 +263,7 @@ class IPRoute2:
             return
         path = f"{self._directory}/{name}"
         try:
-            # O_EXCL: of two makers of one name only one may go on, and mount over nobody's namespace
+            # O_EXCL: if two programs make the same name, only one goes on, and it mounts over no other namespace.
             os.makedirs(self._directory, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
         except OSError as error:
@@ -280,7 +281,7 @@ class IPRoute2:
             return
         path = f"{self._directory}/{name}"
         if _identity(path) is not None:
-            # lazy: a process that still uses the namespace must not keep its name
+            # --lazy: otherwise the unmount fails while a process has the file open.
             self._run(name, "umount", "--lazy", path)
         try:
             os.unlink(path)
@@ -297,7 +298,7 @@ class IPRoute2:
         self._run(name, *command)
 
     def identity(self, name: str) -> NamespaceIdentity | None:
-        """Look at the name in the directory."""
+        """Return the identity of the namespace at the name's path."""
         return _identity(f"{self._directory}/{name}")
 
     def _run(self, name: str, *command: str) -> None:
@@ -312,7 +313,7 @@ class IPRoute2:
 
 
 class PyRoute2:
-    """Works with pyroute2, without a process of its own."""
+    """Works with pyroute2, without starting a program."""
 
     def __init__(self, directory: str = RUN_DIRECTORY) -> None:
         self._directory = directory
@@ -340,7 +341,7 @@ class PyRoute2:
         self._call(name, lambda: self._bring_up(name))
 
     def identity(self, name: str) -> NamespaceIdentity | None:
-        """Look at the name in the directory."""
+        """Return the identity of the namespace at the name's path."""
         return _identity(f"{self._directory}/{name}")
 
     def _bring_up(self, name: str) -> None:
@@ -351,5 +352,5 @@ class PyRoute2:
     def _call(self, name: str, function: Callable[[], object]) -> None:
         try:
             function()
-        except Exception as error:  # netlink's errors are of many classes
+        except Exception as error:  # pyroute2 raises errors of many classes
             raise NamespaceError(f"network namespace {name}: {error!r}", name=name) from error

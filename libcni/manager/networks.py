@@ -1,4 +1,4 @@
-"""The networks in force: read from their sources. An unusable file leaves its last good network in force."""
+"""Read the networks in force from their sources. If a file is unusable, its last good network stays in force."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["LOOPBACK", "Default", "NetworkSet", "Sources", "check_default", "cho
 _ENDINGS = (".conf", ".conflist", ".json")
 
 Default = str | Sequence[str] | int
-"""The networks of a container that names none: a name, names, or how many of the first by order."""
+"""The networks of a container that requests none: a name, names, or a number of networks in order."""
 
 LOOPBACK = NetworkConfigList.from_dict(
     {"cniVersion": "0.4.0", "name": "cni-loopback", "plugins": [{"type": "loopback"}]}
 )
-"""The loopback network by the plugin of that name; 0.4.0 is the lowest version with CHECK, for old plugins."""
+"""The network of the plugin ``loopback``. Version 0.4.0: old plugins know it, and it has CHECK."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The origins of networks: ``given`` in code, then ``directories``. Of two with one name the first counts."""
+    """The sources of networks: ``given`` in code, then ``directories``. The first network of a name wins."""
 
     directories: tuple[str, ...]
     given: tuple[NetworkConfigList, ...] = ()
@@ -37,10 +37,10 @@ class NetworkSet:
     """The networks that one reading of the sources found.
 
     Attributes:
-        networks: those in force, in order: given in code, then directory by directory, by file name.
+        networks: the networks in order: those given in code, then those of each directory by file name.
         loopback: the loopback network, or None.
-        problems: one error for each file or directory that cannot be used.
-        kept: the names of networks whose file cannot be used at the moment: their last good form stays in force.
+        problems: one error for each unusable file or directory.
+        kept: the names of networks whose file is unusable at the moment: their last good configuration is in force.
         missing: network name to its first plugin that is missing.
         directories: the directories that were read.
     """
@@ -65,7 +65,7 @@ class NetworkSet:
         """Return the network of that name.
 
         Raises:
-            NetworkNotFoundError: there is none; the text says why.
+            NetworkNotFoundError: there is none; the text tells why.
         """
         net = self.find(name)
         if net is None:
@@ -102,10 +102,10 @@ def check_default(default: Default, minimum: int | None) -> None:
 
 
 def choose_default(networks: NetworkSet, default: Default, minimum: int | None = None) -> tuple[NetworkConfigList, ...]:
-    """Return the networks of a container that names none.
+    """Return the networks of a container that requests none.
 
     Raises:
-        NetworkNotFoundError: a network is missing, or fewer are there than have to be.
+        NetworkNotFoundError: a network is missing, or there are fewer than the minimum.
     """
     if isinstance(default, int):
         if not networks.networks:
@@ -117,14 +117,14 @@ def choose_default(networks: NetworkSet, default: Default, minimum: int | None =
     if len(networks.networks) < wanted:
         names = ", ".join(net.name for net in networks.networks)
         raise NetworkNotFoundError(
-            f"{len(networks.networks)} of at least {wanted} networks are there: {names}",
+            f"found {len(networks.networks)} networks, but at least {wanted} are needed: {names}",
             hint="add the missing configurations, or make the manager with another minimum",
         )
     return chosen
 
 
 def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> NetworkSet:
-    """Read the sources. A network that cannot be read stays as it was in ``last``. ``find``: finds a plugin."""
+    """Read the sources. An unreadable network stays as it was in ``last``. ``find`` returns a plugin's path."""
     networks = {net.name: net for net in sources.given}
     problems: list[CNIError] = []
     kept: list[str] = []
@@ -146,11 +146,13 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
 
 def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[CNIError], set[str]]:
     """Return the networks of a directory by file name, its problems, and the names of the networks that were kept."""
+    # An operator may break a file while containers come and go. The last good configuration serves them until then.
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
         found, problems = _read_directory(directory)
     except ConfigError as error:
         return before, [error], {net.name for net in before}
+    # A volume may be unmounted, or a package upgrade may replace the directory: that is no wish to drop all networks.
     if before and not os.path.isdir(directory):
         return before, [ConfigError("the directory is gone", file=directory)], {net.name for net in before}
     kept = [net for net in before if net.name not in found and _is_unusable(net.file or "")]
@@ -159,10 +161,10 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
 
 
 def _read_directory(directory: str) -> tuple[dict[str, NetworkConfigList], list[CNIError]]:
-    """Read a directory by file name, ``.conf`` and ``.conflist`` together: go-cni and ocicni choose their default so.
+    """Read a directory by file name, ``.conf`` and ``.conflist`` together, as go-cni and ocicni do.
 
-    Go libcni, and with it ``read_config_directory``, reads all ``.conflist`` files first. A node whose
-    ``00-multus.conf`` is meant to come before ``10-calico.conflist`` would pass Multus over.
+    Go libcni and ``read_config_directory`` read all ``.conflist`` files first. With that order, ``10-calico.conflist``
+    would come before ``00-multus.conf``, against the intention of the names.
     """
     networks: dict[str, NetworkConfigList] = {}
     problems: list[CNIError] = []
@@ -179,7 +181,7 @@ def _read_directory(directory: str) -> tuple[dict[str, NetworkConfigList], list[
 
 
 def _is_unusable(file: str) -> bool:
-    """Return whether a file is there and no network can be read from it."""
+    """Return whether a file exists and no network can be read from it."""
     try:
         read_network(file)
     except ConfigError:
@@ -197,10 +199,11 @@ def _missing_plugin(net: NetworkConfigList, find: Callable[[str], str]) -> Plugi
 
 
 def changes(old: NetworkSet, new: NetworkSet) -> tuple[list[str], list[str], Iterable[CNIError]]:
-    """Return the names that became usable or changed, the names that have gone, and the problems that are new."""
+    """Return the names that became usable or changed, the names that were removed, and the new problems."""
     unusable = dict(new.missing)
     were_usable = {net.name: net for net in old.all if net.name not in dict(old.missing)}
     ready = [net.name for net in new.all if net.name not in unusable and were_usable.get(net.name) != net]
     gone = [net.name for net in old.all if new.find(net.name) is None]
+    # A broken file is read again at each reload; its problem is an event only once.
     known = {str(error) for error in (*old.problems, *dict(old.missing).values())}
     return ready, gone, [error for error in (*new.problems, *unusable.values()) if str(error) not in known]

@@ -1,4 +1,4 @@
-"""The options of ``set_up``, and the checks that run before anything is made."""
+"""The options of ``set_up``, and their checks, which run before anything is made."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 
 
 class SetUpOptions(TypedDict, total=False):
-    """The options of ``add_network_list`` that a set-up passes on to each network.
+    """The options of ``add_network_list`` that a set-up applies to each network.
 
     Attributes:
-        rollback: run DEL of a network's whole chain when its ADD fails.
+        rollback: run DEL of a network's whole chain if its ADD fails.
         on_existing: what to do if the container already has the interface: ``refuse``, ``replace`` or ``allow``.
-        strict: refuse capability arguments that no plugin takes, and results in another version than asked for.
+        strict: refuse capability arguments that no plugin takes, and results in another version than the network's.
         negotiate_version: use the highest version that all plugins of a network support.
-        retry: how often to try a plugin again that answers "try again later"; None: not at all.
-        on_cancel: what a cancelled or interrupted set-up leaves: ``keep`` or ``rollback``.
+        retry: how often to call a plugin again that answers "try again later"; None: never.
+        on_cancel: what a cancelled or interrupted set-up does with its attachments: ``keep`` or ``rollback``.
         allow_own_netns: whether the namespace may be the program's own.
     """
 
@@ -36,11 +36,11 @@ class SetUpOptions(TypedDict, total=False):
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what ``add_network_list`` would refuse in the middle of a set-up.
+    """Check the options now, because ``add_network_list`` would refuse them in the middle of a set-up.
 
     Raises:
         TypeError: an option is unknown or of the wrong type.
-        ValueError: ``on_existing`` or ``on_cancel`` is none of its words.
+        ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
     """
     unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
     if unknown:
@@ -57,7 +57,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
-    """Return ``base`` with everything that ``given`` turns on."""
+    """Return ``base`` with the options that ``given`` turns on."""
     if given is None:
         return base
     return DelPolicy(

@@ -1,4 +1,4 @@
-"""What the manager reads from recorded attachments: their order, their result, and whose a torn record may be."""
+"""Read recorded attachments: their order, their results, and the container that a torn record may belong to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
 
 
 def _age(attachment: Attachment) -> float:
-    """Return when an attachment was made: as recorded, or the time of its file (records of Go), or 0."""
+    """Return the recorded time of an attachment, or the time of its file (records of Go have none), or 0."""
     created = attachment.record.created
     if created is not None:
         return created
@@ -30,7 +30,7 @@ def _age(attachment: Attachment) -> float:
 
 
 def container_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
-    """Return what the records say of a container, as its set-up returned it; None if nothing is attached."""
+    """Return a container's result from its records; None if nothing is attached."""
     ready = in_order([one for one in attachments if one.state in {READY, "gone"} and one.record.result is not None])
     if not ready:
         return None
@@ -41,12 +41,14 @@ def container_result(container_id: str, attachments: Sequence[Attachment]) -> Co
 
 
 def may_belong_to(path: str, container_id: str) -> bool:
-    """Return whether the file name of a torn record may mean this container."""
+    """Return whether a torn record may belong to this container, by its file name."""
+    # The name is <network>-<container>-<interface>, and each part may contain "-": so this may also match another
+    # container. Too many matches are safe, too few are not.
     return f"-{container_id}-" in os.path.basename(path)
 
 
 def unreadable_error(attachment: Attachment) -> RecordError:
-    """Return the error for a torn record that does not say what to detach."""
+    """Return the error for a torn record, which does not name its attachment."""
     problem = attachment.problem or "the record does not say which attachment it is"
     return RecordError(
         f"{attachment.path}: {problem}",

@@ -28,7 +28,7 @@ class DetachedAttachment:
     Attributes:
         network: its network's name.
         ifname: the interface's name.
-        report: what its DEL did.
+        report: the report of its DEL.
     """
 
     network: str
@@ -38,14 +38,14 @@ class DetachedAttachment:
 
 @dataclass(frozen=True, slots=True)
 class TearDownReport:
-    """The work of one tear-down.
+    """The outcome of a tear-down.
 
     Attributes:
         container_id: the container.
         detached: the attachments that were detached, in that order.
-        unreadable: torn records that do not say what to detach; they were left alone.
+        unreadable: torn records, which do not name their attachment; they were not changed.
         netns_removed: the path of the network namespace that was removed, or "".
-        errors: what went wrong, unreadable records that may be this container's included.
+        errors: all errors, also those for unreadable records that may be this container's.
     """
 
     container_id: str
@@ -86,17 +86,17 @@ class CheckReport:
 
     @property
     def errors(self) -> tuple[CNIError, ...]:
-        """What is wrong."""
+        """The errors of the checks that failed."""
         return tuple(check.error for check in self.checks if check.error is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class GCSummary:
-    """The work of a GC of all networks; on a dry run the work that is to do.
+    """The outcome of a GC of all networks, or of a dry run.
 
     Attributes:
-        reports: network name to the report of its GC, also for networks that only records know any more.
-        errors: what went wrong.
+        reports: network name to the report of its GC, also for networks that only records name.
+        errors: all errors.
         netns_removed: the paths of the network namespaces that were removed.
     """
 
@@ -124,8 +124,8 @@ class NetworkState:
         file: the file that it was read from, or None.
         ready: whether it can serve ADD.
         reason: why it cannot, or "".
-        is_default: whether a container that names no networks gets it.
-        kept: whether its file cannot be used at the moment, so that its last good configuration stays in force.
+        is_default: whether it is one of the default networks.
+        kept: whether its file is unusable at the moment, so that its last good configuration is in force.
         plugins: each plugin's answer to STATUS.
     """
 
@@ -143,10 +143,10 @@ class ManagerStatus:
     """Whether containers can be set up.
 
     Attributes:
-        ready: whether all default networks can serve ADD and enough are there; or all networks that were named.
-        reason: why they cannot, or "".
+        ready: whether all default networks can serve ADD and there are enough; or whether all requested networks can.
+        reason: why not, or "".
         networks: the state of each network that was asked, in order, loopback first.
-        problems: files and directories that cannot be used.
+        problems: the errors of unusable files and directories.
     """
 
     ready: bool

@@ -1,4 +1,4 @@
-"""Set-up of a container: network after network, all or nothing."""
+"""Set up a container: attach network after network, all or nothing."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SetUp:
 
     Attributes:
         context: runs the verbs.
-        container: what the caller asks for.
+        container: the caller's request.
         planned: the attachments to make, in order.
         namespaces: makes a namespace if the container has none, or None.
-        policy: how DEL is done in a roll-back.
+        policy: the policy for DEL in a roll-back.
         options: the options of every ADD.
         done: the attachments that were made so far.
         current: the attachment whose ADD runs, or None.
@@ -51,11 +51,11 @@ class SetUp:
     started: float = field(default_factory=time.time)
 
     async def run(self) -> ContainerResult:
-        """Attach all networks in order; if one fails, detach what was attached, and raise its error."""
+        """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
         context = self.context
-        # without a timeout of its own each network has the client's
+        # Without a timeout of the set-up, the client's timeout applies to each network.
         deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
-        # Networks before container, always: GC takes its locks in that order, too, and neither waits for the other.
+        # Always networks before the container: GC acquires its locks in the same order, so the two cannot deadlock.
         await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
         await context.lock_container(self.container.id)
         try:
@@ -68,7 +68,7 @@ class SetUp:
             await self._undo(error)
             raise
         except GeneratorExit:
-            raise  # the event loop has gone: nothing can be awaited any more
+            raise  # the event loop has ended, so nothing can be awaited
         except BaseException as error:
             if self.options.get("on_cancel") == "rollback":
                 await context.shielded(self._undo(error))
@@ -86,7 +86,7 @@ class SetUp:
 
     async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:
         timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
-        # Until ADD returns, an interruption leaves a record that only this knows to be half-made.
+        # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
         self.current = planned
         result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
         self.current = None
@@ -95,12 +95,12 @@ class SetUp:
         return AttachmentResult(planned.net.name, planned.rt.ifname, result, planned.reference)
 
     async def _undo(self, error: BaseException) -> None:
-        """Detach what was attached, the last first, and note on ``error`` what goes wrong."""
+        """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``."""
         failed: list[CNIError] = []
         for planned in reversed([*self.done, *await self._interrupted(error)]):
             rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
             try:
-                # The roll-back has the client's own timeout: that of the set-up may be over already.
+                # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
                 await self.context.delete(planned.net, rt, self.policy, DEFAULT)
                 self.context.emit(
                     Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
@@ -109,7 +109,7 @@ class SetUp:
                 failed.append(problem)
                 error.add_note(f"when network {planned.net.name} was detached again: {problem}")
         namespaces, container_id = self.namespaces, self.container.id
-        # A namespace with something attached stays: a later DEL needs it.
+        # If a DEL failed, the namespace stays: a later DEL needs it.
         if namespaces is not None and self.container.netns is None and not failed:
             try:
                 await self.context.in_thread(lambda: namespaces.remove_if_unused(container_id))
@@ -121,12 +121,12 @@ class SetUp:
             self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
 
     async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
-        """Return the attachment whose ADD was cut short, if the client has not rolled it back."""
+        """Return the attachment whose ADD was interrupted, if the client has not rolled it back."""
         current = self.current
         if current is None or isinstance(error, CNIError):
             return []  # the client rolls back after its own errors
         key = (current.net.name, current.rt.ifname)
         recorded = [one.record for one in await self.context.attachments(self.container.id)]
-        # an older record is the live attachment of an earlier set-up, which must not be detached here
+        # An older record is the live attachment of an earlier set-up, which must not be detached here.
         made = [one for one in recorded if (one.network, one.ifname) == key and (one.created or 0) >= self.started]
         return [current] if made else []

@@ -1,4 +1,4 @@
-"""STATUS of all networks, side by side and within one timeout."""
+"""STATUS of all networks, in parallel and within one timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def status(
     Args:
         context: runs the verbs.
         networks: the networks in force.
-        defaults: the default networks, or why there are none.
+        defaults: the default networks, or the error that tells why there are none.
         names: the networks to ask; None: all.
     """
     deadline = context.deadline
@@ -45,6 +45,7 @@ async def status(
 
 async def _ask(context: OperationContext[Any], net: NetworkConfigList, deadline: float) -> NetworkState:
     timeout: Timeout = None if deadline == math.inf else remaining(deadline)
+    # STATUS exists only since 1.1.0. For older networks the search for plugins and their versions is the only test.
     validation = await context.validate(net, timeout)
     if deadline != math.inf:
         timeout = remaining(deadline)

@@ -1,4 +1,4 @@
-"""Tear-down of a container from its records: the last attached first, and on over errors."""
+"""Tear down a container from its records, the latest attachment first. Go on after errors."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class TearDown:
     Attributes:
         context: runs the verbs.
         container_id: the container.
-        networks: the networks in force, for records that lack what a DEL needs.
-        policy: how DEL is done.
+        networks: the networks in force, for incomplete records.
+        policy: the policy for DEL.
         namespaces: removes the namespace that a set-up made, or None.
-        unrecorded: attachments that are detached also without a record.
-        unknown: errors of networks that the caller named and that have no configuration, by network name.
+        unrecorded: attachments to detach even without a record.
+        unknown: (network name, error) of requested networks that have no configuration.
         ifnames: the interfaces to detach; None: all, and the namespace with them.
     """
 
@@ -62,7 +62,7 @@ class TearDown:
     ifnames: Collection[str] | None = None
 
     async def run(self) -> TearDownReport:
-        """Detach everything; raise all that went wrong as one CNIErrorGroup, with the report in it."""
+        """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
         try:
             await self.context.lock_container(self.container_id)
         except RecordError as error:
@@ -79,14 +79,14 @@ class TearDown:
         report = replace(report, errors=tuple(errors))
         for target in targets:
             report = await self._detach(report, target)
-        # The namespace goes last: plugins need it for their DEL, and a failed DEL is tried again in it.
+        # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if self.namespaces is not None and self.ifnames is None and not report.errors:
             report = await self._remove_namespace(report, self.namespaces)
         raise_errors(f"tear-down of container {self.container_id}", report, report.errors)
         return report
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
-        """Return what to detach, in order, and the records that do not say enough for that."""
+        """Return the attachments to detach in order, and the records that do not name their attachment."""
         targets: list[_Target] = []
         unreadable: list[Attachment] = []
         seen: set[tuple[str, str]] = set()
@@ -97,6 +97,7 @@ class TearDown:
             elif key not in seen and self._is_wanted(key[1]):
                 seen.add(key)
                 targets.append(self._recorded(attachment, *key))
+        # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
         missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in seen]
         extra = [
             _Target(one.net.name, one.rt.ifname, one.net, one.rt)
@@ -109,17 +110,19 @@ class TearDown:
         return self.ifnames is None or ifname in self.ifnames
 
     def _recorded(self, attachment: Attachment, network: str, ifname: str) -> _Target:
-        """Return the DEL of a record. The network in force serves if the record lacks something."""
+        """Return the target of a record. The network in force is used if the record is incomplete."""
         net = self.networks.find(network)
         rt = RuntimeConf(self.container_id, None, ifname)
         return _Target(network, ifname, net, rt, attachment)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
-        """Return (network, interface name) from the name of a torn record's file; None if that is not certain.
+        """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.
 
-        The network has to be in force: without a configuration there is nothing to detach with.
+        The network must be in force: DEL needs a configuration.
         """
         network, found, ifname = os.path.basename(attachment.path).partition(f"-{self.container_id}-")
+        # A "-" in the rest makes other splits possible, and a "~" begins a hash. A wrong guess would detach a live
+        # interface.
         certain = found and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
 
@@ -142,7 +145,7 @@ class TearDown:
         return await self.context.delete_recorded(target.attachment, self.policy)
 
     async def _remove_namespace(self, report: TearDownReport, namespaces: ContainerNamespaces) -> TearDownReport:
-        """Remove the namespace that a set-up made; it stays for the next try while something is attached."""
+        """Remove the namespace that a set-up made. It stays if anything is attached."""
         try:
             removed = await self.context.in_thread(lambda: namespaces.remove_if_unused(self.container_id))
         except CNIError as error:

@@ -19,9 +19,9 @@ __all__ = ["Watch"]
 logger: logging.Logger = logging.getLogger("libcni")
 
 _STEP, _TICK = 50, 500
-"""Milliseconds: how long no file may change before watchfiles reports, and the longest single wait."""
+"""Milliseconds without a change before watchfiles reports, and milliseconds of the longest single wait."""
 _PAUSE = 1.0
-"""Seconds from a reload that failed to the next try."""
+"""Seconds between a failed reload and the next one."""
 
 
 class _Waiter(Protocol):
@@ -51,6 +51,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop the thread, and wait for its end."""
+        # Set before join: the thread waits for this event, at most for one tick of watchfiles.
         self._stop.set()
         self._thread.join()
 
@@ -67,8 +68,8 @@ class Watch:
             try:
                 self._configuration.reload_if_changed()
                 self._waiter.wait(self._stop, self._interval)
-            except Exception:  # the next reload may succeed, whatever this was
-                logger.exception("the reload of the configuration failed; the next one follows")
+            except Exception:  # the thread must go on, because the next reload may succeed
+                logger.exception("the reload of the configuration failed; retrying")
                 self._stop.wait(min(self._interval, _PAUSE))
 
 
@@ -91,9 +92,9 @@ class _Sleep:
 class _Inotify:
     """Waits with watchfiles, on the directories and on their parents.
 
-    inotify watches an inode, not a path: a directory that is removed and made again needs a new watch. So the watch
-    starts again when a path leads to another inode, which a watch of the parent reports. It starts again, too, when a
-    watched path itself is reported: a new directory may have got the same inode number.
+    inotify watches an inode, not a path. If a directory is removed and made again, it needs a new watch. A watch of the
+    parent reports this, and the watch restarts if a path leads to another inode. It also restarts if a watched path
+    itself is reported, because a new directory may have the same inode number.
     """
 
     def __init__(self, configuration: Configuration, watch: Any) -> None:
@@ -108,7 +109,7 @@ class _Inotify:
         if paths != self._watched:
             self._watched = paths
             self._changes = self._start(paths, stop)
-            deadline = 0.0  # a change before this watch started is found by the next reload only
+            deadline = 0.0  # only a reload finds a change that happened before this watch started
         try:
             while not stop.is_set():
                 changes = next(self._changes)
@@ -116,7 +117,7 @@ class _Inotify:
                     self._watched = {}
                 if changes or time.monotonic() >= deadline:
                     return
-        except (OSError, RuntimeError, StopIteration):  # a path vanished meanwhile, or the watch is being closed
+        except (OSError, RuntimeError, StopIteration):  # a path was removed meanwhile, or the watch is being closed
             self._watched = {}
             stop.wait(min(seconds, _TICK / 1000))
 

@@ -1,1 +1,1 @@
-"""Observers of verbs and plugin calls: the base class, and those for logs (``logs``) and OpenTelemetry (``otel``)."""
+"""Observers of verbs and plugin calls: the base class, one for logging (``logs``), one for OpenTelemetry (``otel``)."""

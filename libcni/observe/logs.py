@@ -17,10 +17,11 @@ __all__ = ["LoggingObserver"]
 class LoggingObserver(Observer):
     """An observer that logs the end of each verb and plugin call, and at DEBUG the start of each call.
 
-    The fields of a log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
-    ``cni_outcome`` (``ok``, or the error's class); for a call also ``cni_plugin``, ``cni_path``, ``cni_call`` (the
-    plugin's own verb), ``cni_index``, ``cni_exit_status``, ``cni_signal``; for an error ``cni_code`` and ``cni_error``;
-    at the start of a call ``cni_config``, the plugin's configuration.
+    Fields of each log record: ``cni_verb``, ``cni_network``, ``cni_container_id``, ``cni_ifname``, ``cni_seconds`` and
+    ``cni_outcome`` (``ok``, ``failed``, or the error's class). A call adds ``cni_plugin``, ``cni_path``, ``cni_call``
+    (the verb that the plugin received), ``cni_index``, ``cni_exit_status`` and ``cni_signal``. An error adds
+    ``cni_error``, and ``cni_code`` if it is a plugin's. The start of a call adds ``cni_config``, the plugin's
+    configuration.
 
     Args:
         logger: the logger; None: ``libcni.calls``.
@@ -34,6 +35,7 @@ class LoggingObserver(Observer):
         self.logger: logging.Logger = logger or logging.getLogger("libcni.calls")
         self.level = level
         self.redact = redact
+        # Threads share the observer. Each operation is a key of its own, and one dict operation is atomic in CPython.
         self._began: dict[Operation, float] = {}
 
     def begin(self, operation: Operation) -> None:
@@ -45,6 +47,7 @@ class LoggingObserver(Observer):
         if self.logger.isEnabledFor(logging.DEBUG):
             config = redacted(invocation.stdin) if self.redact else invocation.stdin.decode(errors="backslashreplace")
             fields = {**_call(operation, invocation), "cni_config": config}
+            # A configuration may contain terminal escapes and line breaks, which could forge lines of the log.
             what = printable(f"{invocation.plugin} {invocation.verb}: called with {config}")
             self.logger.debug("%s", what, extra=fields)
 
@@ -52,6 +55,7 @@ class LoggingObserver(Observer):
         self, operation: Operation, invocation: Invocation, outcome: Outcome | None, error: BaseException | None
     ) -> None:
         """Log the end of a call."""
+        # A timeout has no outcome, but its error knows how long the plugin ran.
         seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
         fields = {**_call(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
         succeeded = error is None and outcome is not None and outcome.exit_status == 0
@@ -96,6 +100,7 @@ def _ended(outcome: Outcome | None, error: BaseException | None) -> dict[str, An
             fields["cni_outcome"] = "failed"
     if error is not None:
         fields["cni_outcome"] = type(error).__name__
+        # repr shows the class, which the text of foreign exceptions (KeyError) often needs.
         fields["cni_error"] = str(error) if isinstance(error, CNIError) else repr(error)
     if isinstance(error, PluginError):
         fields["cni_code"] = error.code

@@ -15,6 +15,7 @@ try:
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as _missing:
+    # OpenTelemetry is an extra. The plain text names a module that the user never asked for.
     _hint = f"{_missing}; OpenTelemetryObserver needs: pip install 'libcni[otel]'"
     raise ImportError(_hint, name=_missing.name) from _missing
 
@@ -24,7 +25,7 @@ _SCOPE = "libcni"
 
 
 class OpenTelemetryObserver(Observer):
-    """An observer that makes a span of each verb, with a child span of each plugin call, and records metrics.
+    """An observer that makes a span for each verb and a child span for each plugin call, and records metrics.
 
     Spans are ``CNI ADD`` and ``bridge ADD``. Metrics are ``cni.operation.duration`` and ``cni.plugin.duration``
     (histograms, seconds) and ``cni.errors`` (counter, by verb, plugin and error). Every plugin of a verb gets the
@@ -43,10 +44,12 @@ class OpenTelemetryObserver(Observer):
         self._operations = meter.create_histogram("cni.operation.duration", "s", "How long verbs took")
         self._calls = meter.create_histogram("cni.plugin.duration", "s", "How long plugins ran")
         self._errors = meter.create_counter("cni.errors", "{error}", "Verbs and plugin calls that failed")
+        # Verbs of other threads and tasks run at the same time, so the spans are kept for each operation.
         self._running: dict[Operation, _Running] = {}
 
     def begin(self, operation: Operation) -> dict[str, str | None] | None:
         """Start the verb's span as a child of the current span, and return its context for the plugins."""
+        # Container IDs are attributes of spans only: as labels of metrics they would make a series for each container.
         labels = {"cni.verb": operation.verb, "cni.network": operation.network}
         about = {"cni.container_id": operation.container_id, "cni.ifname": operation.ifname}
         span = self._tracer.start_span(f"CNI {operation.verb}", attributes=_known({**labels, **about}))
@@ -117,7 +120,10 @@ def _known(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trace_context(span: Span) -> dict[str, str | None] | None:
-    """Return the W3C context as variables (OTEP 258); None removes an inherited one, which belongs to another trace."""
+    """Return the W3C context as environment variables (OTEP 258).
+
+    The value None removes an inherited variable, which belongs to another trace.
+    """
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}

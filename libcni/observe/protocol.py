@@ -14,13 +14,14 @@ OperationName = VerbName | Literal["FORGET", "TAKE-OVER"]
 """A verb, or a change of a record that runs no plugin."""
 
 
+# eq=False: two ADDs of equal parameters are two keys of an observer's dict.
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
 
     Attributes:
-        verb: the verb, or ``FORGET`` or ``TAKE-OVER``, which run no plugin; ``VERSION`` for validation and negotiation
-            too. Plugins may be called with another verb: an ADD that is rolled back calls them with DEL.
+        verb: the verb; ``VERSION`` also for validation and negotiation; ``FORGET`` and ``TAKE-OVER`` run no plugin.
+            Plugins may be called with another verb: the roll-back of an ADD calls them with DEL.
         network: the network's name, "" if the verb has none.
         container_id: the container's ID, "" if the verb has none.
         ifname: the interface's name, "" if the verb has none.
@@ -36,8 +37,8 @@ class Observer:
     """Base class of observers: override the methods that you need, and pass it to ``CNIConfig(observer=...)``.
 
     Each ``begin`` is followed by its ``end``, and each ``before_call`` by its ``after_call``, also after errors. A
-    shared client calls the methods for several operations at once, from their threads or tasks. An exception from a
-    method reaches the verb's caller, so a method should raise none.
+    shared client calls the methods for several operations at once, from their threads or tasks. A method should not
+    raise: its exception ends the verb, except in a roll-back, where it is logged.
     """
 
     def begin(self, operation: Operation) -> Mapping[str, str | None] | None:
@@ -59,7 +60,7 @@ class Observer:
             operation: the verb.
             invocation: the call.
             outcome: the outcome, whatever the exit status; None if the plugin was stopped or could not be started.
-            error: why there is no outcome, such as PluginTimeoutError or KeyboardInterrupt.
+            error: why there is no outcome, for example PluginTimeoutError or KeyboardInterrupt.
         """
 
     def end(self, operation: Operation, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Redaction of configurations for logs: the values of capability arguments may be secret."""
+"""Redact configurations for logs: the values of capability arguments may be secret."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _INSTEAD = '"[redacted]"'
 def redacted(stdin: bytes) -> str:
     """Return an execution configuration with each value in ``runtimeConfig`` replaced; the names stay.
 
-    A configuration that cannot be read is replaced as a whole.
+    A configuration that is not a JSON object is replaced as a whole.
     """
     try:
         found = jsontext.members(jsontext.decode(stdin))
         parts = [
-            (one.key_text, _redacted_values(one.text) if one.key == "runtimeConfig" else one.text) for one in found
+            (member.key_text, _redacted_values(member.text) if member.key == "runtimeConfig" else member.text)
+            for member in found
         ]
     except JSONTextError:
+        # It cannot be searched for secrets, so nothing of it may reach the log.
         return _INSTEAD
     return jsontext.join_object(parts)
 

@@ -1,4 +1,4 @@
-"""What a plugin's exit status and stdout mean: an error, the result of an ADD, or the versions that it supports."""
+"""Decode a plugin's exit status and stdout: an error, the result of an ADD, or the supported versions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PluginInfo:
 
 
 def decode_is_expensive(data: bytes) -> bool:
-    """Return whether decoding ``data`` takes too long for an event loop's thread: above 1 MiB, some milliseconds."""
+    """Return whether decoding ``data`` (more than 1 MiB) would block an event loop for some milliseconds."""
     return len(data) > _EXPENSIVE_BYTES
 
 
 def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     """Return the error for a plugin that did not exit with 0, from its error document if it printed one."""
-    # A plugin that a signal ended may have been writing: half of its output can look like a document.
+    # A signal may have stopped the plugin while it was writing: half of a document can look like a whole one.
     document = _error_document(outcome.stdout) if outcome.signal is None else None
     if document is not None:
         code, msg, details = document
@@ -52,7 +52,7 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
         return plugin_failure(
             PluginError, invocation, f"it was ended by {_signal_name(outcome.signal)}{suffix}", outcome
         )
-    suffix = f"what it printed is no error document: {shorten(printed, 300)!r}" if printed else "it printed no error"
+    suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"
     return plugin_failure(PluginError, invocation, f"exit status {outcome.exit_status}, and {suffix}", outcome)
 
 
@@ -64,7 +64,7 @@ def _signal_name(number: int) -> str:
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
-    """Return (code, msg, details) of the error document on stdout (spec 1.1.0, section 5), or None if it is none."""
+    """Return (code, msg, details) of the error document (spec 1.1.0, section 5), or None if stdout is not one."""
     try:
         document = jsontext.parse(_bounded(stdout))
     except JSONTextError:
@@ -72,6 +72,8 @@ def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
     if not isinstance(document, dict) or not document.keys() & {"code", "msg"}:
         return None
     code, msg, details = (document.get(key) for key in ("code", "msg", "details"))
+    # A plugin is foreign code, so a wrong type must not raise here and hide the failure itself. bool is an int in
+    # Python.
     if not isinstance(code, int | None) or isinstance(code, bool):
         return None
     if not isinstance(msg, str | None) or not isinstance(details, str | None):
@@ -88,7 +90,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
 
     Args:
         invocation: the call.
-        outcome: how it ended, with exit status 0.
+        outcome: its outcome, with exit status 0.
         version: the configuration's spec version.
         strict: refuse a result of another version instead of converting it.
 
@@ -97,10 +99,12 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
     """
     try:
         result = read_result(outcome.stdout, version)
+        # A result without addresses is legal (spec 1.1.0, section 5), for example from tuning. An error document has
+        # none either, so only such a result is checked for one.
         if not (result.interfaces or result.ips or result.routes):
             _refuse_error_document(outcome.stdout, result)
         if strict and result.cni_version != version:
-            raise ResultProblem(f"it answered in version {result.cni_version}, and was asked for {version}")
+            raise ResultProblem(f"it answered in version {result.cni_version} instead of {version}")
         return result.as_version(version)
     except (ResultProblem, VersionError) as error:
         raise plugin_failure(InvalidOutputError, invocation, str(error), outcome) from error
@@ -128,9 +132,10 @@ def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
     if not isinstance(version, str) or not version:
         raise plugin_failure(InvalidOutputError, invocation, 'its version document has no "cniVersion"', outcome)
     supported: Any = document.get("supportedVersions")
+    # The specification of 0.2.0 has no key for this; Go reads the answer in the same way (pkg/version/plugin.go).
     if not supported and version == "0.2.0":
         supported = ["0.1.0", "0.2.0"]
-    if not isinstance(supported, list) or not supported or not all(isinstance(one, str) for one in supported):
+    if not isinstance(supported, list) or not supported or not all(isinstance(text, str) for text in supported):
         problem = 'its version document has no list of strings "supportedVersions"'
         raise plugin_failure(InvalidOutputError, invocation, problem, outcome)
     return PluginInfo(version, tuple(supported))

@@ -1,4 +1,4 @@
-"""Conversion of results between spec versions: one table, (from, to) -> function. It works on text, so nothing is lost.
+"""Convert results between spec versions with one table, (from, to) -> function. It works on text, so nothing is lost.
 
 A document is a mapping of its top-level keys to the text of their values.
 """
@@ -24,7 +24,7 @@ _INTERFACE_PARTS_OF_1_0 = {"mtu", "socketPath", "pciID"}
 
 
 class ConversionError(ValueError):
-    """The result has no form in the other version."""
+    """The result cannot be expressed in the other version."""
 
 
 def convert(text: str, source: str, target: str) -> str:
@@ -62,7 +62,7 @@ def _then(first: Converter, second: Converter) -> Converter:
 
 
 def _flat_to_listed(document: Document) -> Document:
-    """0.2 -> 0.3: ``ip4`` and ``ip6`` become entries of ``ips``; their routes become the result's."""
+    """0.2 -> 0.3: ``ip4`` and ``ip6`` become entries of ``ips``; their routes become ``routes`` of the result."""
     result = {key: value for key, value in document.items() if key not in {"ip4", "ip6"}}
     ips: list[str] = []
     routes: list[str] = _parts(document.get("routes", "null"))
@@ -84,12 +84,13 @@ def _listed_ip(version: str, parts: list[Member]) -> str:
 
 
 def _listed_to_flat(document: Document) -> Document:
-    """0.3 -> 0.2: the first address of each family stays, with that family's routes (``dst`` and ``gw`` only)."""
+    """0.3 -> 0.2: keep the first address of each family, with that family's routes (``dst`` and ``gw`` only)."""
     left_out = {"ips", "interfaces", "routes"}
     result = {key: value for key, value in document.items() if key not in left_out}
     for text in _parts(document.get("ips", "null")):
         parts = {part.key: part for part in members(text)}
         version = parts["version"].value if "version" in parts else None
+        # 0.2.0 has one address for each family, so the first one wins, as in Go (pkg/types/040/types.go).
         if version in {"4", "6"} and f"ip{version}" not in result:
             result[f"ip{version}"] = _flat_ip(parts, _routes_of(document.get("routes", "null"), str(version)))
     if "ip4" not in result and "ip6" not in result:
@@ -116,12 +117,12 @@ def _routes_of(routes: str, version: str) -> list[str]:
 
 
 def _listed_to_plain(document: Document) -> Document:
-    """0.4 -> 1.0: ``version`` leaves each of ``ips``."""
+    """0.4 -> 1.0: remove ``version`` from each of ``ips``."""
     return _with_each(document, "ips", lambda parts: [part for part in parts if part[0] != "version"])
 
 
 def _plain_to_listed(document: Document) -> Document:
-    """1.0 -> 0.4: each of ``ips`` gets its ``version``; keys that are new in 1.0 leave ``interfaces``."""
+    """1.0 -> 0.4: add ``version`` to each of ``ips``; remove the newer keys from each of ``interfaces``."""
     result = _with_each(document, "ips", _with_family)
     return _with_each(
         result, "interfaces", lambda parts: [part for part in parts if part[0] not in _INTERFACE_PARTS_OF_1_0]
@@ -159,6 +160,7 @@ def _family(address: str) -> str:
 def _register(table: dict[tuple[str, str], Converter], sources: tuple[str, ...], to: dict[str, Converter]) -> None:
     for source in sources:
         for target, converter in to.items():
+            # As in Go (pkg/types/internal/convert.go): a second converter would replace the first one silently.
             if (source, target) in table:
                 raise AssertionError(f"two converters from {source} to {target}")
             table[source, target] = _same if source == target else converter
@@ -180,5 +182,6 @@ def _make_table() -> dict[tuple[str, str], Converter]:
     return table
 
 
+# Every version converts to every other one; a version that is added to ALL_VERSIONS only fails at import.
 _TABLE = _make_table()
 assert len(_TABLE) == len(ALL_VERSIONS) ** 2

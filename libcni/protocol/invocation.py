@@ -19,7 +19,7 @@ class Invocation:
     """The input of one plugin call (spec 1.1.0, section 2).
 
     Attributes:
-        verb: the plugin's CNI_COMMAND, a ``VerbName`` unless a caller tries a plugin with another word.
+        verb: the plugin's CNI_COMMAND: a ``VerbName``, or another word if a caller tests the plugin with it.
         plugin: the plugin's type.
         path: the path of the plugin's executable.
         stdin: the execution configuration, UTF-8 JSON.
@@ -75,6 +75,7 @@ def plugin_failure(  # noqa: PLR0913 - the fields of PluginError that the call d
     hint: str | None = None,
 ) -> _Failure:
     """Return an error of class ``kind`` with the fields of the call and, if there is one, of its outcome."""
+    # No outcome: the plugin was stopped or did not start, so its exit status is unknown.
     ended = outcome or Outcome(exit_status=None)
     return kind(
         problem,
@@ -97,5 +98,6 @@ def plugin_failure(  # noqa: PLR0913 - the fields of PluginError that the call d
 
 
 def _decoded_start(data: bytes) -> str:
+    # A plugin can print megabytes, and errors travel to logs and other processes.
     text = data[:KEPT].decode(errors="backslashreplace")
     return text if len(data) <= KEPT else f"{text}… ({len(data) - KEPT} more bytes)"

@@ -1,6 +1,6 @@
-"""From a plugin's configuration to what the plugin receives: environment and stdin (spec 1.1.0, section 3).
+"""Build a plugin's environment and stdin from its configuration (spec 1.1.0, section 3).
 
-Members that the runtime does not set are forwarded in their order, as the text that they are.
+Members that the runtime does not set are forwarded in their order, with their text unchanged.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from libcni.errors import ConfigError, short_repr
 __all__ = ["check_environment_size", "environment", "execution_config", "valid_attachments"]
 
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
-# the key's older name, which some plugins read; Go libcni sends both (libcni/api.go, GCNetworkList)
+# The key's older name. Some plugins read only this one, so Go libcni sends both (libcni/api.go, GCNetworkList).
 _OLD_VALID_ATTACHMENTS = "cni.dev/attachments"
 
-# MAX_ARG_STRLEN (32 pages) without the closing NUL: the longest NAME=value that Linux starts a program with, bytes
+# Bytes of the longest NAME=value that Linux passes to a program: MAX_ARG_STRLEN (32 pages) without the closing NUL.
 _MAX_VARIABLE = 32 * 4096 - 1
-# Linux's limit for arguments and environment if the stack is unlimited, bytes
+# Bytes of arguments and environment that Linux accepts, even if the stack is unlimited.
 _MAX_ENVIRONMENT = 6 << 20
 _POINTER = 8
-# bytes for the executable's path, which is on the same stack, and for what the kernel adds
+# Bytes for the executable's path and the kernel's own data, which are on the same stack.
 _SPARE = 8192
 
 
@@ -64,14 +64,16 @@ def _runtime_config(plugin: PluginConfig, rt: RuntimeConf) -> dict[str, Any]:
     given = rt.capability_args
     if not given:
         return {}
+    # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
     return {name: given[name] for name in plugin.capabilities if name in given}
 
 
 def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:
     """Return the forwarded members, with ``network_args`` merged into ``args``.
 
-    A recorded ``args`` that is not an object, which Go libcni accepts, is replaced.
+    An ``args`` that is not an object is replaced. Only a record can have one, because Go libcni accepts it.
     """
+    # The last duplicate counts, as in Go; the earlier ones are removed below.
     own = next((member for member in reversed(plugin.forwarded) if member.key == "args"), None)
     merged = merge(own.text if own is not None and isinstance(own.value, dict) else "{}", network_args)
     parts = [
@@ -102,10 +104,10 @@ def environment(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -
 
 
 def check_environment_size(env: Mapping[str, str]) -> None:
-    """Check that Linux can start a plugin with this environment. A failed exec would leave a pending record.
+    """Check that Linux can start a plugin with this environment. If exec failed later, a pending record would be left.
 
     Args:
-        env: all variables that the plugin would get, the inherited ones included.
+        env: all variables for the plugin, the inherited ones included.
 
     Raises:
         ConfigError: a variable's name or value cannot be part of an environment, ``NAME=value`` has 128 KiB or more, or
@@ -118,6 +120,7 @@ def check_environment_size(env: Mapping[str, str]) -> None:
         return  # the usual case without a loop: all variables together are smaller than one may be
     total = _SPARE
     for name, value in env.items():
+        # For ASCII text the number of characters is the number of bytes, so most variables need no encoding.
         is_plain = name.isascii() and value.isascii() and name and "=" not in name and "\0" not in name + value
         size = len(name) + 1 + len(value) if is_plain else _variable_size(name, value)
         if size > _MAX_VARIABLE:
@@ -146,6 +149,6 @@ def _variable_size(name: str, value: str) -> int:
 
 
 def _variable(name: str) -> str:
-    """Return how an error names a variable: with the argument of RuntimeConf that it comes from."""
+    """Return a variable's name for errors, with the argument of RuntimeConf that sets it."""
     argument = {"CNI_ARGS": "args", "CNI_CONTAINERID": "container_id", "CNI_NETNS": "netns"}.get(name)
     return f"{name} ({argument})" if argument else f"variable {short_repr(name)}"

@@ -1,4 +1,4 @@
-"""The result of an ADD: the text that the plugin printed, and a typed view of it."""
+"""The result of an ADD: the plugin's text, and a typed view of it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
+# These versions have ``ip4`` and ``ip6`` instead of lists.
 _FLAT_VERSIONS = {"0.1.0", "0.2.0"}
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
 def _cidr(value: Any) -> str:
-    """Check for CIDR notation as the specification means it: an address and a decimal prefix length."""
+    """Check for CIDR notation: an address and a decimal prefix length."""
     text = string(value)
+    # ipaddress also accepts 10.1.0.5/255.255.0.0 and 10.1.0.5 alone; Go and the specification do not.
     if _CIDR.fullmatch(text) is None:
         raise WrongValueError(f"{short_repr(text)} is not an address in CIDR notation, such as 10.1.0.5/16")
     address, _, length = text.partition("/")
@@ -36,7 +38,7 @@ def _cidr(value: Any) -> str:
 
 
 def _address(value: Any) -> str:
-    """Check for an address without a zone; Go's plugins write "" for none."""
+    """Check for an address without a zone. "" is accepted, because Go's plugins write it for no address."""
     text = string(value)
     if text and not _is_address(text):
         if "%" in text:
@@ -72,12 +74,12 @@ _Keys = dict[str, tuple[str, Callable[[Any], Any]]]
 
 
 class _Part:
-    """Base class of a result's parts. A wrong value is a ValueError when the object is made."""
+    """Base class of a result's parts. The constructor raises ValueError for a wrong value."""
 
     __slots__ = ()
 
     _KEYS: ClassVar[_Keys]
-    """Field name to the specification's key, and the check of its value."""
+    """Field name to (the key in the specification, the check of its value)."""
     _REQUIRED: ClassVar[str | None] = None
     extra: Mapping[str, Any]
 
@@ -100,6 +102,7 @@ class _Part:
         if cls._REQUIRED is not None and cls._REQUIRED not in value:
             raise WrongValueError(f'missing "{cls._REQUIRED}"', (cls._REQUIRED,))
         known = {name: value[key] for name, (key, _) in cls._KEYS.items() if key in value}
+        # Plugins may add keys of their own. They stay in ``extra``, so that to_json does not lose them.
         keys = {key for key, _ in cls._KEYS.values()}
         known["extra"] = {key: item for key, item in value.items() if key not in keys}
         return cls(**known)
@@ -122,7 +125,7 @@ class Interface(_Part):
         name: the interface's name.
         mac: its hardware address.
         sandbox: the isolation domain that contains it, such as a namespace's path; "" or None: the host.
-        mtu: its MTU, bytes. Since 1.1.0.
+        mtu: its MTU in bytes. Since 1.1.0.
         socket_path: ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
         pci_id: ``pciID``: the PCI device that belongs to it. Since 1.1.0.
         extra: keys that the specification does not have.
@@ -187,8 +190,8 @@ class Route(_Part):
     Attributes:
         dst: the destination, in CIDR notation.
         gw: the address of the next hop; None: the gateway of the address may be used.
-        mtu: the MTU along the path, bytes. Since 1.1.0.
-        advmss: the maximal segment size to announce, bytes. Since 1.1.0.
+        mtu: the MTU along the path, in bytes. Since 1.1.0.
+        advmss: the maximum segment size to announce, in bytes. Since 1.1.0.
         priority: the priority; a lower number goes first. Since 1.1.0.
         table: the number of the routing table. Since 1.1.0.
         scope: how far the destination is, as Linux numbers it: 0 global, 253 link, 254 host. Since 1.1.0.
@@ -256,9 +259,9 @@ _RESULT_KEYS: dict[str, Callable[[Any], Any]] = {
 class Result:
     """The result of an ADD (spec 1.1.0, section 5, Success).
 
-    ``interfaces``, ``ips``, ``routes`` and ``dns`` are a typed view of ``text``. If that is of 0.1.0 or 0.2.0, which
-    have ``ip4`` and ``ip6``, they are a view of the converted result. Keys that the specification does not have are in
-    each part's ``extra``.
+    ``interfaces``, ``ips``, ``routes`` and ``dns`` are a typed view of ``text``. A text of 0.1.0 or 0.2.0 has ``ip4``
+    and ``ip6`` instead, so the view shows the converted result. Keys that the specification does not have are in
+    ``extra`` of each part.
 
     Attributes:
         cni_version: the spec version that the result is written in.
@@ -301,11 +304,12 @@ class Result:
             version: the spec version, such as ``0.4.0``.
 
         Raises:
-            VersionError: the version is unknown, or this result has no form in it.
+            VersionError: the version is unknown, or cannot express this result.
         """
         if version == self.cni_version:
             return self
         try:
+            # Lenient: this result was accepted once, and must not become too large by a conversion.
             return read_result(convert(self.text, self.cni_version, version), version, lenient=True)
         except (ConversionError, ResultProblem) as error:
             problem = f"a result of version {self.cni_version} cannot be converted to {version!r}: {error}"
@@ -335,7 +339,8 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
     Args:
         data: the JSON document.
         version: the spec version if the document has no ``cniVersion``.
-        lenient: accept any number of elements, for a result from a record: Go libcni may have recorded it.
+        lenient: accept any number of elements. For results from records: Go libcni, which has no limit, may have
+            written them.
 
     Raises:
         ResultProblem: the document is not a result.
@@ -344,6 +349,7 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         text = jsontext.decode(data).strip()
         if not lenient:
             jsontext.check_elements(text)
+        # Go decodes "null" into an empty result without an error, so some plugins get away with it.
         found = jsontext.members(jsontext.check_nesting(text)) if text != "null" else []
         text, own = _with_version(text, found, version)
         view = _view(text, found, own)
@@ -382,6 +388,7 @@ def _view(text: str, found: list[Member], version: str) -> dict[str, Any]:
 def _output_problem(data: bytes | str, error: JSONTextError) -> str:
     start = data[:4096]
     shown = start if isinstance(start, str) else start.decode(errors="backslashreplace")
+    # The commonest mistakes of plugins get a text of their own; a position in JSON alone would not explain them.
     if not data.strip():
         return "it printed nothing, and a result was expected"
     problem = str(error)

@@ -1,4 +1,4 @@
-"""ADD: write a pending record, run the chain, complete the record, or undo everything."""
+"""ADD: write a pending record, run the chain, then complete the record or undo everything."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
 ) -> Result:
     """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
-    Every executable is found and the record is written before the first plugin runs. The record is completed after
-    the last one; a failure in between is rolled back.
+    ADD finds every executable and writes the record before it runs the first plugin. It completes the record after the
+    last one, and rolls back a failure in between.
     """
     check_network_name(net.name)
     rt.check()
@@ -64,14 +64,17 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     if not net.plugins:
         raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
     unused = _unused_capabilities(net, rt, strict=strict)
+    # A roll-back would delete an interface of the host.
     if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
         raise ConfigError(
             f"{rt.netns} is the network namespace of this program itself",
             hint="give the container's namespace; allow_own_netns=True if you mean it",
         )
+    # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
     if negotiate_version:
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
+    # Before the record: if exec fails with E2BIG, the record would stay pending although nothing ran.
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
     earlier = await _make_room(node, net, rt, draft, on_existing)
@@ -84,6 +87,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         node.start_ahead(chain.without_stdin("ADD", 0))
     is_shared = is_there and (earlier is None or earlier.is_shared)
     path = earlier.path if earlier is not None else ""
+    # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
     record = await node.begin(replace(draft, path=path, is_shared=is_shared, **_seen(before)))
     result: Result | None = None
     printed: bytes | None = None
@@ -102,9 +106,10 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         seen = {} if is_shared else _seen(_look(node, rt))
         await node.complete(replace(record, state=READY, result=result.text, **seen))
     except BaseException as error:
-        # The caller of a cancelled or interrupted ADD wants an end now, and the pending record is for DEL and GC.
+        # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
         keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        # Before the roll-back: a plugin that waits for its configuration must not count as one that still runs.
         await node.discard_prepared()
         if rollback and not keep:
             await node.shielded(_roll_back(chain, record, earlier, result, error))
@@ -123,17 +128,17 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
 
 
 def _look(node: Node, rt: RuntimeConf) -> Look | None:
-    """Look for the container's interface; None if that cannot be seen."""
+    """Look for the container's interface; return None if the namespace cannot be examined."""
     return node.look(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
 
 
 def _seen(look: Look | None) -> dict[str, Any]:
-    """Return the fields of a record that say which interface, of which namespace, was seen."""
+    """Return a record's fields that identify the interface and the namespace that were seen."""
     return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie or None}
 
 
 def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
-    """Return the error for somebody else's interface of that name: a roll-back would delete it."""
+    """Return the error for another program's interface of that name. A roll-back would delete that interface."""
     return InterfaceExistsError(
         f"the namespace {rt.netns} has an interface {rt.ifname} already, and no record says that this library made it",
         container_id=rt.container_id,
@@ -147,11 +152,11 @@ def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExis
 async def _roll_back(
     chain: Chain, record: Record, earlier: Record | None, result: Result | None, error: BaseException
 ) -> None:
-    """Run DEL through the whole chain, in reverse order and past errors; add these to ``error``.
+    """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
 
-    Each plugin receives the last good result as ``prevResult``: some find what to remove only there. If the record
-    took the place of an ``earlier`` one of the same attachment, that one is put back and nothing is run: DEL would
-    detach the earlier one, which lives, and its own DEL undoes both.
+    Each plugin receives the last good result as ``prevResult``, because some find only there what to remove. If the
+    record replaced an ``earlier`` one of the same attachment, nothing is run and the earlier record is restored: DEL
+    would detach the earlier attachment, which is in use. A DEL of it undoes both ADDs.
     """
     node = chain.node
     node.start_cleanup()
@@ -170,8 +175,8 @@ async def _roll_back(
 
 
 async def _undo(node: Node, chain: Chain, record: Record, result: Result | None) -> list[CNIError]:
-    """Run DEL through the chain of an ADD, past errors; return these."""
-    # A process that a plugin left may still act, and what it does after DEL nobody would undo.
+    """Run DEL through the chain of an ADD. Go on after errors, and return them."""
+    # A process that a plugin left may still act, and no later DEL would undo its work.
     have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
     known = replace(record, result=result.text if result is not None else None)
     rt = RuntimeConf(record.container_id, record.netns, record.ifname)
@@ -182,7 +187,7 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
         problems = [report.error for report in reports if report.error is not None]
         if problems or have_ended:
             return problems
-        # It may be a daemon, which DEL stops. Whatever it was: once it has ended, DEL undoes the last of what it did.
+        # The process may be a daemon that DEL stops. When it has ended, a second DEL undoes the rest of its work.
         have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
         if not have_ended:
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
@@ -192,13 +197,13 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
 async def _make_room(
     node: Node, net: NetworkConfigList, rt: RuntimeConf, draft: Record, on_existing: OnExisting
 ) -> Record | None:
-    """Acquire the locks, and detach what is left of earlier ADDs of the same (container, interface), on any network.
+    """Acquire the locks, and detach earlier attachments of the same (container, interface) on any network.
 
-    Attachments to detach may belong to other networks. Locks are acquired network first, so the other networks are
-    added and all locks are acquired again, until nothing unexpected is found.
+    The attachments to detach may belong to other networks. Network locks come before the container's lock, so this
+    releases all locks, adds the other networks and starts again, until it finds no further network.
 
     Returns:
-        The record of the same attachment that is to be replaced, or None.
+        The record of the same attachment, which the new record replaces, or None.
 
     Raises:
         AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse".
@@ -219,12 +224,12 @@ async def _make_room(
             break
         networks = needed
     if stale and on_existing != "allow" and (seen := _look(node, rt)) and seen.ifindex:
-        # Nothing is detached for an ADD that is refused all the same.
+        # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
         if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):
             raise _foreign_interface(net, rt)
     if any(record in live for record in stale):
-        # Before a running container is detached: can its new record be written at all?
+        # A full disk must be found before a running container is detached, not after.
         node.records.ensure_writable(draft)
     for record in stale:
         await _detach_stale(node, record, net, rt)
@@ -232,8 +237,8 @@ async def _make_room(
 
 
 async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:
-    """Detach an earlier attachment. The configuration and arguments of today help if they are of the same network."""
-    logger.warning("%s: detached before ADD: it is %s", record.path, record.state)
+    """Detach an earlier attachment. If it is of the same network, the caller's configuration and arguments can help."""
+    logger.warning("%s: detaching it before ADD: it is %s", record.path, record.state)
     is_same = record.network == net.name
     conf = replace(rt, netns=None) if is_same else RuntimeConf(record.container_id, None, record.ifname)
     try:

@@ -1,4 +1,4 @@
-"""A list's plugins with their executables: how each one is called."""
+"""A network's plugins with their executables, and the calls of them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Chain", "run"]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A list's plugins with their executables.
+    """A network's plugins with their executables.
 
     Attributes:
         node: runs the plugins.
         net: the network.
-        rt: the attachment; None for the verbs that have none.
+        rt: the attachment; None for GC and STATUS.
         executables: the plugins' paths, in order; "" for a missing one.
         retry: how often to call a plugin again that answers "try again later"; None: never.
-        environments: the CNI_* variables by verb, filled as they are needed.
+        environments: the CNI_* variables by verb, a cache.
     """
 
     node: Node
@@ -53,7 +53,8 @@ class Chain:
         """Return the call of the plugin at ``index`` before its configuration is known."""
         net, rt = self.net, self.rt
         env = self.environments.get(verb)
-        if env is None:  # every plugin of a chain receives the same
+        # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
+        if env is None:
             env = self.environments[verb] = environment(verb, self.node.path, rt)
         return Invocation(
             verb=verb,
@@ -70,7 +71,7 @@ class Chain:
     async def call(
         self, invocation: Invocation, prev_result: str | None = None, *, sharers: int = 1, then: int | None = None
     ) -> Outcome:
-        """Run one of the plugins, again as ``retry`` allows.
+        """Run one of the plugins; run it again if it answers "try again later" and ``retry`` allows that.
 
         Args:
             invocation: the call, made by ``invocation``.
@@ -84,11 +85,13 @@ class Chain:
         if self.retry is None:
             ahead = None
             if then is not None and self.node.starts_ahead:
+                # Called when this plugin has started: the next process then starts while this one works.
                 ahead = partial(self.without_stdin, invocation.verb, then)
             outcome = await self.node.execute(invocation, sharers=sharers, ahead=ahead)
             if outcome.exit_status != 0:
                 raise plugin_error(invocation, outcome)
             return outcome
+        # With retries nothing starts ahead: the next call may be a DEL, or the same plugin again.
         for _ in range(self.retry.attempts - 1):
             try:
                 return await run(self.node, invocation, sharers=sharers)
@@ -98,7 +101,8 @@ class Chain:
         return await run(self.node, invocation, sharers=sharers)
 
     async def _may_retry(self, invocation: Invocation, prev_result: str | None, error: PluginError) -> bool:
-        """Wait as ``retry`` says. Between two ADDs a plugin must receive a DEL (spec 1.1.0, section 3)."""
+        """Prepare a further call; return whether it may be made. Before a second ADD the plugin receives a DEL."""
+        # A plugin must not receive ADD twice without a DEL in between (spec 1.1.0, section 3).
         if invocation.verb == "ADD":
             try:
                 await run(self.node, self.invocation("DEL", invocation.index, prev_result))

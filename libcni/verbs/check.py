@@ -1,4 +1,4 @@
-"""CHECK: only between a successful ADD and its DEL, and always with the result of that ADD."""
+"""CHECK: allowed only between a successful ADD and its DEL, and always with the result of that ADD."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     rt.check()
     if net is not None and net.disable_check:
         return
+    # CHECK only reads, so a read-only disk must not stop it.
     await lock_if_possible(node, [network], rt.container_id)
     record = node.records.find((network, rt.container_id, rt.ifname))
     if record is not None and record.state == CORRUPT:
@@ -54,9 +55,10 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
         raise _not_attached(network, rt, "its DEL has begun and did not end")
     if record.result is None:
         raise _not_attached(network, rt, "its ADD has not ended")
+    # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
-        # CHECK in a namespace that has gone is the plugin's to refuse, so the path is kept.
+        # If the namespace no longer exists, the plugins have to report that, so they still receive its path.
         netns = netns_to_use(node, record, rt, use_given=use_given) or record.netns
         rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)

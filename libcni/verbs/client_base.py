@@ -69,35 +69,36 @@ class ClientBase(Generic[ExecutorT]):
         observer: Observer | None = None,
         start_ahead: StartAhead = "auto",
     ) -> None:
-        """Take the settings; nothing is opened, read or locked before the first verb.
+        """Store the settings. The client opens, reads and locks nothing before the first verb.
 
         Args:
             path: the directories with plugins (CNI_PATH), a sequence, or one string split at ``os.pathsep``.
-            cache_dir: where records and locks are kept.
-            conf_dir: where networks are loaded from by name.
+            cache_dir: the directory of the records and the lock file.
+            conf_dir: the directory from which networks are loaded by name.
             owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
-                GC and other sweeps detach only attachments of this owner; "" owns those without one, as Go libcni's.
-            executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: as processes.
+                GC detaches only attachments of this owner. "" stands for none: records of Go libcni have none.
+            executor: finds and runs the plugins: an Executor, for AsyncCNIConfig an AsyncExecutor; None: run processes.
             timeout: seconds for a whole verb, the wait for locks included; None: no limit.
             plugin_timeout: seconds for one plugin; None: no limit but the verb's.
-            cleanup_timeout: seconds for the roll-back of a failed ADD, which has its own time; None: no limit.
-            env: the plugins' environment besides CNI_*: a mapping replaces this process's, a list of names narrows it.
-            durable: whether a record is on the disk (fsync) before it gets its name.
+            cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``; None: no limit.
+            env: the plugins' environment without CNI_*: a mapping replaces this process's, a list of names selects.
+            durable: whether to sync each record to the disk (fsync) before it gets its name.
             stderr: where the stderr of a plugin that succeeded goes: a callable ``(invocation, text)`` or a text file;
                 None: to the logger ``libcni.plugin``.
-            observer: is told of every verb and every plugin call; see ``Observer``.
-            start_ahead: which plugins' processes are started before their turn, to wait for their configuration:
-                ``auto``: those known to read it before they act (made with the CNI project's Go library or
-                ``libcni.plugin``); ``always``: all; ``never``: none.
+            observer: receives the begin and end of every verb and plugin call; see ``Observer``.
+            start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
+                that read it before they act (made with the CNI project's Go library or ``libcni.plugin``);
+                ``always``: all; ``never``: none.
 
         Raises:
-            ValueError: a time limit is 0, negative or NaN, or ``start_ahead`` is none of its words.
+            ValueError: a time limit is 0, negative or NaN, or ``start_ahead`` has an unknown value.
         """
         if start_ahead not in get_args(StartAhead):
             raise ValueError(f"start_ahead must be one of {', '.join(get_args(StartAhead))}, not {start_ahead!r}")
         directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
         self._settings = Settings(
             path=tuple(part for part in directories if part),
+            # Absolute: the program may change its directory between ADD and DEL.
             cache_dir=os.path.abspath(os.fspath(cache_dir)),
             conf_dir=os.fspath(conf_dir),
             owner=owner,
@@ -119,7 +120,7 @@ class ClientBase(Generic[ExecutorT]):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The directories that plugins are looked for in, in order."""
+        """The directories that are searched for plugins, in order."""
         return self._settings.path
 
     @property
@@ -129,7 +130,7 @@ class ClientBase(Generic[ExecutorT]):
 
     @property
     def conf_dir(self) -> str:
-        """The directory that networks are loaded from by name."""
+        """The directory from which networks are loaded by name."""
         return self._settings.conf_dir
 
     @property
@@ -139,11 +140,11 @@ class ClientBase(Generic[ExecutorT]):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds for a verb that is given no timeout; None: no limit."""
+        """The default timeout of verbs in seconds; None: no limit."""
         return self._settings.timeout
 
     def find_plugin(self, plugin: str) -> str:
-        """Return the path of a plugin type's executable. Nothing is run.
+        """Return the path of a plugin type's executable, without running it.
 
         Args:
             plugin: the plugin's type.
@@ -161,13 +162,13 @@ class ClientBase(Generic[ExecutorT]):
             name: the network's name.
 
         Raises:
-            NetworkNotFoundError: no usable file has it.
+            NetworkNotFoundError: no usable file has this network.
             ConfigError: the directory cannot be read.
         """
         return load_network_conf(self._settings.conf_dir, name)
 
     def networks(self) -> tuple[NetworkConfigList, ...]:
-        """Load all usable networks of ``conf_dir``, in load order; ``read_config_directory`` tells problems.
+        """Load all usable networks of ``conf_dir``, in load order. For unusable files see ``read_config_directory``.
 
         Raises:
             ConfigError: the directory cannot be read.
@@ -175,15 +176,15 @@ class ClientBase(Generic[ExecutorT]):
         return read_config_directory(self._settings.conf_dir).networks
 
     def get_network_list_cached_result(self, net: Network, rt: RuntimeConf) -> Result | None:
-        """Return the recorded result of an attachment in the network's version, or None where there is none.
+        """Return the recorded result of an attachment in the network's version, or None if there is none.
 
         Args:
-            net: the network, or its name: then the version is that of the recorded configuration.
-            rt: the attachment's parameters; its container ID and interface name count.
+            net: the network, or its name. With a name, the version of the recorded configuration is used.
+            rt: the attachment's parameters; only its container ID and interface name are used.
 
         Raises:
             RecordError: the record cannot be read, or has no usable configuration and ``net`` is a name.
-            VersionError: the result has no form in that version.
+            VersionError: the result cannot be expressed in that version.
             InvalidIdentifierError: a name in ``rt`` breaks the specification's rules.
         """
         record = self._recorded(net, rt)
@@ -193,11 +194,11 @@ class ClientBase(Generic[ExecutorT]):
         return recorded_result(record, network_to_use(record, given, use_given=True).cni_version)
 
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
-        """Return the recorded configuration document and parameters of an attachment, or None where there are none.
+        """Return the recorded configuration document and parameters of an attachment, or None if there are none.
 
         Args:
-            net: the network, or its name; only the name counts.
-            rt: the attachment's parameters; its container ID and interface name count.
+            net: the network, or its name; only the name is used.
+            rt: the attachment's parameters; only its container ID and interface name are used.
 
         Raises:
             RecordError: the record cannot be read.
@@ -207,7 +208,7 @@ class ClientBase(Generic[ExecutorT]):
         return None if record is None or not record.config else (record.config, recorded_conf(record))
 
     def get_cached_attachments(self, container_id: str | None = None) -> list[Attachment]:
-        """Return all recorded attachments, or those of one container; corrupt records are in the list, as such.
+        """Return all recorded attachments, or those of one container. Corrupt records are in the list.
 
         Args:
             container_id: the container; None: all.
@@ -223,7 +224,7 @@ class ClientBase(Generic[ExecutorT]):
     def iter_cached_attachments(self, container_id: str | None = None) -> Iterator[Attachment]:
         """Read the recorded attachments one by one, in no order, as ``get_cached_attachments`` returns them.
 
-        A million of them need no memory for a million. One that appears or disappears meanwhile may be missing or not.
+        Only one record at a time is in memory. Records that appear or disappear during the iteration may be missing.
 
         Args:
             container_id: the container; None: all.
@@ -238,7 +239,7 @@ class ClientBase(Generic[ExecutorT]):
 
     def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
         rt.check()
-        # A name that breaks the rules could lead out of the directory of the records.
+        # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
         name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
         return _readable(self._store.find((name, rt.container_id, rt.ifname)))
 
@@ -246,14 +247,15 @@ class ClientBase(Generic[ExecutorT]):
         return net if isinstance(net, NetworkConfigList) else self.network(_name(net))
 
     def _named_or_gone(self, net: Network) -> tuple[str, NetworkConfigList | None]:
-        """Return a network's name, and its configuration unless there is none any more."""
+        """Return a network's name, and its configuration, or None if its file no longer exists."""
         if isinstance(net, NetworkConfigList):
             return net.name, net
         try:
             return net, self.network(_name(net))
         except NetworkNotFoundError:
             return net, None
-        except ConfigError as error:  # the directory itself cannot be read, and a record may be all that is needed
+        except ConfigError as error:
+            # The directory itself cannot be read. DEL and CHECK may need the record only.
             logger.warning("going on without the configuration of network %s: %s", net, error)
             return net, None
 
@@ -268,20 +270,20 @@ def _name(net: object) -> str:
 
 
 def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
-    """Return what observers receive about a verb of one attachment."""
+    """Return the Operation for observers of a verb of one attachment."""
     return Operation(verb, network, rt.container_id, rt.ifname)
 
 
 def attachment_operation(verb: OperationName, attachment: Attachment) -> Operation:
-    """Return what observers receive about a verb of one recorded attachment."""
+    """Return the Operation for observers of a verb of one recorded attachment."""
     return Operation(verb, attachment.network, attachment.container_id, attachment.ifname)
 
 
 def attachment_conf(attachment: Attachment) -> RuntimeConf:
-    """Return the parameters of DEL for a recorded attachment; all but its identity is taken as recorded.
+    """Return the parameters of DEL for a recorded attachment. Only its identity is set; the record has the rest.
 
     Raises:
-        RecordError: the record does not say which attachment it is.
+        RecordError: the record does not identify an attachment.
     """
     if not attachment.network:
         problem = attachment.problem or "the record does not say which attachment it is"

@@ -1,4 +1,4 @@
-"""DEL: from the record if there is one, in reverse order. Only then is the record removed."""
+"""DEL: run the recorded chain in reverse order, and remove the record last."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     Args:
         node: runs the plugins.
         network: the network's name.
-        net: its configuration, or None if its file has gone: then there must be a record.
-        rt: the attachment; what is None in it is taken as recorded.
+        net: its configuration, or None if its file no longer exists: then there must be a record.
+        rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
-        listed: the record that the caller has seen, if only that attachment is meant.
+        listed: the record that the caller has listed. DEL is refused if the file is of another ADD now.
 
     Raises:
-        RecordError: the record is another ADD's than ``listed`` by now; nothing was run.
+        RecordError: the record is of another ADD than ``listed``; nothing was run.
     """
     check_network_name(network)
     rt.check()
@@ -92,7 +92,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
 
 
 async def lock_if_possible(node: Node, networks: Sequence[str], container_id: str) -> None:
-    """Acquire locks; log a warning and go on if the disk does not let us. That stops an ADD, and never a DEL."""
+    """Acquire locks. If the lock file cannot be used, log a warning and go on: that must never stop a DEL."""
     try:
         await node.lock(networks, container_id)
     except RecordError as error:
@@ -100,7 +100,7 @@ async def lock_if_possible(node: Node, networks: Sequence[str], container_id: st
 
 
 def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | None, RecordSeen]:
-    """Return the usable record, the corrupt one in its place, and what was seen. Neither ever stops a DEL."""
+    """Return (the usable record, the corrupt record, the state of the record). No record may stop a DEL."""
     try:
         record = node.records.find(identity)
     except RecordError as error:
@@ -113,38 +113,38 @@ def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | No
 
 
 def check_unchanged(record: Record, listed: Record) -> None:
-    """Raise RecordError if a record is not of the ADD that the caller has seen, or that ADD has succeeded since."""
+    """Raise RecordError if a record is of another ADD than the listed one, or if that ADD has ended since."""
 
     def of_add(one: Record) -> tuple[object, ...]:
         return one.identity, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
 
     if of_add(record) != of_add(listed):
-        text = f"{record.path}: it was written anew since the attachment was listed"
+        text = f"{record.path}: it was rewritten after the attachment was listed"
         raise RecordError(text, path=record.path, hint="list the attachments again")
 
 
 def _set_aside(node: Node, record: Record) -> None:
-    """Move a corrupt record away, now that the attachment that it stood for is detached."""
+    """Move a corrupt record away. Its attachment is detached now."""
     try:
         logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
     except RecordError as error:
         logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
-async def detach(  # noqa: C901 - from top to bottom
+async def detach(  # noqa: C901 - the steps of DEL from top to bottom
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
 
-    The recorded configuration is used. If it is the record of an ADD that did not succeed, and its plugins refuse DEL
-    with that configuration as well, the caller's configuration is used, and then the arguments are left out. So a
-    mistake in a file or in an argument is mended by mending it.
+    The recorded configuration is used. If the ADD did not succeed and its plugins refuse DEL with that configuration,
+    a second try uses the caller's configuration, and a third one leaves out the arguments. So an operator who corrects
+    a mistake in a file or in an argument can detach and attach again.
 
     Args:
         node: runs the plugins.
         record: the attachment's record, or None.
-        net: the configuration of today, or None; used if there is no record or the record lacks something.
-        rt: the attachment; what is None in it is taken as recorded.
+        net: the current configuration, or None; used if there is no record or the record is incomplete.
+        rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
 
     Raises:
@@ -161,7 +161,7 @@ async def detach(  # noqa: C901 - from top to bottom
     failed: CNIError | None = None
     for chain in _chains(node, record, net, rt.with_netns(netns), policy):
         if record is not None and record.state == READY:
-            # From the first DEL on the attachment is half gone. A kill must not leave a record that says "ready".
+            # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
             if node.starts_ahead and chain.executables[-1]:
                 node.start_ahead(chain.without_stdin("DEL", len(chain.executables) - 1))
             record = await node.mark_detaching(record)
@@ -173,9 +173,11 @@ async def detach(  # noqa: C901 - from top to bottom
             if failed is None:
                 failed = error
             else:
-                failed.add_note(f"with the configuration or arguments of today: {error}")
+                failed.add_note(f"with the current configuration or arguments: {error}")
             continue
         if record is not None:
+            # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is
+            # allowed.
             _forget(node, record)
         return report
     if failed is None:
@@ -188,9 +190,10 @@ async def detach(  # noqa: C901 - from top to bottom
 def _chains(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> Iterator[Chain]:
-    """Yield the chains to try DEL with, in order; all but the first are for an ADD that did not succeed."""
+    """Yield the chains to try for DEL, in order. Only an ADD that did not succeed has more than one."""
     if net is None and record is not None and (not record.version or record.result is None):
-        net = node.configured(record.network)  # Go records no drop-in plugins; a refused configuration may be mended
+        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
+        net = node.configured(record.network)
     used = network_to_use(record, net, use_given=policy.use_given)
     recorded = rt
     if record is not None and record.state != LEGACY:
@@ -211,13 +214,13 @@ def _chains(
 
 
 def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
-    """Return the namespace for DEL: the recorded one, or "" if it has gone.
+    """Return the namespace for DEL: the recorded one, or "" if it no longer exists.
 
-    A path may lead to another container's namespace by now. The record decides, because a DEL there would remove the
-    other container's interface.
+    The path may lead to another container's namespace now, where a DEL would remove that container's interface. So the
+    record decides.
 
     Raises:
-        NamespaceMismatchError: the caller's namespace is another one than the recorded one, and both exist.
+        NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
     """
     given = rt.netns
     if record is None or record.state == LEGACY or (use_given and given is not None):
@@ -226,11 +229,11 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
         return record.netns if is_same_namespace(node, record) and given is None else ""
     identity = node.namespace_identity(given)
     recorded = record.netns_id or node.namespace_identity(record.netns)
-    if (
-        record.state == STALE_BOOT
-    ):  # inode numbers recur after a reboot, and nothing of the ADD is left in any namespace
+    # After a reboot inode numbers are used again, and no namespace has anything of the ADD.
+    if record.state == STALE_BOOT:
         return given if identity is None else ""
-    if identity is None:  # plugins treat a path without a namespace as a namespace that has gone
+    # Plugins treat a path without a namespace like a namespace that no longer exists.
+    if identity is None:
         return record.netns if record.netns_id is not None and is_same_namespace(node, record) else given
     if recorded is None or identity == recorded:
         return given
@@ -248,10 +251,10 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
 
 
 def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
-    """Return the namespace for DEL, or "" if the interface in it belongs to somebody else by now.
+    """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
 
-    The interface of the ADD may have been removed by hand, and another one made under its name. Plugins delete an
-    interface by its name. With an empty CNI_NETNS they free the rest and touch no interface.
+    A person or another program may have removed the interface and made another one of the same name. Plugins delete an
+    interface by its name. With an empty CNI_NETNS they free the other resources and touch no interface.
 
     Args:
         node: looks into the namespace and into the records.
@@ -269,7 +272,8 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
         return netns
     is_same = is_same_interface(record, seen) if record is not None else None
     if record is not None and is_same is not None:
-        is_unused = record.is_shared and record.result is None  # a plugin may have failed because it was there
+        # The plugin may have failed because the interface existed before: then the ADD made nothing of it.
+        is_unused = record.is_shared and record.result is None
         if is_same and not is_unused:
             return netns
         whose = "is not the one of its ADD"
@@ -295,7 +299,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
 def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, seen: Look) -> Record | None:
     """Return the record of another attachment that has this interface, or None."""
     identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
-    place = node.namespace_identity(rt.netns or "")
+    here = node.namespace_identity(rt.netns or "")
     try:
         for other in node.records.iter_records():
             if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
@@ -304,45 +308,47 @@ def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, se
                 continue
             if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
                 continue
-            if (other.netns_id or node.namespace_identity(other.netns)) == place and _holds(other, record, seen):
+            if (other.netns_id or node.namespace_identity(other.netns)) == here and _holds(other, record, seen):
                 return other
     except RecordError as error:
-        logger.warning("DEL goes on without knowing whose %s is: %s", rt.ifname, error)
+        logger.warning("DEL goes on without knowing the owner of %s: %s", rt.ifname, error)
     return None
 
 
 def is_same_interface(record: Record, seen: Look) -> bool | None:
-    """Return whether an interface is the one that a record names, None if the record does not say."""
+    """Return whether an interface is the recorded one; None if the record has no interface number."""
     if record.netns_cookie and seen.cookie and record.netns_cookie != seen.cookie:
         return False
     return None if record.ifindex is None else record.ifindex == seen.ifindex
 
 
 def _holds(other: Record, record: Record | None, seen: Look) -> bool:
-    """Return whether an interface is another attachment's rather than that of ``record``, which does not say."""
+    """Return whether the attachment ``other`` has an interface; ``record`` itself has no interface number."""
     is_same = is_same_interface(other, seen)
     if is_same is not None:
         return is_same
     if record is None:
         return True
-    if other.created is not None and record.created is not None:  # ADD finds no interface of its name when it begins
+    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now.
+    if other.created is not None and record.created is not None:
         return other.created > record.created
     return other.result is not None and record.result is None
 
 
 def is_same_namespace(node: Node, record: Record) -> bool:
-    """Return whether the recorded path still leads to the namespace of the ADD, as far as the record tells."""
+    """Return whether the recorded path still leads to the namespace of the ADD. If the record has no identity: True."""
     if record.state == STALE_BOOT:
         return False
     return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
 
 
 def _prev_result(record: Record | None, version: str) -> str | None:
-    """Return ``prevResult`` for DEL. A version that this library does not know has it: Go may have recorded one."""
+    """Return ``prevResult`` for DEL, or None."""
     if record is None:
         return None
     try:
         return prev_result_for_del(record, version) if supports(version, "prevResult on DEL") else None
+    # Go records versions that this library does not know. Their DEL runs without prevResult.
     except VersionError:
         return None
 
@@ -372,7 +378,7 @@ async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy)
 
 
 def _forget(node: Node, record: Record) -> None:
-    """Remove the record of a detached attachment. The DEL is done, so a disk that refuses it is only a warning."""
+    """Remove the record of a detached attachment. If the disk refuses, only log a warning: the DEL has succeeded."""
     try:
         node.records.forget(record)
     except RecordError as error:

@@ -17,21 +17,21 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 
 async def forget(node: Node, attachment: Attachment) -> ForgetReport:
-    """Remove an attachment's record and run nothing. Whatever its plugins made stays.
+    """Remove an attachment's record without running a plugin. Everything that its plugins made stays.
 
     Raises:
-        RecordError: the record is another ADD's than the one that was listed, or it cannot be removed.
+        RecordError: the record is of another ADD than the listed one, or it cannot be removed.
     """
     if attachment.container_id:
         await lock_if_possible(node, [attachment.network], attachment.container_id)
     record = node.records.read(attachment.path.rpartition("/")[2])
     if record is not None:
-        # An ADD may have ended, or another one begun, while this waited for the lock: the file may be a live one's.
+        # While this waited for the lock, an ADD may have ended or begun: the file may be of a live attachment.
         check_unchanged(record, attachment.record)
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
     node.records.forget(attachment.record)
-    logger.warning("%s: the record was dropped; effects of its plugins may be left: %s", attachment.path, plugins)
+    logger.warning("%s: the record was removed; effects of its plugins may be left: %s", attachment.path, plugins)
     return ForgetReport(attachment.path, plugins)
 
 
@@ -39,7 +39,7 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
     """Make an attachment this client's own, so that its sweeps detach it.
 
     Raises:
-        RecordError: the record has gone, or it has no identity (corrupt or legacy), or it cannot be written.
+        RecordError: the record no longer exists, has no identity (corrupt or legacy), or cannot be written.
     """
     await node.lock([attachment.network], attachment.container_id)
     record = node.records.find(attachment.record.identity)

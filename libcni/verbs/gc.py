@@ -1,4 +1,4 @@
-"""GC: detach the recorded attachments that are not valid, then give the plugins the list of those that are."""
+"""GC: detach the recorded attachments that are not valid, then send the plugins the list of valid ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from libcni.verbs.version import negotiate
 __all__ = ["gc", "valid_pairs"]
 
 _LOCK_SECONDS = 10.0
-"""Seconds to wait for the lock of one container: GC goes on with the others."""
+"""Seconds to wait for the lock of one container before GC goes on with the other containers."""
 
 Pair = tuple[str, str]
 
@@ -37,16 +37,16 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     dry_run: bool = False,
     negotiate_version: bool = False,
 ) -> GCReport:
-    """Clean up a network (spec 1.1.0, section 2, GC). Goes on past errors.
+    """Clean up a network (spec 1.1.0, section 2, GC). Go on after errors.
 
-    Only attachments of this client's owner are detached, with the configuration that their ADD used, at any spec
-    version. The plugins are called from 1.1.0 on.
+    GC detaches only attachments of this client's owner, with the configuration of their ADD, at any spec version. It
+    calls the plugins only if the network's version is 1.1.0 or later.
 
     Args:
         node: runs the plugins.
         network: the network's name.
-        net: its configuration, or None if its file has gone: then the records say which plugins there are.
-        valid: the attachments that stay.
+        net: its configuration, or None if its file no longer exists: then a recorded configuration is used.
+        valid: the attachments to keep.
         dry_run: run nothing, only report.
         negotiate_version: use the highest version that all plugins support.
 
@@ -57,6 +57,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     pairs = valid_pairs(valid)
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
+    # Exclusive: an ADD that is not in the list of valid attachments must not run while the plugins use that list.
     await node.lock([network], exclusive=True)
     found = await node.on_disk(lambda: _sort(node, network, set(pairs)))
     used = net or found.network
@@ -76,7 +77,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
             used = await negotiate(node, used)
         if supports(used.cni_version, "GC"):
             for container_id in sorted(found.unfinished):
-                # A plugin of a killed runtime may still run: its ADD must not allocate beside the plugins' GC.
+                # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
                 await node.lock_container(container_id, _LOCK_SECONDS)
             called = await _call_plugins(node, used, _valid_list(pairs, found, network), errors)
     except CNIError as error:
@@ -88,7 +89,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
 
 @dataclass(slots=True)
 class _Found:
-    """The records of a network, sorted. Of the living only names are kept that the caller did not give."""
+    """The records of a network, sorted. ``living`` has only the pairs that the caller did not give, to save memory."""
 
     stale: list[Record] = field(default_factory=list)
     corrupt: list[Record] = field(default_factory=list)
@@ -116,12 +117,15 @@ def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
 
 
 def valid_pairs(valid: Any) -> list[Pair]:
-    """Return (container ID, interface name) of each; raises TypeError for None, InvalidIdentifierError for a bad one.
+    """Return (container ID, interface name) of each.
 
-    None could only mean that everything is to be deleted. The first two characters of a container ID are a pair, too:
-    of a container that does not exist. So neither is accepted.
+    Raises:
+        TypeError: ``valid`` is None, a string, or has an element that is neither an attachment nor a pair.
+        InvalidIdentifierError: a name breaks the specification's rules.
     """
-    pairs = None if valid is None or isinstance(valid, str | bytes) else [_pair(one) for one in valid]
+    # A mistake here deletes live attachments. None may come from a failed look-up, and a string can be unpacked into
+    # pairs of characters.
+    pairs = None if valid is None or isinstance(valid, str | bytes) else [_pair(item) for item in valid]
     if pairs is None or None in pairs:
         raise TypeError("valid must be attachments or (container ID, interface name) pairs; [] if none is valid")
     return [(check_container_id(pair[0]), check_ifname(pair[1])) for pair in pairs if pair]
@@ -138,7 +142,7 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
 
 
 async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, errors: list[CNIError]) -> list[Record]:
-    """Detach the stale attachments past errors; return those that are detached. The others live on."""
+    """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid."""
     detached = []
     for record in found.stale:
         try:
@@ -148,15 +152,16 @@ async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, 
         except CNIError as error:
             error.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
             errors.append(error)
+            # It still exists, so the plugins must not free its address.
             found.living.append((record.container_id, record.ifname))
     return detached
 
 
 def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
-    """Return the pairs for the plugins. A plugin frees everything of a pair that is missing here.
+    """Return the pairs for the plugins. A plugin frees all resources of a pair that is not in this list.
 
-    So the list never omits a living attachment: it has the caller's pairs, those of all records of the network,
-    whoever owns them, and every pair that the file name of an unreadable record may stand for.
+    So the list must not omit a living attachment: it has the caller's pairs, those of all records of the network with
+    any owner, and every pair that the file name of an unreadable record may mean.
     """
     names = [record.path.rpartition("/")[2] for record in found.corrupt]
     torn = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
@@ -164,7 +169,7 @@ def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
 
 
 async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], errors: list[CNIError]) -> list[str]:
-    """Run GC of each plugin past errors; return the types of those that succeeded."""
+    """Run GC of each plugin, go on after errors, and return the types of the plugins that succeeded."""
     text = valid_attachments(valid)
     called = []
     for index, plugin in enumerate(net.plugins):

@@ -43,13 +43,14 @@ _T = TypeVar("_T")
 _ORPHAN_SECONDS = 30.0
 """Seconds to wait, at most, for a plugin whose runtime was killed."""
 
+# Seconds. A killed runtime cannot send an event, so only polling finds the end of its plugin.
 _ORPHAN_POLL = 0.02
 
 _REOPENINGS = 3
-"""How often to lock a new file after somebody removed the one that was locked."""
+"""How often to lock a new file after another program removed the locked one."""
 
 StartAhead = Literal["auto", "always", "never"]
-"""Which plugins may be started before their configuration is known: those known to read it first, all, or none."""
+"""The plugins that may start before their configuration is known: those that read it first, all, or none."""
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""
@@ -126,15 +127,15 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
 class Node:
     """One run of one verb on this node.
 
-    As a context it tells the observer of the verb's begin and end, and releases the locks at the end.
+    As a context manager it reports the verb's begin and end to the observer, and releases the locks at the end.
 
     Attributes:
         path: the plugin directories (CNI_PATH).
         settings: those of the client.
         records: the attachments on disk.
         versions: the answers to VERSION that the client's verbs have received so far.
-        is_interrupted: whether an exception that is no CNIError ended a plugin call: a cancellation, Ctrl-C, or what a
-            signal handler of the program raised.
+        is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
+            an exception of the program's signal handler.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class Node:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
+        # Locks first: the observer is foreign code, and other verbs need not wait for it.
         while self._locks:
             self._locks.pop().close()
         if self._observer is not None:
@@ -272,19 +274,20 @@ class Node:
         # all that the process was started with, and its place in the chain
         if (waiting.path, waiting.env, waiting.index) == (invocation.path, invocation.env, invocation.index):
             return await self.feed_plugin(plugin, invocation.stdin, options.timeout)
+        # Another call came than the expected one, for example the DEL of a roll-back. The process has read nothing yet.
         await self.discard_plugin(plugin)
         return await self.run_plugin(invocation, options)
 
     def start_ahead(self, invocation: Invocation) -> None:
         """Start the process of a call that comes next, if its plugin is known to read its configuration first.
 
-        The process waits for its configuration. A plugin can do nothing before it has that.
+        The process waits for its configuration. Without it the plugin cannot act.
         """
         if self._prepared is not None or not self.starts_ahead or not can_start_ahead():
             return
         if self.settings.start_ahead != "always" and not reads_first(invocation.path):
             return
-        with suppress(CNIError):  # the call itself will raise it
+        with suppress(CNIError):  # the call itself will raise the error
             plugin = self.prepare_plugin(invocation, self._call_options(invocation, 1))
             self._prepared = None if plugin is None else (invocation, plugin)
 
@@ -302,11 +305,10 @@ class Node:
             await self.discard_plugin(plugin)
 
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
+        # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         left = (self._deadline - time.monotonic()) / sharers
         if left <= 0:
-            raise plugin_failure(
-                PluginTimeoutError, invocation, "it was not run: the time for the whole verb is used up"
-            )
+            raise plugin_failure(PluginTimeoutError, invocation, "it was not run: no time was left for it")
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
         env, descriptor = self._env or self._environment(), -1
@@ -340,7 +342,7 @@ class Node:
         except Exception:
             if not self._is_cleanup:
                 raise
-            # The observer may be what the roll-back is for. It must not keep the plugins from undoing their work.
+            # An observer's exception may have caused the roll-back. It must not stop the plugins that undo the ADD.
             logger.exception("an observer failed in a roll-back")
 
     def _forward_stderr(self, invocation: Invocation, text: str) -> None:
@@ -365,9 +367,9 @@ class Node:
         """
         if not decode_is_expensive(data):
             return work()
-        decoded = await self.on_disk(work)  # in a thread, so that an event loop goes on
+        decoded = await self.on_disk(work)  # in a thread, so that the event loop is not blocked
         if time.monotonic() > self._deadline:
-            raise plugin_failure(PluginTimeoutError, invocation, "decoding its output took longer than the verb may")
+            raise plugin_failure(PluginTimeoutError, invocation, "the deadline passed while its output was decoded")
         return decoded
 
     # Namespaces.
@@ -391,12 +393,12 @@ class Node:
         return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
     def start_cleanup(self) -> None:
-        """Use the clean-up timeout from here on, instead of what is left of the verb's."""
+        """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
         self._deadline = _deadline(self.settings.cleanup_timeout)
         self._is_cleanup = True
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep for ``seconds``; return False at once if the verb's time would be over then."""
+        """Sleep for ``seconds`` and return True. If the verb's deadline is earlier, return False at once."""
         if time.monotonic() + seconds >= self._deadline:
             return False
         await self.sleep(seconds)
@@ -407,8 +409,8 @@ class Node:
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         """Release the locks that this verb holds and acquire these, network before container.
 
-        Then wait, bounded, for a plugin of this container whose runtime was killed: it could still undo, or do, what
-        this verb is about to do.
+        Then wait, for a limited time, for a plugin of this container whose runtime was killed: it could change the
+        container's network at the same time as this verb.
 
         Args:
             networks: the networks' names.
@@ -422,10 +424,12 @@ class Node:
         while self._locks:
             self._locks.pop().close()
         request = LockRequest(tuple(sorted(networks)), container_id, exclusive)
+        # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
+        # each other.
         await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), self._deadline)
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
-        """Acquire a container's lock in addition to those of the last ``lock``, instead of the last one added.
+        """Acquire a container's lock in addition to those of ``lock``. Release the one that this acquired before.
 
         Raises:
             LockTimeoutError: another verb held it for ``seconds``, or until the deadline.
@@ -445,7 +449,7 @@ class Node:
             if locks.is_current():
                 await self._wait_for_orphan(locks)
                 return
-            # Somebody removed the file while this verb waited. Others lock the new file, so this verb has to as well.
+            # Another program removed the file while this verb waited. Later verbs lock the new file, so this one must.
             self._locks.pop().close()
         raise RecordError(f"{locks.path}: other programs keep removing the lock file", path=locks.path)
 
@@ -466,8 +470,8 @@ class Node:
     def _has_orphan(self, locks: LockSet) -> bool:
         """Return whether a plugin of an earlier verb of this container runs whose runtime was killed.
 
-        An ADD may start a daemon that holds its descriptor for ever. So an ADD's descriptor counts only if the records
-        say that an ADD of this container did not end.
+        An ADD may start a daemon that keeps its descriptor for ever. So an ADD's descriptor counts only if a record
+        says that an ADD of this container did not end.
         """
         if locks.has_running_plugin("DEL"):
             return True
@@ -484,7 +488,7 @@ class Node:
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
     async def plugins_have_ended(self, seconds: float) -> bool:
-        """Wait for the end of every process that the plugins of this verb's ADD left; return whether none is left."""
+        """Wait until no process of this ADD's plugins runs; return False if one still runs after ``seconds``."""
         if not self._locks:
             return True
         locks = self._locks[-1]
@@ -498,7 +502,7 @@ class Node:
     # Records and configurations.
 
     def configured(self, network: str) -> NetworkConfigList | None:
-        """Return the configuration that a network has today in ``conf_dir``, or None if it has no usable one."""
+        """Return a network's current configuration in ``conf_dir``, or None if it has no usable one."""
         try:
             return load_network_conf(self.settings.conf_dir, network)
         except ConfigError:
@@ -528,15 +532,16 @@ class Node:
         await self._write(partial(self.records.complete, record))
 
     async def mark_detaching(self, record: Record) -> Record:
-        """Write to the record that its plugins are being called with DEL. A disk that refuses it never stops a DEL."""
+        """Write to the record that its DEL has begun. If the disk refuses, DEL goes on."""
         return await self._write(partial(self.records.mark_detaching, record))
 
     async def _write(self, work: Callable[[], _T]) -> _T:
+        # Only fsync takes long enough to be worth a thread.
         return await self.on_disk(work) if self.settings.durable else work()
 
 
 class BlockingNode(Node):
-    """A node on which everything is done at once, so that its coroutines never suspend."""
+    """A node whose methods block, so that its coroutines never suspend."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - those of Node
         self,
@@ -552,6 +557,7 @@ class BlockingNode(Node):
         self.starts_ahead = settings.start_ahead != "never" and hasattr(executor, "prepare")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
         if self._prepared is not None:
             self._prepared[1].discard()
             self._prepared = None

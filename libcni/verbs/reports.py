@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 OnExisting = Literal["refuse", "replace", "allow"]
-"""What ADD does if the container already has the interface."""
+"""The action of ADD if the container already has the interface."""
 
 OnCancel = Literal["keep", "rollback"]
-"""What a cancelled or interrupted ADD does: keep the record pending, for DEL and GC, or roll back before it ends."""
+"""The action of a cancelled ADD: keep the record pending, for DEL and GC, or roll back before it ends."""
 
 ValidAttachment = Attachment | tuple[str, str]
 """An attachment, or its (container ID, interface name)."""
@@ -56,11 +56,11 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DelPolicy:
-    """How DEL departs from the specification's rule to stop at the first error. Every option is off by default.
+    """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
 
     Attributes:
         use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones.
-        keep_going: call the other plugins after one has failed. The record stays; the errors come as a CNIErrorGroup.
+        keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
         empty_gone_netns: send an empty CNI_NETNS if the namespace's path no longer exists.
         retry: how often to call a plugin again that answers "try again later"; None: never.
@@ -103,7 +103,7 @@ class DelOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PluginReport:
-    """What DEL did with one plugin of a chain.
+    """The outcome of DEL for one plugin of a chain.
 
     Attributes:
         plugin: its type.
@@ -120,11 +120,11 @@ class PluginReport:
 
 @dataclass(frozen=True, slots=True)
 class DelReport:
-    """What a DEL did.
+    """The outcome of a DEL.
 
     Attributes:
         plugins: one report for each plugin, in the order of the calls.
-        record: whether a record named the attachment: ``found``, ``missing`` or ``unreadable``.
+        record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
         netns: the CNI_NETNS that the plugins received.
     """
 
@@ -140,11 +140,11 @@ class DelReport:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """A record that was dropped without running a plugin.
+    """A record that was removed without running a plugin.
 
     Attributes:
         path: the file that was removed.
-        plugins: the types of the plugins whose effects may still exist; () if the record did not say.
+        plugins: the types of the plugins whose effects may still exist; () if the record did not name them.
     """
 
     path: str
@@ -153,14 +153,14 @@ class ForgetReport:
 
 @dataclass(frozen=True, slots=True)
 class GCReport:
-    """What a GC did, or would do.
+    """The outcome of a GC, or of a dry run.
 
     Attributes:
         stale: the attachments that were not valid.
-        detached: those of them that were detached; () on a dry run.
+        detached: the stale attachments that were detached; () on a dry run.
         corrupt: records that cannot be read; GC leaves them alone.
         plugins: the types of the plugins that ran GC.
-        disabled: whether the configuration sets ``disableGC``: then nothing was done.
+        disabled: whether the configuration sets ``disableGC``; then GC did nothing.
         errors: the errors, in the order in which they happened.
     """
 
@@ -197,7 +197,7 @@ class ValidationReport:
 
     Attributes:
         network: its name.
-        version: the spec version that it would be used at.
+        version: the spec version that the verbs would use.
         plugins: one for each plugin, in list order.
     """
 
@@ -252,5 +252,5 @@ class NetworkStatus:
 
     @property
     def errors(self) -> tuple[CNIError, ...]:
-        """Why it is not ready."""
+        """The errors of the plugins that are not ready or missing."""
         return tuple(plugin.error for plugin in self.plugins if plugin.error is not None)

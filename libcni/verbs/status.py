@@ -1,4 +1,4 @@
-"""STATUS: whether a network's plugins can serve ADD."""
+"""STATUS: ask a network's plugins whether they can serve ADD."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> Plug
     plugin = net.plugins[index].type
     try:
         executable = node.find(plugin)
+        # After the search for the executable: a missing plugin is found at every version.
         if not supports(net.cni_version, "STATUS"):
             return PluginStatus(plugin, "unsupported")
         chain = Chain(node, net, None, ("",) * index + (executable,))

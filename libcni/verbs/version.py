@@ -1,4 +1,4 @@
-"""VERSION: which spec versions plugins support, and which one a network can use."""
+"""VERSION: ask plugins for the spec versions that they support, and choose one for a network."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ async def version(node: Node, plugin: str) -> PluginInfo:
 
 
 async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
-    """Call VERSION, unless the same executable file has answered before."""
+    """Call VERSION, unless this executable file has answered before."""
     identity = _file_identity(executable)
+    # An upgrade replaces the file at the same path, so the identity of the file is part of the cache.
     known = node.versions.get(executable)
     if known is not None and identity and known[0] == identity:
         return known[1]
-    # Plugins of before 0.2.0 insist on these variables, whatever the verb.
+    # Plugins older than 0.2.0 require these variables for every verb (Go: pkg/invoke/exec.go).
     env = {**environment("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
@@ -42,6 +43,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise
+        # The specification of 0.1.0 has no VERSION. Go libcni recognizes such plugins by the same text.
         info = PluginInfo("0.1.0", ("0.1.0",))
     node.versions[executable] = identity, info
     return info
@@ -82,7 +84,7 @@ async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
     """Return the network at the highest version that its document names and all its plugins support.
 
     Raises:
-        VersionError: there is none; the error names the plugins that do not support any version that is left.
+        VersionError: there is none; the error names the plugins that exclude the last candidates.
     """
     wanted = [version for version in ALL_VERSIONS if version in (net.cni_versions or (net.cni_version,))]
     common = set(wanted)

@@ -19,10 +19,10 @@ CALL = Invocation("ADD", "bridge", "/p/bridge", b"{}", {}, network="n", containe
         ({"code": 7, "msg": "m", "details": "d"}, (7, "m", "d"), "m; d (code 7)"),
         ({"code": -11, "msg": "later"}, (-11, "later", ""), "later (code -11)"),
         ({"msg": None, "code": None}, (0, "", ""), "no message (code 0)"),
-        ({"code": True, "msg": "m"}, (None, "", ""), "exit status 1, and what it printed is no error document: "),
-        ({"code": "7", "msg": "m"}, (None, "", ""), "exit status 1, and what it printed is no error document: "),
-        ({"code": 7, "msg": ["m"]}, (None, "", ""), "exit status 1, and what it printed is no error document: "),
-        (["code"], (None, "", ""), "exit status 1, and what it printed is no error document: "),
+        ({"code": True, "msg": "m"}, (None, "", ""), "exit status 1, and its stdout is not an error document: "),
+        ({"code": "7", "msg": "m"}, (None, "", ""), "exit status 1, and its stdout is not an error document: "),
+        ({"code": 7, "msg": ["m"]}, (None, "", ""), "exit status 1, and its stdout is not an error document: "),
+        (["code"], (None, "", ""), "exit status 1, and its stdout is not an error document: "),
     ],
 )
 def test_an_error_document(document: object, fields: tuple[int | None, str, str], problem: str) -> None:
@@ -33,7 +33,7 @@ def test_an_error_document(document: object, fields: tuple[int | None, str, str]
 
 
 def test_an_error_without_a_document() -> None:
-    assert plugin_error(CALL, Outcome(exit_status=3)).problem == "exit status 3, and it printed no error"
+    assert plugin_error(CALL, Outcome(exit_status=3)).problem == "exit status 3, and its stdout is empty"
     ended = plugin_error(CALL, Outcome(exit_status=None, signal=9, stdout=b'{"code": 7, "msg": "m"}'))
     assert ended.problem.startswith("it was ended by signal 9 (SIGKILL), and had printed ")
     assert ended.code is None

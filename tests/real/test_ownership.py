@@ -402,7 +402,7 @@ def test_only_the_attachment_that_was_listed_is_forgotten_or_detached(
     machine.cni("del_network_list", net, conf("c1", container))
     machine.cni("add_network_list", net, conf("c1", container))
     before = machine.everything_of(container)
-    with pytest.raises(RecordError, match="written anew since the attachment was listed"):
+    with pytest.raises(RecordError, match="rewritten after the attachment was listed"):
         machine.cni(verb, listed)
     assert machine.everything_of(container) == before
 

@@ -123,5 +123,5 @@ def test_field_36_a_result_of_another_version_is_converted_before_it_is_passed_o
     assert cni.add_network_list(shell.network("new", "next", version="0.4.0"), RT).cni_version == "0.4.0"
     given = json.loads(shell.stdin("next"))["prevResult"]
     assert given == {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.5/16"}]}
-    with pytest.raises(PluginError, match=r"answered in version 1.1.0, and was asked for 0.4.0"):
+    with pytest.raises(PluginError, match=r"answered in version 1.1.0 instead of 0.4.0"):
         cni.add_network_list(shell.network("new", version="0.4.0"), RuntimeConf("c2", None, "eth0"), strict=True)

@@ -209,8 +209,8 @@ def test_field_14_a_log_that_cannot_be_written_costs_no_attachment(shell: Shell)
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("exit 4", "exit status 4, and it printed no error"),
-        ("echo broken; exit 4", "exit status 4, and what it printed is no error document: 'broken'"),
+        ("exit 4", "exit status 4, and its stdout is empty"),
+        ("echo broken; exit 4", "exit status 4, and its stdout is not an error document: 'broken'"),
         ("kill -9 $$", r"it was ended by signal 9 \(SIGKILL\)"),
     ],
 )

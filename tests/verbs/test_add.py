@@ -256,15 +256,15 @@ def test_output_that_is_no_result(outcome: Outcome, problem: str) -> None:
         (Outcome(1, b'{"code":7,"msg":"m"}'), "m (code 7)", 7),
         (Outcome(1, b'{"code":-7}'), "no message (code -7)", -7),
         (Outcome(1, b'{"msg":"m","details":null}'), "m (code 0)", 0),
-        (Outcome(3, b""), "exit status 3, and it printed no error", None),
-        (Outcome(1, b"panic: x"), "exit status 1, and what it printed is no error document: 'panic: x'", None),
-        (Outcome(1, b"{}"), "no error document", None),
-        (Outcome(1, b"[]"), "no error document", None),
-        (Outcome(1, b'{"code":"7"}'), "no error document", None),
-        (Outcome(1, b'{"code":true}'), "no error document", None),
-        (Outcome(1, b'{"code":7,"msg":5}'), "no error document", None),
-        (Outcome(1, b'{"code":7,"details":5}'), "no error document", None),
-        (Outcome(1, b"\xff"), "no error document: '\\\\xff'", None),
+        (Outcome(3, b""), "exit status 3, and its stdout is empty", None),
+        (Outcome(1, b"panic: x"), "exit status 1, and its stdout is not an error document: 'panic: x'", None),
+        (Outcome(1, b"{}"), "not an error document", None),
+        (Outcome(1, b"[]"), "not an error document", None),
+        (Outcome(1, b'{"code":"7"}'), "not an error document", None),
+        (Outcome(1, b'{"code":true}'), "not an error document", None),
+        (Outcome(1, b'{"code":7,"msg":5}'), "not an error document", None),
+        (Outcome(1, b'{"code":7,"details":5}'), "not an error document", None),
+        (Outcome(1, b"\xff"), "not an error document: '\\\\xff'", None),
         (Outcome(None, b"", signal=9), "it was ended by signal 9 (SIGKILL)", None),
         (Outcome(None, b"half a res", signal=9), "signal 9 (SIGKILL), and had printed 'half a res'", None),
         (Outcome(None, b"", signal=64), "it was ended by signal 64", None),
@@ -308,7 +308,7 @@ def test_a_result_that_has_no_form_in_the_networks_version() -> None:
 
 def test_strict_refuses_other_versions_and_unused_capabilities() -> None:
     world = World({("ADD", "a"): Outcome(stdout=b'{"cniVersion":"0.4.0"}')})
-    with pytest.raises(InvalidOutputError, match=r"answered in version 0\.4\.0, and was asked for 1\.0\.0"):
+    with pytest.raises(InvalidOutputError, match=r"answered in version 0\.4\.0 instead of 1\.0\.0"):
         add(world, strict=True)
     world = World()
     with pytest.raises(ConfigError, match="capability arguments mac, other") as caught:
@@ -430,7 +430,7 @@ def test_what_is_stale_is_detached_first(
         add(world, on_existing=on_existing)
     assert world.verbs() == ["DEL b", "DEL a", "ADD a", "ADD b"]
     assert [call.env["CNI_NETNS"] for call in world.calls] == [netns, netns, "/run/netns/blue", "/run/netns/blue"]
-    assert any("/cache/net-c1-eth0: detached before ADD" in record.message for record in caplog.records)
+    assert any("/cache/net-c1-eth0: detaching it before ADD" in record.message for record in caplog.records)
     assert ("prevResult" in world.stdin("DEL", "a")) == (stale.result is not None)
 
 
