@@ -1,4 +1,4 @@
-"""Attachments as the verbs and callers use them: made from a record, and written to one."""
+"""Convert between attachments, which verbs and callers use, and the records on disk."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ class Attachment:
     """An attachment that is recorded on disk.
 
     Attributes:
-        container_id: the container, "" in a corrupt or legacy record, which names none.
+        container_id: the container, "" in a corrupt or legacy record.
         ifname: the interface's name, "" in a corrupt or legacy record.
         network: the network's name, "" in a corrupt or legacy record.
         netns: the network namespace given to ADD, "" if none.
         state: ``pending`` (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended), ``gone``
-            (its network namespace is gone: the path leads nowhere or to another one), ``stale-boot`` (from before a
-            reboot), ``corrupt`` (cannot be read; ``problem`` says why), ``legacy`` (a bare result as Go libcni wrote
-            before 0.8, without identity).
-        created: when its ADD began, UTC; None if the record does not say.
+            (its network namespace no longer exists, or the path leads to another one), ``stale-boot`` (made before a
+            reboot), ``corrupt`` (unreadable; ``problem`` tells why), ``legacy`` (a bare result without identity, from
+            Go libcni before 0.8).
+        created: the time when its ADD began, UTC; None if it is not recorded.
         owner: the program that the attachment belongs to, "" for none.
         path: the record's file.
         config: the network configuration document that ADD used.
-        args: the pairs of CNI_ARGS, as given to ADD.
-        capability_args: as given to ADD.
+        args: the pairs of CNI_ARGS that ADD received.
+        capability_args: the capability arguments that ADD received.
         problem: why it is corrupt, else "".
         record: the record itself.
     """
@@ -77,9 +77,9 @@ class Attachment:
 
     @property
     def name_hint(self) -> tuple[str, str, str] | None:
-        """The (network, container ID, interface name) that the file's name suggests, or None if it suggests none.
+        """The (network, container ID, interface name) that the file's name may mean, or None.
 
-        A guess, for people who have to decide about a corrupt record: each of the three may contain a ``-``.
+        It is a guess for people who examine a corrupt record, because each of the three may contain a ``-``.
         """
         name = without_hash(self.path.rpartition("/")[2])
         network, _, rest = name.partition("-")
@@ -91,13 +91,13 @@ class Attachment:
         """The recorded result of its ADD, or None.
 
         Raises:
-            RecordError: the recorded text is no result.
+            RecordError: the recorded text is not a result.
         """
         return None if self.record.result is None else recorded_result(self.record)
 
 
 def attachment_of(record: Record) -> Attachment:
-    """Return the public view of a record. It looks at the namespace's path once, to find out whether it is gone."""
+    """Return the public view of a record. This examines the namespace's path, to find out whether it still exists."""
     return Attachment(
         container_id=record.container_id,
         ifname=record.ifname,
@@ -118,9 +118,9 @@ def attachment_of(record: Record) -> Attachment:
 def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
     """Return each (container ID, interface name) whose record on a network could have this file name.
 
-    A name is not unique: ``net-a-b-eth0`` is container ``a-b`` with ``eth0``, or ``a`` with ``b-eth0``. What GC calls
-    valid must not omit a container that lives, so all are returned; () of them if the name is another network's, or
-    only a hash.
+    A name is ambiguous: ``net-a-b-eth0`` is container ``a-b`` with ``eth0``, or ``a`` with ``b-eth0``. GC's list of
+    valid attachments must not omit a live container, so this returns all pairs. The list is empty if the name belongs
+    to another network or is only a hash.
     """
     name = without_hash(filename)
     if not name.startswith(f"{network}-"):
@@ -142,11 +142,13 @@ def _is_pair(container_id: str, ifname: str) -> bool:
 def _state_of(record: Record) -> AttachmentState:
     if record.state != READY or record.netns_id is None:
         return record.state
+    # A path alone proves nothing: another container may have a namespace at the same path by now.
     return READY if namespace_identity(record.netns) == record.netns_id else "gone"
 
 
 def _when(created: float | None) -> datetime | None:
     try:
+        # The time comes from a file that anything may have written: it may be out of the range of dates.
         return None if created is None else datetime.fromtimestamp(created, UTC)
     except (OverflowError, ValueError, OSError):
         return None
@@ -165,6 +167,7 @@ def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
         ifname=rt.ifname,
         state=PENDING,
         netns=rt.netns or "",
+        # The bytes that the caller gave, like Go: a record must show what the administrator wrote.
         config=net.raw or _document(net),
         version=net.cni_version,
         plugins=tuple([plugin.text for plugin in net.plugins]),
@@ -182,9 +185,9 @@ def _document(net: NetworkConfigList) -> bytes:
 
 
 def recorded_network(record: Record) -> NetworkConfigList | None:
-    """Return the configuration that a record's ADD used, or None if the record has none that can be read.
+    """Return the configuration that a record's ADD used, or None if the record has no usable one.
 
-    A record made by Go has only the document, so drop-in plugins are missing in it.
+    Go records only the document, so its records lack the drop-in plugins.
     """
     if record.state in {CORRUPT, LEGACY}:
         return None
@@ -196,18 +199,18 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
         return None
     net = replace(net, name=record.network, plugins=plugins or net.plugins)
     if not net.plugins:
-        logger.warning("%s: the recorded configuration names no plugin: they were drop-ins", record.path)
+        logger.warning("%s: the recorded configuration names no plugin: all plugins were drop-ins", record.path)
         return None
     return net.with_version(record.version) if record.version else net
 
 
 def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_given: bool) -> NetworkConfigList:
-    """Return the configuration for CHECK and DEL: the recorded one, unless the caller's is wanted or knows more.
+    """Return the configuration for CHECK and DEL: the recorded one, or the caller's if ``use_given``.
 
     Go records no drop-in plugins, so for its records the caller's configuration is used if there is one.
 
     Raises:
-        RecordError: there is neither.
+        RecordError: there is no usable configuration.
     """
     recorded = recorded_network(record) if record is not None else None
     made_by_go = record is not None and not record.version
@@ -221,9 +224,9 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
 
 
 def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given: bool = False) -> RuntimeConf:
-    """Return the parameters for CHECK and DEL: as recorded, with the caller's namespace if it gives one.
+    """Return the parameters for CHECK and DEL: the recorded ones, with the caller's namespace if there is one.
 
-    ``use_given``: use all parameters that the caller gives, and the recorded ones for the rest.
+    ``use_given``: use all parameters of the caller that are not None, and the recorded ones for the rest.
     """
     recorded = RuntimeConf(
         record.container_id,
@@ -247,7 +250,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 
 
 def _usable_args(record: Record) -> Args:
-    """Return the recorded CNI_ARGS, or none if the variable cannot carry them: that never stops a DEL."""
+    """Return the recorded CNI_ARGS, or () if the variable cannot carry them: that must not stop a DEL."""
     try:
         return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
     except InvalidIdentifierError as error:
@@ -259,7 +262,7 @@ def _usable(record: Record, text: str) -> dict[str, Any]:
     try:
         decoded: dict[str, Any] = jsontext.parse(text) if text else {}
         jsontext.dumps(decoded)
-    except (TypeError, ValueError) as error:  # such as 1e400, which Python decodes and cannot encode
+    except (TypeError, ValueError) as error:  # for example 1e400, which Python decodes and cannot encode
         logger.warning("%s: going on without recorded arguments: %s", record.path, error)
         return {}
     return decoded
@@ -270,7 +273,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
 
     Raises:
         RecordError: the record has no result, or its result cannot be read.
-        VersionError: the result has no form in that version.
+        VersionError: the result cannot be expressed in that version.
     """
     if record.result is None:
         raise RecordError(f"{record.path}: the record has no result", path=record.path)
@@ -282,7 +285,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
 
 
 def prev_result_for_del(record: Record, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None if the record's result cannot be used: that never stops a DEL."""
+    """Return ``prevResult`` for DEL, or None if the recorded result is unusable: that must not stop a DEL."""
     if record.result is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Files of records: read whole or not at all, and written under a temporary name before they get their own."""
+"""Read and write the files of records: each under a temporary name first, so that no reader sees half a record."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ FILE_MODE = 0o600
 MAX_RECORD_BYTES = 64 << 20
 
 _DIR_MODE = 0o700
+# O_NOFOLLOW in all flags: a symbolic link could lead this root process to a file of another user's choice.
 _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,13 +28,13 @@ _serial = itertools.count()
 
 
 class UnusableFileError(Exception):
-    """A file that cannot be a record, whatever is in it: not a regular file, or too large. Its text says which."""
+    """A file that cannot be a record: it is not a regular file, or too large. The text tells which."""
 
 
 class Directory:
-    """A directory that is open as long as the context lasts; ``with`` gives its descriptor.
+    """A context manager that opens a directory and returns its descriptor.
 
-    ``create``: make it, and what is missing above it, for this user alone. ``durable``: sync what was made.
+    ``create``: make the directory and its missing parents, for this user alone. ``durable``: sync the new ones.
     """
 
     __slots__ = ("_create", "_descriptor", "_durable", "_path")
@@ -59,10 +60,11 @@ class Directory:
 
 
 def make_directory(path: str, *, durable: bool) -> None:
-    """Make a directory and what is missing above it, for this user alone, whatever the umask is.
+    """Make a directory and its missing parents for this user alone, independent of the umask.
 
-    With ``durable``, it and all above it are on the disk when this returns: a power cut that takes a directory away
-    takes the records in it. Those above may be new, too: the locks have made the cache directory, and synced nothing.
+    With ``durable``, the directory and all its parents on this device are on the disk when this returns: if a power cut
+    removed a directory, its records would be lost. The parents may be new, too, because the lock file's code makes the
+    cache directory without syncing it.
     """
     _make_missing(path)
     above = os.path.dirname(path)
@@ -71,7 +73,7 @@ def make_directory(path: str, *, durable: bool) -> None:
         try:
             with Directory(above or ".") as directory:
                 sync_directory(directory)
-        except PermissionError:  # not ours, so we have not made anything in it
+        except PermissionError:  # this user cannot have made anything in it
             return
         path, above = above, os.path.dirname(above)
 
@@ -84,11 +86,12 @@ def _make_missing(path: str) -> None:
         _make_missing(parent)
     with suppress(FileExistsError):
         os.mkdir(path, _DIR_MODE)
+        # mkdir subtracts the umask from the mode; an unusual one would lock this user out.
         os.chmod(path, _DIR_MODE)
 
 
 def sync_directory(directory: int) -> None:
-    """Put a directory's entries on the disk. A file system that cannot do so for directories is no error."""
+    """Put a directory's entries on the disk. File systems that cannot do this for directories are accepted."""
     try:
         os.fsync(directory)
     except OSError as error:
@@ -97,25 +100,27 @@ def sync_directory(directory: int) -> None:
 
 
 def keep_mode(descriptor: int) -> None:
-    """Let this user read and write the file; an unusual umask takes these rights from a file that is made."""
+    """Let this user read and write the file. An unusual umask removes these rights from a new file."""
     mode = os.fstat(descriptor).st_mode
-    # not chmod by name: another program could have put another file there
+    # fchmod, not chmod by name: another program could have put another file there.
     if mode & FILE_MODE != FILE_MODE:
         os.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
 
 
 def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
-    """Write a file under a temporary name and return the name. With ``durable`` its bytes are on the disk then."""
+    """Write a file under a temporary name and return the name. ``durable``: sync its bytes first."""
     name = f"{os.getpid()}-{time.monotonic_ns()}-{next(_serial)}"
     descriptor = os.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
     try:
         try:
             keep_mode(descriptor)
+            # write(2) may write only a part, for example when the disk is nearly full or a signal arrives.
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
             if durable:
-                os.fsync(descriptor)  # the name comes after the bytes, so that a power cut leaves no 0-byte record
+                # Bytes before name: otherwise a power cut could leave a record of 0 bytes under its final name.
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except BaseException as error:
@@ -128,16 +133,16 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
 
 
 def remove(name: str, directory: int) -> None:
-    """Remove a file; one that has gone already is no error."""
+    """Remove a file if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
 
 
 def stale_drafts(directory: int, older_than: float) -> list[str]:
-    """Return the names of the drafts that killed writers have left, not written to for ``older_than`` seconds.
+    """Return the names of the drafts of killed writers that are older than ``older_than`` seconds.
 
-    A draft whose writer lives is not among them, unless ``older_than`` is 0: then the caller knows that nobody writes.
-    Only files are drafts: a directory is somebody else's.
+    Drafts of running writers are left out, unless ``older_than`` is 0: then the caller holds locks that exclude all
+    writers. Directories are not drafts.
     """
     return [name for name in sorted(os.listdir(directory)) if _is_stale_draft(name, directory, older_than)]
 
@@ -149,6 +154,8 @@ def _is_stale_draft(name: str, directory: int, older_than: float) -> bool:
         return False
     if stat.S_ISDIR(status.st_mode):
         return False
+    # The name begins with the writer's process ID. IDs are used again: a stale draft may survive this sweep, but the
+    # draft of a running writer is never removed.
     age = time.time() - status.st_mtime
     return older_than <= 0 or (age > older_than and not os.path.exists(f"/proc/{name.partition('-')[0]}"))
 
@@ -157,7 +164,7 @@ def read_file(name: str, directory: int) -> bytes:
     """Return the bytes of a regular file of at most MAX_RECORD_BYTES.
 
     Raises:
-        UnusableFileError: it is something else, such as a symbolic link, or larger.
+        UnusableFileError: it is not a regular file, for example a symbolic link, or it is larger.
         OSError: it cannot be read.
     """
     try:
@@ -167,12 +174,12 @@ def read_file(name: str, directory: int) -> bytes:
             raise UnusableFileError("it is not a regular file") from None
         raise
     try:
-        # after the opening, which O_NONBLOCK keeps from waiting for a FIFO's writer: between a look at the name and
-        # the opening, another program could replace the file
+        # Examine the open file: between a stat of the name and the open, another program could replace the file.
+        # O_NONBLOCK keeps the open from waiting for a FIFO's writer.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFileError("it is not a regular file")
-        # the size first: a sparse file of 8 TiB takes no room on the disk, and all of the memory
+        # Check the size before reading: a sparse file of 8 TiB uses no space on the disk, but would fill the memory.
         if status.st_size > MAX_RECORD_BYTES:
             raise UnusableFileError(f"it has {status.st_size} bytes, and a record has at most {MAX_RECORD_BYTES}")
         data = os.read(descriptor, status.st_size + 1)

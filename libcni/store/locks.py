@@ -1,11 +1,12 @@
-"""One verb at a time per container, and GC apart from ADD and DEL: byte ranges of one file, ``<cache_dir>/locks``.
+"""Locks: one verb at a time per container, and GC excludes ADD and DEL. They are bytes of ``<cache_dir>/locks``.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
-and no lock file is ever left over. The order is always network, then container. If the file system has no such locks,
-one filelock takes the place of them all, and one verb runs at a time.
+so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
+filelock replaces them all, and one verb runs at a time.
 
-All verbs of a process share one descriptor of the file: starting a plugin costs time for each descriptor of it times
-each lock on it. Locks of one open file do not exclude each other, so a table says which verb of the process holds what.
+All verbs of a process share one descriptor of the file, because the start of a plugin takes time for each descriptor
+of the file and each lock on it. Locks of one open file do not exclude each other, so a table records which verb of the
+process holds which byte.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import FILE_MODE, keep_mode, make_directory
 
-try:  # hashlib's own source of it; hashlib itself loads OpenSSL, which takes longer than all else here
+try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes longer than the whole lock
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet"]
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
-"""Names, for a plugin that uses this library with the same records, the locks that its caller holds."""
+"""The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
 
+# The file has no content. Each region of byte offsets is a kind of lock; a name's hash is the offset within it. The
+# ranges are part of the format: other versions of this library lock the same bytes.
 _REGION = 1 << 50
 _CONTAINER, _NETWORK, _ENTRANCE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
 _NONCE_BITS = 48
@@ -54,7 +57,7 @@ _FEW_VERBS = 32
 _BUSY = {errno.EAGAIN, errno.EACCES}
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
-# F_OFD_*; Linux numbers them alike everywhere, and Python only has the names if its own build had
+# F_OFD_*: the numbers are the same on every Linux. Python has the names only if they existed where it was built.
 _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
@@ -64,10 +67,10 @@ class LockRequest:
     """The locks that a verb needs.
 
     Attributes:
-        networks: the names of networks, shared between verbs of different containers.
+        networks: the names of networks; verbs of different containers share these locks.
         container_id: the container, always exclusive; "" for none.
-        exclusive: whether the networks are for this verb alone (GC).
-        all_containers: every container at once, for work that excludes every ADD and DEL.
+        exclusive: whether this verb (GC) does not share the networks.
+        all_containers: lock every container at once, to exclude every ADD and DEL.
     """
 
     networks: tuple[str, ...] = ()
@@ -77,7 +80,7 @@ class LockRequest:
 
     @property
     def what(self) -> str:
-        """The request in words."""
+        """The request as text for errors."""
         if self.all_containers:
             return "all containers"
         parts = [f"network {name}" for name in self.networks]
@@ -87,15 +90,15 @@ class LockRequest:
 class LockSet:
     """The locks of one verb, held or being acquired.
 
-    ``try_acquire`` acquires the free locks and returns whether all are held; ``retry_delays`` says how long to sleep.
-    ``close`` releases everything. ``token`` goes to plugins in LIBCNI_LOCK.
+    ``try_acquire`` acquires the free locks and returns whether all are held; ``retry_delays`` yields the delays.
+    ``close`` releases everything. Plugins receive ``token`` in LIBCNI_LOCK.
 
-    ``plugin_descriptor`` gives a descriptor for a plugin to inherit. As long as a plugin has it, ``has_running_plugin``
-    is true for the next verb of this container. There is one for ADD and one for the other verbs, because an ADD may
-    start a daemon that keeps its descriptor for ever.
+    ``plugin_descriptor`` returns a descriptor for a plugin to inherit. While a plugin has it, ``has_running_plugin`` is
+    true for the next verb of this container. There is one for ADD and one for the other verbs, because an ADD may start
+    a daemon that keeps its descriptor for ever.
 
     Raises:
-        RecordError: the lock file cannot be opened or locked (not: somebody else holds the lock).
+        RecordError: the lock file cannot be opened or locked. A lock that another verb holds is not an error here.
     """
 
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
@@ -114,7 +117,7 @@ class LockSet:
             raise
 
     def __del__(self) -> None:
-        """Release everything: an exception out of a signal handler can come before ``close``."""
+        """Release everything: an exception from a signal handler can prevent the call of ``close``."""
         if hasattr(self, "_file"):
             self.close()
 
@@ -124,7 +127,7 @@ class LockSet:
         container = _CONTAINER + _hash(request.container_id) if request.container_id else -1
         self._held_by_caller = held = self._locks_of(token)
         self._is_outermost = container >= 0 and container not in held
-        # network before container, networks in one order: two verbs that wait for each other would wait for ever
+        # Network before container, networks in sorted order: with different orders two verbs could deadlock.
         self._todo = [
             *[step for network in sorted(networks - held) for step in _network_steps(network, request)],
             *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
@@ -132,7 +135,7 @@ class LockSet:
         ]
         offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
         nonce = _NONCE + int.from_bytes(os.urandom(_NONCE_BITS // 8), "big")
-        # a byte that only this verb has locked, so that the token means nothing once the verb has ended
+        # The token names a random byte that only this verb locks. So the token is worthless after the verb's end.
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
             self._file.lock(fcntl.F_WRLCK, nonce, self._serial)
@@ -142,10 +145,12 @@ class LockSet:
             self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
-        """Use one lock for all. A caller that holds it looks like any other verb that does."""
+        """Use one filelock for everything. It does not tell whether its holder is this plugin's caller."""
         from filelock import FileLock
 
         lock = FileLock(f"{self.path}.whole", mode=0o600, thread_local=False)
+        # A plugin that waited for its caller's lock would wait for ever. If the token names this file and the lock is
+        # taken, assume that the caller holds it.
         held_by_caller = is_nested and not _try_lock(lock)
         _release(lock)
         self._whole = None if held_by_caller else lock
@@ -170,23 +175,25 @@ class LockSet:
         return True
 
     def retry_delays(self, deadline: float) -> Iterator[float]:
-        """Acquire the locks; yield seconds to sleep until all are held. ``deadline``: as ``time.monotonic`` counts.
+        """Acquire the locks; yield the seconds to sleep before each retry. ``deadline``: a time of ``time.monotonic``.
 
-        Verbs of one process that wait for one container get it in the order in which they came.
+        Verbs of one process that wait for the same container acquire its lock in the order of their arrival.
 
         Raises:
-            LockTimeoutError: not all were free by then.
+            LockTimeoutError: another verb held a lock until the deadline.
             RecordError: the system refuses to lock.
         """
         started = time.monotonic()
         delay = _FIRST_DELAY
         try:
+            # Polling, because a blocking F_OFD_SETLKW has no timeout, cannot be cancelled, and would block an event
+            # loop.
             while not self.try_acquire():
                 now = time.monotonic()
                 if now >= deadline:
                     raise self.timeout(now - started)
                 ahead = self._file.wait_in_line(self._todo, self._serial)
-                # the next in line looks often, so that the container does not stay idle between two verbs
+                # The next one in line polls often, so that the container is not idle between two verbs.
                 pause = delay if ahead < 0 else min(_DELAY_PER_WAITER * (ahead + 1), _LAST_IN_LINE)
                 yield max(min(pause, deadline - now), _FIRST_DELAY)
                 delay = min(2 * delay, _LAST_DELAY)
@@ -198,7 +205,7 @@ class LockSet:
         return {_NETWORK + _hash(network), _CONTAINER + _hash(container_id)} <= self._held_by_caller
 
     def is_current(self) -> bool:
-        """Return whether the locks are those of the file at ``path``: it may be removed while a verb waits."""
+        """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
         try:
             status = os.stat(self.path, follow_symlinks=False)
         except OSError:
@@ -206,7 +213,7 @@ class LockSet:
         return f"{status.st_dev}:{status.st_ino}" == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
-        """Return the descriptor for a plugin of ``verb`` to inherit; -1 if the plugin's caller's caller has one.
+        """Return the descriptor that a plugin of ``verb`` inherits; -1 if the container's lock is an outer verb's.
 
         It is read-only, so a plugin or its daemon cannot lock other ranges with it.
 
@@ -217,7 +224,7 @@ class LockSet:
             return -1
         region = _REGIONS.get(verb, _OTHER)
         if region not in self._descriptors:
-            # a descriptor of its own: a plugin's daemon may keep it, and must not keep the container's lock
+            # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
             file = _open(self.path, self._cache_dir, os.O_RDONLY)
             offset = region + _hash(self.request.container_id)
             try:
@@ -229,9 +236,9 @@ class LockSet:
         return self._descriptors[region].fileno()
 
     def close_plugin_descriptor(self, verb: str = "") -> None:
-        """Close this process's copy of the descriptor for ``verb``, or of both; plugins that inherited it keep theirs.
+        """Close this process's copy of the descriptor for ``verb``, or of both if ``verb`` is "".
 
-        Nobody needs the copy once the plugin has started.
+        A plugin that has started keeps its own copy.
         """
         for region in (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),):
             file = self._descriptors.pop(region, None)
@@ -239,10 +246,10 @@ class LockSet:
                 file.close()
 
     def plugins_started(self) -> None:
-        """Note that the plugins have inherited their descriptors.
+        """Close this process's copies of plugin descriptors if many verbs run. Call it after a plugin has started.
 
-        With many verbs in the process, close the copy: the start of each plugin costs time for each copy. With few, the
-        verb's next plugin gets the same one, which saves opening the file again.
+        The start of each plugin takes time for each copy. With few verbs, the verb's next plugin inherits the same
+        copy, which saves opening the file again.
         """
         if len(_lock_sets) > _FEW_VERBS:
             self.close_plugin_descriptor()
@@ -250,8 +257,9 @@ class LockSet:
     def has_running_plugin(self, verb: str = "", container_id: str = "") -> bool:
         """Return whether a plugin of ``verb`` still runs for a container: one of a killed runtime, or of this verb.
 
-        ``verb``: "ADD", any other verb for all verbs but ADD, or "" for all. ``container_id``: "" means the container
-        of this lock set. A container whose lock this verb's caller holds has none: the caller's plugin is this process.
+        ``verb``: "ADD"; any other verb means all verbs except ADD; "" means all. ``container_id``: "" means the
+        container of this lock set. If this verb's caller holds the container's lock, the answer is False, because the
+        caller's plugin is this process.
 
         Raises:
             RecordError: the lock file cannot be examined.
@@ -263,22 +271,22 @@ class LockSet:
             return False
         regions = (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),)
         if container_id == self.request.container_id:
-            self.close_plugin_descriptor(verb)  # this verb's own copy would count as a plugin
+            self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
         try:
             return any(self._file.is_locked(region + _hash(container_id)) for region in regions)
         except OSError as error:
             raise self._refused(error) from error
 
     def with_running_plugins(self, container_ids: Iterable[str]) -> list[str]:
-        """Return those of the containers for which a plugin of any verb runs. GC asks so for its pending records.
+        """Return the containers for which a plugin of any verb runs. GC calls this for its pending records.
 
         Raises:
             RecordError: the lock file cannot be examined.
         """
-        return [one for one in dict.fromkeys(container_ids) if self.has_running_plugin(container_id=one)]
+        return [name for name in dict.fromkeys(container_ids) if self.has_running_plugin(container_id=name)]
 
     def close(self) -> None:
-        """Release all locks. Never raises: the verb's own outcome counts more."""
+        """Release all locks. Never raise: that would hide the verb's own result or error."""
         if self._whole is not None:
             _release(self._whole)
         # the locks before the plugin descriptors: the next verb has to wait for a plugin, if one still runs
@@ -299,13 +307,14 @@ class LockSet:
         return RecordError(text, path=self.path, errno=error.errno)
 
     def _locks_of(self, token: str) -> set[int]:
-        """Return the offsets that the verb holds whose plugin this process is; none if that verb has ended."""
+        """Return the offsets that this plugin's caller holds; none if the caller's verb has ended."""
         try:
             file, nonce, texts = token.rsplit(":", 2)
             offset, offsets = int(nonce), {int(text) for text in texts.split(",")}
         except ValueError:
             return set()
-        # a byte of another region proves nothing: whoever sets the variable could name any locked container
+        # Only a random byte proves that the caller is a running verb. Otherwise anyone who sets the variable could name
+        # any locked container, and this process would run without that container's lock.
         if file != self._file.identity or not _NONCE <= offset < _NONCE + (1 << _NONCE_BITS):
             return set()
         try:
@@ -321,9 +330,9 @@ _serials = itertools.count(1)
 
 
 class _SharedFile:
-    """The lock file as this process has it open, and the table of the lock sets that hold or await its bytes.
+    """This process's open lock file, and the table of the lock sets that hold its bytes or wait for them.
 
-    The table has serial numbers, not lock sets, so that it keeps no lock set alive.
+    The table holds serial numbers instead of lock sets, so that a forgotten lock set can be finalised.
     """
 
     def __init__(self, file: io.FileIO) -> None:
@@ -337,22 +346,22 @@ class _SharedFile:
         self._line_of: dict[int, int] = {}
 
     def add_user(self, holder: int) -> None:
-        """Note a lock set that uses the file; it stays open until the last one has released all."""
+        """Add a lock set that uses the file. The file stays open until the last one has released everything."""
         self._offsets[holder] = set()
 
     def lock(self, kind: int, offset: int, holder: int) -> bool:
-        """Lock a byte, or unlock it; return whether it could be done. Raises OSError if the system refuses."""
+        """Lock or unlock a byte; return False if another holder has it. Raises OSError if the system refuses."""
         with _table_lock:
             if holder not in self._offsets:
                 raise OSError(errno.EBADF, "the locks are closed")
             if kind == fcntl.F_UNLCK:
                 self._unlock(offset, holder)
                 return True
-            # the kernel would grant it: the locks of one open file never exclude each other
+            # The kernel would grant it, because locks of one open file never exclude each other. So ask the table.
             if self._is_held_by_others(kind, offset, holder):
                 return False
-            # into the table before the kernel: a finaliser that runs in between and releases a shared byte for
-            # another holder must see that this one uses it
+            # First the table, then the kernel. A finaliser may run in between and release a shared byte for another
+            # holder: it must see that this one uses the byte.
             self._offsets[holder].add(offset)
             if kind == fcntl.F_WRLCK:
                 self._writers[offset] = holder
@@ -383,7 +392,7 @@ class _SharedFile:
         fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
 
     def _forget(self, offset: int, holder: int) -> bool:
-        """Remove a holder from the table; return whether nobody of this process holds the byte now."""
+        """Remove a holder from the table; return whether no lock set of this process holds the byte now."""
         self._offsets[holder].discard(offset)
         if self._writers.get(offset) == holder:
             del self._writers[offset]
@@ -394,34 +403,35 @@ class _SharedFile:
         return offset not in self._writers and offset not in self._readers
 
     def _unlock(self, offset: int, holder: int) -> None:
-        # a shared byte is one lock in the kernel, however many lock sets of this process use it
+        # Many lock sets of this process may share a byte, but it is one lock in the kernel. Only the last one unlocks.
         if self._forget(offset, holder):
             self._fcntl(fcntl.F_UNLCK, offset)
 
     def is_locked(self, offset: int) -> bool:
-        """Return whether anybody holds a byte, in this process or another. Raises OSError."""
+        """Return whether a verb of this or another process holds a byte. Raises OSError."""
         with _table_lock:
             if offset in self._writers or offset in self._readers:
-                return True  # the kernel does not report the locks of the open file that asks
+                return True  # the kernel does not report locks of the same open file
             answer: Any = fcntl.fcntl(self._file, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
             return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def wait_in_line(self, todo: list[tuple[int, int]], holder: int) -> int:
-        """Take or keep a place in a container's line; return how many are ahead, -1 if the wait is for another lock."""
+        """Enter a container's line or stay in it; return the number ahead, or -1 if this waits for another lock."""
         with _table_lock:
             offset = todo[0][1] if todo else _NETWORK
             if not 0 <= offset < _NETWORK:
                 return -1
-            # a dict keeps the order of arrival when a value is replaced
+            # Replacing a value in a dict keeps its position, so this is the order of arrival.
             self._lines.setdefault(offset, {})[holder] = time.monotonic()
             self._line_of[holder] = offset
             return self._ahead(offset, holder)
 
     def _ahead(self, offset: int, holder: int) -> int:
-        """Return how many lock sets wait for a container longer than this one. One that stopped asking is passed."""
+        """Return how many lock sets wait longer for a container than this one. Silent ones do not count."""
         line = self._lines.get(offset)
         if not line:
             return 0
+        # A thread that waits may be stopped, or its event loop busy. It must not hold up the others in the line.
         oldest = time.monotonic() - _SILENT
         found = 0
         for other, asked in line.items():
@@ -431,7 +441,7 @@ class _SharedFile:
         return found
 
     def leave_line(self, holder: int) -> None:
-        """Give up the place in a line."""
+        """Leave the line."""
         with _table_lock:
             offset = self._line_of.pop(holder, None)
             if offset is not None:
@@ -441,18 +451,19 @@ class _SharedFile:
                     self._lines.pop(offset, None)
 
     def release_all(self, holder: int) -> None:
-        """Unlock all that a lock set holds; close the file if it was the last one to use it. Never raises."""
+        """Unlock all bytes of a lock set; close the file if it was the last user. Never raises."""
         with _table_lock:
             if holder not in self._offsets:
                 return
             self.leave_line(holder)
-            if len(self._offsets) == 1:  # nobody else of this process: one call unlocks all
+            # The last user: one call unlocks all, instead of one for each byte.
+            if len(self._offsets) == 1:
                 with suppress(OSError):
                     fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
                 self.close()
                 return
             for offset in list(self._offsets[holder]):
-                # not left to the closing of the file: a process that was forked meanwhile may have the descriptor, too
+                # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the file, too.
                 with suppress(OSError):
                     self._unlock(offset, holder)
             del self._offsets[holder]
@@ -460,25 +471,25 @@ class _SharedFile:
                 self.close()
 
     def close(self) -> None:
-        """Close the descriptor. If another process has it, too, as after a fork, the locks stay with that process."""
+        """Close the descriptor. If a forked process has the open file, too, the locks stay until it closes it."""
         self._offsets.clear()
         for path in [path for path, one in _files.items() if one is self]:
             del _files[path]
         self._file.close()
 
 
-# reentrant: the collector may finalise a lock set, which releases its bytes, while this thread is in the table
+# Reentrant: the garbage collector may finalise a lock set, which releases its bytes, while this thread holds the lock.
 _table_lock = threading.RLock()
 _files: dict[str, _SharedFile] = {}
 _lock_sets: weakref.WeakSet[LockSet] = weakref.WeakSet()
 
 
 def _shared_file(path: str, cache_dir: str, user: int) -> _SharedFile:
-    """Return the lock file at ``path`` as this process has it open, or open it; raises RecordError."""
+    """Return this process's open lock file at ``path``; open it if necessary. Raises RecordError."""
     with _table_lock:
         known = _files.get(path)
         if known is None or known.identity != _identity_at(path):
-            # somebody removed the file: who holds the old one keeps it, and new verbs meet in the new one
+            # Another program removed the file. Verbs keep their locks on the old file; new verbs use the new file.
             file = _open(path, cache_dir, os.O_RDWR)
             try:
                 known = _SharedFile(file)
@@ -500,12 +511,12 @@ def _identity_at(path: str) -> str:
 
 
 def _drop_all() -> None:
-    """Close, in a forked child, the descriptors of its parent's verbs, and unlock nothing.
+    """Close the descriptors of the parent's verbs in a forked child, without unlocking.
 
-    A child that lives on would keep the locks, also past its parent's death. The locks are the open file's, which the
-    child shares with its parent: to unlock here would unlock there.
+    Otherwise a child that goes on running would keep the locks, even after its parent's death. The child shares the
+    open file with its parent, so unlocking here would also unlock there.
     """
-    global _table_lock  # noqa: PLW0603 - another thread of the parent may have held it when the child was made
+    global _table_lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
     _table_lock = threading.RLock()
     for lock_set in list(_lock_sets):
         lock_set._file.close()  # noqa: SLF001 - the module's own class
@@ -519,7 +530,9 @@ os.register_at_fork(after_in_child=_drop_all)
 
 
 def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
-    """Return the steps to a network's lock. A waiting GC keeps the entrance locked, which blocks new shared lockers."""
+    """Return the steps to acquire a network's lock."""
+    # A waiting GC keeps the entrance locked, which blocks new shared lockers. Otherwise a busy network would never be
+    # free for GC.
     kind = fcntl.F_WRLCK if request.exclusive else fcntl.F_RDLCK
     entrance = network - _NETWORK + _ENTRANCE
     return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
@@ -527,7 +540,7 @@ def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=4096)
 def _hash(name: str) -> int:
-    """Return a name's byte within a region."""
+    """Return a name's offset within a region. Two names with one hash share a lock, which is slow but safe."""
     return int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 
@@ -564,7 +577,7 @@ def _open(path: str, cache_dir: str, mode: int) -> io.FileIO:
 
 
 class _LockFile(io.FileIO):
-    """A file that closes silently: whatever a signal handler raises, no lock stays behind in a lost descriptor."""
+    """A file that closes silently, also in its finaliser: a signal handler's exception must not leak a locked file."""
 
     def __del__(self) -> None:
         self.close()
@@ -587,7 +600,8 @@ def _opener(mode: int) -> Callable[[str, int], int]:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the host has closed its stdio; a plugin's would take this place
+        # The program has closed its stdin, stdout or stderr. A descriptor of that number would become a plugin's.
+        os.close(descriptor)
         return moved
 
     return open_

@@ -1,13 +1,14 @@
-"""Which files may hold the records of one interface, without listing ten thousand names for each ADD.
+"""Find the files that may hold the records of one interface, without listing 10,000 names for each ADD.
 
-Only the last part of a record's name is known: other networks may have a record of the same interface, and Go libcni
-may have written it. So the names are remembered, and the kernel reports each change of the directory (inotify) before
-the call that makes the change returns. The remembered names are then those of a listing, whoever writes.
+Only the last part of a record's name is known: a record of the same interface may belong to another network, and Go
+libcni may have written it. So this module keeps the names in memory, and the kernel (inotify) reports each change of
+the directory before the system call that makes the change returns. So the names are always those of a new listing, also
+if another program writes.
 
-A directory of hints beside the records would miss Go's records. The directory's modification time does not show every
-change: the clock that it is taken from ticks every few milliseconds. The price of inotify is a descriptor for each
-record directory with more than 300 names, and some 200 bytes a name, in processes that run verbs there; a
-command that runs one verb lists once. If the kernel gives no watch, the directory is listed each time.
+An index in a directory of its own would miss Go's records. The directory's modification time does not show every
+change, because its clock ticks only every few milliseconds. inotify costs a descriptor for each record directory with
+more than 300 names, and some 200 bytes for each name, in processes that run many verbs; a command that runs one verb
+lists the directory once. If the kernel gives no watch, each call lists the directory.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def without_hash(name: str) -> str:
 def names_of_interface(directory: int, container_id: str, ifname: str) -> list[str]:
     """Return the names in an open directory that a record of this interface may have; raises OSError.
 
-    Each name ends so, apart from its hash, or is only a hash; records of other interfaces may be among them.
+    Records of other interfaces may be among them, so the caller must read the files.
     """
     ending = f"-{container_id}-{ifname}"
     with _lock:
@@ -60,7 +61,8 @@ class _WatchedDirectory:
     def __init__(self, descriptor: int, directory: int) -> None:
         self._descriptor = descriptor
         self._names: dict[str, list[str]] = {}
-        # the watch is there already: a change after this listing comes as an event, and one before it does no harm
+        # The watch exists already: a change after this listing comes as an event. An event for a change before it does
+        # no harm, because adding and removing a name can be repeated.
         for name in os.listdir(directory):
             self._add(name)
 
@@ -84,7 +86,7 @@ class _WatchedDirectory:
         return [name for name in found if ending in name or name[0] == "~"]
 
     def update(self) -> bool:
-        """Take in what has changed; return whether the names are known still. Raises OSError."""
+        """Apply the kernel's events; return False if the names are not known any more. Raises OSError."""
         while True:
             try:
                 data = os.read(self._descriptor, _EVENT_BYTES)
@@ -100,7 +102,7 @@ class _WatchedDirectory:
                     self._add(name)
                 elif mask & _DISAPPEARED:
                     self._remove(name)
-                else:  # too many events for the queue, or the directory is gone
+                else:  # the queue overflowed, or the directory was removed
                     return False
 
     def close(self) -> None:
@@ -123,7 +125,7 @@ def _identity(directory: int) -> _Identity:
 
 
 def _watched_directory(directory: int) -> _WatchedDirectory | None:
-    """Return the names of a directory if they are known; forget those that are not any more."""
+    """Return the names of a directory if they are known. Stop a watch that has failed."""
     if not _watched:
         return None
     identity = _identity(directory)
@@ -140,10 +142,10 @@ def _watched_directory(directory: int) -> _WatchedDirectory | None:
 
 
 def _watch(directory: int) -> None:
-    """Begin to watch a directory, if the kernel gives a watch."""
-    import ctypes  # 10 ms at the start of a program, which most directories are too small to need
+    """Start to watch a directory, if the kernel gives a watch."""
+    import ctypes  # takes 10 ms, and most directories are too small to need it
 
-    # the watch belongs to the open directory, not to its path, which may lead elsewhere by now
+    # Watch the open directory, not its path, which may lead to another directory by now.
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:
@@ -164,8 +166,8 @@ def _watch(directory: int) -> None:
 
 
 def _forget_all() -> None:
-    """Forget everything in a forked child: events that it reads would be lost to its parent."""
-    global _lock  # noqa: PLW0603 - another thread of the parent may have held it when the child was made
+    """Drop all watches in a forked child: it shares the queues, and events that it reads are lost for its parent."""
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
     _lock = threading.Lock()
     for watched in _watched.values():
         watched.close()

@@ -1,4 +1,4 @@
-"""Network namespaces by their paths: which one it is, and what is in them."""
+"""Identify the network namespace at a path, and look for an interface in it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def is_own_namespace(netns: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen in a namespace.
+    """The interface and the namespace that ``look`` found.
 
     Attributes:
-        ifindex: the number of the interface, 0 if there is none of that name. The kernel counts the numbers of a
-            namespace upwards, so an interface that was removed and made again has another one.
-        cookie: the number of the namespace, which no other one gets before a reboot, unlike its inode; 0 if the kernel
-            has none (before 5.14).
+        ifindex: the number of the interface, 0 if the name does not exist. The kernel counts upwards in each namespace,
+            so an interface that was removed and made again has another number.
+        cookie: the number of the namespace; unlike an inode number, the kernel does not use it again before a reboot.
+            0 if the kernel has none (before 5.14).
     """
 
     ifindex: int
@@ -49,9 +49,9 @@ class Look:
 
 
 def look(netns: str, ifname: str) -> Look | None:
-    """Look for an interface in a namespace; return None if that cannot be seen.
+    """Look for an interface in a namespace.
 
-    It cannot be seen without the privilege to enter the namespace, or if the path leads to no namespace.
+    Return None if this program has no privilege to enter the namespace, or if the path leads to no namespace.
     """
     try:
         descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
@@ -61,8 +61,8 @@ def look(netns: str, ifname: str) -> Look | None:
     ended = _thread.allocate_lock()
     ended.acquire()
     try:
-        # A namespace belongs to a thread. This one enters it and ends there, so no other work can run in the wrong one.
-        # It is started without threading.Thread, which takes twice as long.
+        # setns changes the namespace of one thread only. A new thread enters it and ends there, so no other work runs
+        # in the wrong namespace. threading.Thread would take twice as long to start.
         _thread.start_new_thread(_look, (descriptor, ifname, found, ended))
     except RuntimeError as error:
         os.close(descriptor)
@@ -91,7 +91,7 @@ def _look(descriptor: int, ifname: str, found: list[Look], ended: _thread.LockTy
     except OSError:
         return
     finally:
-        os.close(descriptor)  # here, because Ctrl-C can end the wait for this thread
+        os.close(descriptor)  # in this thread, because Ctrl-C can end the caller's wait
         ended.release()
 
 

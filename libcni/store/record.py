@@ -1,6 +1,6 @@
-"""One attachment record and its form on disk: Go libcni's own (kind ``cniCacheV1``).
+"""An attachment record and its format on disk, which is Go libcni's (kind ``cniCacheV1``).
 
-What Go does not have is under one key more, ``libcni``, which Go ignores.
+Fields that Go does not have are under an additional key, ``libcni``, which Go ignores.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ RecordState = Literal["pending", "ready", "detaching", "stale-boot", "corrupt", 
 
 _ON_DISK: Final = (PENDING, READY, DETACHING)
 _KIND = "cniCacheV1"
-_DEEPER = 8  # a record holds a result, and more, some levels down
-_MORE = 10  # and several documents, each of which may have that many elements
-_RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}  # 0.1.0 has no cniVersion in its results
+# A record nests results and configurations some levels deeper, and holds several of them. So its limits are higher than
+# theirs: each accepted document must be readable in its record.
+_DEEPER = 8
+_MORE = 10
+# Results of 0.1.0 have no cniVersion.
+_RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
 
 Identity = tuple[str, str, str]
 """(network, container ID, interface name)."""
@@ -46,25 +49,25 @@ class Record:
     """An attachment recorded on disk.
 
     Attributes:
-        network, container_id, ifname: its identity; all "" if the file names none (corrupt or legacy).
+        network, container_id, ifname: its identity; all "" in a corrupt or legacy record.
         state: ``pending`` (its ADD has not ended), ``ready``, ``detaching`` (a DEL has begun and not ended),
-            ``stale-boot`` (made before the last reboot), ``corrupt`` (cannot be read; ``problem`` says why), ``legacy``
-            (a bare result, as Go libcni wrote before 0.8).
-        netns: as given to ADD. netns_id: its (device, inode) then, or None.
+            ``stale-boot`` (made before the last reboot), ``corrupt`` (unreadable; ``problem`` tells why), ``legacy``
+            (a bare result, from Go libcni before 0.8).
+        netns: the namespace's path that ADD received. netns_id: its (device, inode) at that time, or None.
         config: the network configuration document, byte for byte.
-        version: the spec version that was used; "" if Go made the record.
-        plugins: the text of each plugin configuration that was used, drop-ins included; () if Go made the record.
+        version: the spec version of the ADD; "" if Go made the record.
+        plugins: the text of each plugin configuration of the ADD, drop-ins included; () if Go made the record.
         args: CNI_ARGS. capability_args, network_args: JSON objects as text, or "".
         result: the result of the ADD as text, or None.
         created: seconds since 1970, or None.
         uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which nobody can set), or None.
         boot: the boot ID when it was made, or "".
         owner: the program that the attachment belongs to, "" for none.
-        ifindex: the number of its interface in the namespace, or None if the record does not say.
-        netns_cookie: the kernel's number of the namespace, or None. Inode numbers recur, these do not.
-        is_shared: whether that interface was there before the ADD, so that it is not this attachment's.
+        ifindex: the number of its interface in the namespace, or None if it is not recorded.
+        netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
+        is_shared: whether the interface existed before the ADD, so that it does not belong to this attachment alone.
         path: the file.
-        problem: why it is corrupt.
+        problem: why it is corrupt, or "".
     """
 
     network: str = ""
@@ -91,7 +94,7 @@ class Record:
     problem: str = ""
 
     def __eq__(self, other: object) -> bool:
-        """Compare all fields, whether they were read from a file or given."""
+        """Compare all fields, also those that are read from the file only when they are used."""
         if not isinstance(other, Record):
             return NotImplemented
         return all(getattr(self, one.name) == getattr(other, one.name) for one in dataclasses.fields(Record))
@@ -115,16 +118,16 @@ class Record:
         return self.state == READY or (self.state == STALE_BOOT and self.result is not None)
 
 
-@functools.cache  # an exception is not remembered: one EMFILE must not make stale records pass as ready
+@functools.cache  # it does not cache exceptions: after one EMFILE the next call must try again
 def boot_id() -> str:
     """Return the identity of this boot of the machine, or "" if the system has none.
 
     Raises:
-        RecordError: it cannot be read now. No record may be taken for ready then: it may be stale.
+        RecordError: it cannot be read now. Then a record may be stale, so none can be called ready.
     """
     path = "/proc/sys/kernel/random/boot_id"
     try:
-        # not open(): it needs codecs, which are gone while the interpreter shuts down
+        # Not open(): it needs codecs, which do not exist any more while the interpreter shuts down.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.read(descriptor, 100).decode().strip()
@@ -147,7 +150,7 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
 
 
 def encode(record: Record) -> bytes:
-    """Return the file of a record: Go's keys in Go's order, then ours."""
+    """Return the bytes of a record's file: Go's keys in Go's order, then this library's."""
     go: dict[str, Any] = {
         "kind": _KIND,
         "containerId": record.container_id,
@@ -181,9 +184,9 @@ def encode(record: Record) -> bytes:
 
 
 def encode_with(record: Record, **own: str) -> bytes:
-    """Return the file of a record with members under ``libcni`` replaced, such as ``state`` and ``owner``.
+    """Return the bytes of a record's file with members under ``libcni`` replaced, for example ``state``.
 
-    All that was read from the file stays as it is, what this version does not know included.
+    The rest of the file's text stays, also keys of a newer version of this library.
     """
     text = record.__dict__.get("_text", "")
     if text and record.version:
@@ -192,7 +195,7 @@ def encode_with(record: Record, **own: str) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Record:
-    """Return the record in a file's bytes; one that cannot be read comes back in state corrupt, never as an error."""
+    """Return the record in a file's bytes, in state corrupt if they are not a record. Never raises."""
     try:
         return _decode(data, path)
     except (
@@ -210,9 +213,10 @@ def decode(data: bytes, path: str) -> Record:
 
 
 def _decode(data: bytes, path: str) -> Record:
-    # whether a record can be read must not depend on how deep the program's stack is at that moment
+    # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
     text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
-    jsontext.check_elements(text, _MORE * jsontext.MAX_ELEMENTS)  # before decoding, which could take all of the memory
+    # Before decoding, which could fill the memory.
+    jsontext.check_elements(text, _MORE * jsontext.MAX_ELEMENTS)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")
@@ -228,6 +232,7 @@ def _decode(data: bytes, path: str) -> Record:
     return _RecordInFile.with_text(
         text,
         capabilities=value.get("capabilityArgs") or {},
+        # These names become parts of paths and variables, and any program may have written the file: check them again.
         network=check_network_name(value["networkName"]),
         container_id=check_container_id(value["containerId"]),
         ifname=check_ifname(value["ifName"]),
@@ -264,15 +269,16 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
 
 
 class _RecordInFile(Record):
-    """A record that finds its texts in the file's text when one is needed: listing 10,000 records needs none.
+    """A record that extracts its texts from the file's text on first use.
 
-    A listing that splits every document into its members takes 1.6 times as long.
+    A listing of 10,000 records uses none of these texts. With all of them extracted it would take 1.6 times as long.
     """
 
     @classmethod
     def with_text(cls, text: str, **known: Any) -> Record:
-        """Return the record with the fields that are known already; the others are found in ``text``."""
-        record = cls.__new__(cls)  # __init__ would set the defaults of the fields that are found later
+        """Return a record with the fields ``known``; the others are extracted from ``text`` when they are used."""
+        # Not __init__: it would set the fields that cached_property computes later to their defaults.
+        record = cls.__new__(cls)
         record.__dict__.update(_DEFAULTS)
         record.__dict__.update(known, _text=text)
         return record
@@ -309,7 +315,7 @@ _DEFAULTS = {name: value for name, value in vars(Record()).items() if name not i
 
 
 def _object_text(member: jsontext.Member | None) -> str:
-    """Return the text of an object, or "" if there is none or an empty one."""
+    """Return the text of an object, or "" if it is missing or empty."""
     return member.text if member is not None and member.value else ""
 
 
@@ -333,7 +339,7 @@ def _number(value: Any) -> int | float:
 
 def _environment_text(text: str) -> str:
     if "\0" in text:
-        raise ValueError("a NUL in it")
+        raise ValueError("the namespace's path has a NUL")
     os.fsencode(text)
     return text
 

@@ -1,7 +1,7 @@
 """Attachment records on disk: Go libcni's own cache directory.
 
-A record is ``<cache_dir>/results/<network>-<container>-<interface>``. The file's name only tells where to look: the
-identity inside decides. A name that is too long, or taken by another identity, gets a hash.
+A record is ``<cache_dir>/results/<network>-<container>-<interface>``. The name only helps to find the file.
+The identity inside decides. A name that is too long, or that a record of another identity has, gets a hash.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.
 class RecordStore:
     """The records of one cache directory.
 
-    Each method reads or changes the disk; nothing is remembered between calls, so the directory may be removed and made
+    Each method reads or changes the disk. No state is kept between calls, so the directory may be removed and made
     again at any time. A method raises RecordError if the system refuses.
 
-    ``durable``: a record is on the disk, with its name, when ``begin`` returns.
+    ``durable``: sync the record and its name to the disk before ``begin`` returns.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
@@ -66,7 +66,7 @@ class RecordStore:
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
 
     def find(self, identity: Identity) -> Record | None:
-        """Return the record of an identity, in state corrupt if only an unreadable file has its name; None: no file."""
+        """Return the record of an identity, or None. If its file is unreadable, the record has state corrupt."""
         corrupt: Record | None = None
         for name in _names(identity):
             record = self.read(name)
@@ -82,17 +82,18 @@ class RecordStore:
         return corrupt
 
     def records(self, container_id: str | None = None) -> list[Record]:
-        """Return all records, or those of one container, by file name; corrupt ones included, nothing changed."""
+        """Return all records, or those of one container, sorted by file name, corrupt ones included."""
         found = list(self.iter_records(container_id))
         return sorted(found, key=lambda record: os.fsencode(record.path))
 
     def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
-        """Read the records one by one, in the directory's order: a million of them need no memory for a million.
+        """Read the records one by one in the directory's order, so that only one at a time is in memory.
 
-        A record that appears or disappears meanwhile may be given or not. A file that the system does not let us read
-        comes in state corrupt, so that it does not hide the others.
+        Records that appear or disappear during the iteration may be missing. A file that the system refuses to read
+        gives a record in state corrupt, so that it does not hide the others.
         """
-        boot_id()  # once, before the first record: a boot ID that cannot be read makes no record corrupt
+        # Raise here if the boot ID cannot be read. Inside the loop this would make each record corrupt.
+        boot_id()
         part = f"-{container_id}-" if container_id else ""
         for name, directory in self._scan(part):
             try:
@@ -103,7 +104,7 @@ class RecordStore:
                 yield record
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
-        """Return the records of one (container, interface) on whatever network; not the corrupt ones."""
+        """Return the records of one (container, interface) on any network, without corrupt ones."""
         wanted = (container_id, ifname)
         try:
             with Directory(self.results) as directory:
@@ -122,7 +123,7 @@ class RecordStore:
             yield name
 
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
-        """Give each file name with ``part`` in it, and each name that is a hash; and the directory's descriptor."""
+        """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
         try:
             with Directory(self.results) as directory, os.scandir(directory) as entries:
                 for entry in entries:
@@ -134,14 +135,13 @@ class RecordStore:
             raise self._error("cannot be listed", self.results, error) from error
 
     def begin(self, record: Record) -> Record:
-        """Write a record that is not there yet, claim its name, and return it with its path.
+        """Write a new record, claim its name, and return it with its path.
 
-        A record of the same identity is replaced, at ``record.path`` if that is given; a corrupt file in the way is
-        moved aside. If the store is durable, the record and its name are on the disk when this returns: plugins may
-        run then.
+        This replaces a record of the same identity, at ``record.path`` if that is set, and moves a corrupt file of the
+        same name aside. If the store is durable, the record and its name are on the disk when this returns.
         """
         if record.path:
-            # synced as well: Go does not sync the names of its records, and one may be what is replaced
+            # Sync here, too: the replaced record may be Go's, and Go does not sync the names of its records.
             self._replace(record.path, encode(record), sync=self.durable)
             return record
         with self._draft(encode(record)) as (draft, source):
@@ -162,7 +162,7 @@ class RecordStore:
         raise RecordError("the record's name and its hashed name are both taken", path=self.results)
 
     def _sync_name(self, name: str, directory: int) -> None:
-        # without this a power cut while the first plugin runs leaves its effects and no record of them
+        # Without this, a power cut while the first plugin runs can leave its effects without a record.
         if not self.durable:
             return
         try:
@@ -173,9 +173,9 @@ class RecordStore:
             raise
 
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
-        """Give a draft this name; return whether it could be done, or the name is another identity's."""
+        """Give a draft this name; return False if a record of another identity has the name."""
         for _ in range(_CLAIMS):
-            # link, not rename: it fails if the name is taken, and two verbs cannot both believe that they claimed it
+            # link(2) fails if the name exists; rename(2) would replace it. So two verbs cannot both claim one name.
             if _link(draft, name, source, directory):
                 return True
             there = self._read(name, directory)
@@ -185,22 +185,22 @@ class RecordStore:
                 self.set_aside(there)
                 continue
             if there.identity == identity or there.state == LEGACY:
-                # the container's lock is held, so no other verb writes this identity
+                # The caller holds the container's lock, so no other verb writes this identity.
                 os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
             return False
         path = f"{self.results}/{name}"
-        raise RecordError(f"{path}: cannot be written: others keep changing it", path=path)
+        raise RecordError(f"{path}: cannot be written: other programs keep changing it", path=path)
 
     def complete(self, record: Record) -> None:
-        """Replace the file of a record that has begun with what the record says now.
+        """Replace the file of a pending record with the completed record.
 
-        The directory is not synced: if a power cut undoes this, the record that began is there, which is safe.
+        The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
         """
         self._replace(record.path, encode(record))
 
     def _replace(self, path: str, data: bytes, *, sync: bool = False) -> None:
-        """Replace a record's file as a whole. ``sync``: put its name on the disk, too."""
+        """Replace a record's file atomically. ``sync``: sync its name, too."""
         try:
             with (
                 self._draft(data) as (draft, source),
@@ -213,26 +213,26 @@ class RecordStore:
             raise self._error("cannot be written", path, error) from error
 
     def mark_detaching(self, record: Record) -> Record:
-        """Rewrite the file of a record with state ``detaching`` and return the record as it is now.
+        """Rewrite the file of a record with state ``detaching`` and return the new record.
 
-        DEL calls it before its first plugin. A disk that is full or read-only must not stop a DEL: then it logs a
-        warning and returns the record unchanged. A record of an earlier boot stays ``stale-boot``.
+        DEL calls this before its first plugin. If the disk is full or read-only, this logs a warning and returns the
+        record unchanged, because that must not stop a DEL. A record of an earlier boot stays ``stale-boot``.
         """
         if record.state not in {PENDING, READY, STALE_BOOT} or not record.path:
             return record
         try:
-            # synced like every record: after a power cut the old state would do, and a torn file would not
+            # The bytes are synced, the name is not: after a power cut the old state is safe, and a torn file is not.
             self._replace(record.path, encode_with(record, state=DETACHING))
         except RecordError as error:
-            logger.warning("DEL goes on, and the record does not say that it has begun: %s", error)
+            logger.warning("DEL goes on, but the record is not marked as detaching: %s", error)
             return record
         return record if record.state == STALE_BOOT else replace(record, state=DETACHING)
 
     def take_over(self, record: Record, owner: str) -> Record:
-        """Rewrite the owner of a record and return the record as it is now.
+        """Rewrite the owner of a record and return the new record.
 
         Raises:
-            RecordError: the file cannot be written, or the record is corrupt or legacy and can have no owner.
+            RecordError: the file cannot be written, or the record is corrupt or legacy and cannot have an owner.
         """
         if record.state in {CORRUPT, LEGACY}:
             text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
@@ -241,12 +241,12 @@ class RecordStore:
         return replace(record, owner=owner)
 
     def ensure_writable(self, record: Record) -> None:
-        """Prove that a record of this size can be written now: write and sync it under a temporary name, remove it.
+        """Check that a record of this size can be written: write it under a temporary name and remove it.
 
-        ``on_existing="replace"`` calls it before it detaches the existing attachment.
+        ``on_existing="replace"`` calls this before it detaches the existing attachment.
 
         Raises:
-            RecordError: it cannot be written, for instance because the disk is full.
+            RecordError: it cannot be written, for example because the disk is full.
         """
         try:
             with self._draft(encode(record)), Directory(self.results, create=True, durable=self.durable):
@@ -256,7 +256,7 @@ class RecordStore:
 
     @contextmanager
     def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
-        """Write a file under a temporary name; give the name and its directory. That name goes in the end."""
+        """Write a file under a temporary name; yield (name, directory descriptor). Remove the name at the end."""
         try:
             with Directory(self.drafts, create=True, durable=self.durable) as directory:
                 draft = write_draft(directory, data, durable=self.durable)
@@ -268,7 +268,7 @@ class RecordStore:
             raise self._error("cannot be written", self.drafts, error) from error
 
     def _remove_draft(self, draft: str, directory: int) -> None:
-        """Remove a draft's name. The record is written by then, or another error says why not, so only warn."""
+        """Remove a draft's name; log a warning if that fails, because it must not hide the result of the write."""
         try:
             remove(draft, directory)
         except OSError as error:
@@ -276,9 +276,9 @@ class RecordStore:
             logger.warning("%s/%s: the temporary file cannot be removed: %s", self.drafts, draft, problem)
 
     def forget(self, record: Record) -> None:
-        """Remove the file of a record in any state; one that has gone already is no error.
+        """Remove the file of a record in any state, if it exists.
 
-        A directory in a record's place may hold something: it is moved to ``<cache_dir>/corrupt``.
+        If there is a directory instead of a file, it may hold data, so it is moved to ``<cache_dir>/corrupt``.
         """
         try:
             with Directory(self.results) as directory:
@@ -294,6 +294,7 @@ class RecordStore:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
         name = record.path.rpartition("/")[2]
         aside = f"{self.cache_dir}/corrupt"
+        # Bytes, not characters: the limit of 255 for a name is in bytes, and the time needs some of them.
         target = f"{os.fsdecode(os.fsencode(name)[:200])}.{time.time_ns()}"
         try:
             with (
@@ -308,10 +309,10 @@ class RecordStore:
         return f"{aside}/{target}"
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
-        """Remove the drafts that killed writers have left in ``tmp``; return the paths.
+        """Remove the drafts of killed writers in ``tmp``; return the removed paths.
 
-        A draft that cannot be removed is not among them; a warning is logged. ``older_than``: seconds since the last
-        write. A draft whose writer lives is left alone, unless it is 0: then the caller knows that nobody writes.
+        If a draft cannot be removed, log a warning. ``older_than``: seconds since the last write. Drafts of running
+        writers stay, unless it is 0: then the caller holds locks that exclude all writers.
         """
         try:
             with Directory(self.drafts) as directory:
@@ -333,10 +334,10 @@ class RecordStore:
         return True
 
     def read(self, name: str) -> Record | None:
-        """Return the record in the file of this name, in state corrupt if the file holds none; None: no file.
+        """Return the record in the file of this name, or None. If it is not a record, it has state corrupt.
 
         Raises:
-            RecordError: the system does not let us read it.
+            RecordError: the system refuses to read the file.
         """
         try:
             with Directory(self.results) as directory:
@@ -364,7 +365,7 @@ class RecordStore:
 
 
 def _link(draft: str, name: str, source: int, directory: int) -> bool:
-    """Give a file a name that nothing has yet; return whether the name was free."""
+    """Give a file a name; return False if the name exists already."""
     try:
         os.link(draft, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
@@ -372,7 +373,8 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        # this file system has no hard links: look first, and rename; only other identities' verbs could come between
+        # This file system has no hard links, so test the name and rename. The caller holds its container's lock: only a
+        # verb of another identity with the same name could come in between.
         try:
             os.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -388,9 +390,10 @@ def _names(identity: Identity) -> Iterator[str]:
     is_short = len(os.fsencode(name)) <= _NAME_BYTES
     if is_short:
         yield name
-    import hashlib  # loads OpenSSL, and few records need it
+    import hashlib  # it loads OpenSSL, and few records need it
 
-    # no network's name contains ~, and no interface's name is as long as a hash: no plain name looks like a hashed one
+    # No network's name contains "~", and no interface's name is as long as a hash. So no plain name looks like a hashed
+    # one.
     mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
     hashed = f"{name}~{mark}"
     yield hashed if is_short and len(os.fsencode(hashed)) <= _NAME_BYTES else f"~{mark}"

@@ -1,4 +1,4 @@
-"""Repair a cache directory: what no verb does by itself, because it must exclude all others."""
+"""Repair a cache directory. No verb does this itself, because it must exclude all other verbs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LOOKED_AT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair did, or would do.
+    """The outcome of a repair, or of a dry run.
 
     Attributes:
-        corrupt: the records that cannot be read, each with its ``problem`` and the ``path`` that it had.
-        moved_to: where they are now, in the same order; "" for one that could not be moved; () on a dry run.
-        temporary: files that killed writers of records left; removed.
-        left: what repair did not touch because it cannot tell what it is, each as "path: reason".
+        corrupt: the unreadable records, each with its ``problem`` and its old ``path``.
+        moved_to: their new paths in the same order; "" if a record could not be moved; () on a dry run.
+        temporary: the removed temporary files of killed writers.
+        left: files that repair did not change, each as "path: reason".
     """
 
     corrupt: tuple[Attachment, ...] = ()
@@ -48,9 +48,9 @@ def repair_records(
 ) -> RepairReport:
     """Move corrupt records to ``<cache_dir>/corrupt`` and remove the temporary files that killed writers left.
 
-    It waits until no verb of any container runs. Nobody knows which attachment a corrupt record stood for: detach the
-    container with its network's configuration first, if it is known. Go libcni writes its records in place, so a young
-    file that looks corrupt is read twice, half a second apart.
+    Repair waits until no verb of any container runs. A corrupt record does not tell its attachment: if you know the
+    container, detach it with its network's configuration first. Go libcni writes its records in place, so repair reads
+    a new file that looks corrupt twice, half a second apart.
 
     Args:
         cache_dir: the directory of the records.
@@ -59,7 +59,7 @@ def repair_records(
         timeout: seconds to wait for the verbs that run; None: no limit.
 
     Raises:
-        LockTimeoutError: verbs ran all the time.
+        LockTimeoutError: verbs ran until the timeout.
         RecordError: the directory cannot be read or written.
     """
     directory = os.path.abspath(os.fspath(cache_dir))
@@ -83,7 +83,7 @@ def repair_records(
 
 
 def _corrupt(store: RecordStore, owner: str | None) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
-    """Return the corrupt records, and what looks corrupt and is left, each with its reason."""
+    """Return the corrupt records to move, and those to leave, each with its reason."""
     left: list[str] = []
     found: dict[str, Record] = {}
     for name in store.iter_names():
@@ -99,7 +99,7 @@ def _corrupt(store: RecordStore, owner: str | None) -> tuple[tuple[Attachment, .
 
 
 def _read_corrupt(store: RecordStore, name: str, left: list[str]) -> Record | None:
-    """Return the record in a file if it is corrupt. That the file cannot be read now does not make it so."""
+    """Return the record in a file if it is corrupt. An error of the disk does not make a record corrupt."""
     try:
         record = store.read(name)
     except RecordError as error:
@@ -109,11 +109,12 @@ def _read_corrupt(store: RecordStore, name: str, left: list[str]) -> Record | No
 
 
 def _look_again(store: RecordStore, found: dict[str, Record], left: list[str]) -> None:
-    """Read young files again, and take those out of ``found`` that another program is writing."""
+    """Read new files again, and remove those from ``found`` that another program is writing."""
     before = {name: _written(record.path) for name, record in found.items()}
     young = [name for name, (modified, _) in before.items() if time.time() - modified < _YOUNG]
     if young:
         time.sleep(_SECOND_LOOK)
+    # A writer that holds no lock of ours (Go) is seen only by a change of the file.
     for name in young:
         again = _read_corrupt(store, name, left)
         if again is None:
@@ -124,7 +125,7 @@ def _look_again(store: RecordStore, found: dict[str, Record], left: list[str]) -
 
 
 def _written(path: str) -> tuple[float, int]:
-    """Return when a file was written and its size; (0, 0) if there is none."""
+    """Return a file's modification time and size; (0, 0) if it does not exist."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -140,23 +141,23 @@ def _owner_in(path: str) -> str | None:
         return None
     try:
         named = _OWNER.findall(os.read(descriptor, _LOOKED_AT))
-    except OSError:  # a directory, for instance
+    except OSError:  # for example a directory
         return None
     finally:
         os.close(descriptor)
-    # the last one: a configuration or a result before it may have a member of this name
+    # Use the last match: an earlier one may be in a configuration or a result.
     return named[-1].decode(errors="replace") if named else None
 
 
 def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sweep the temporary files; return those that went, and what is left, each with its reason."""
+    """Remove the temporary files; return the removed ones, and those that are left, each with its reason."""
     swept = tuple(store.sweep(older_than=0, dry_run=dry_run))
     try:
         names = sorted(os.listdir(store.drafts))
     except FileNotFoundError:
         names = []
     kept = [path for name in names if (path := f"{store.drafts}/{name}") not in swept]
-    return swept, tuple(f"{path}: it is no temporary file, or cannot be removed" for path in kept)
+    return swept, tuple(f"{path}: it is not a temporary file, or cannot be removed" for path in kept)
 
 
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:

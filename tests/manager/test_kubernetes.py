@@ -161,7 +161,7 @@ def test_a_bad_definition_says_where(spec: str, place: str) -> None:
 
 
 def test_bad_yaml_and_missing_files_are_errors_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no YAML"):
+    with pytest.raises(ConfigError, match="it is not YAML"):
         AttachmentDefinitions.from_yaml("{")
     with pytest.raises(ConfigError, match="cannot be read"):
         AttachmentDefinitions.from_file(tmp_path / "none.yaml")

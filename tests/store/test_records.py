@@ -882,7 +882,7 @@ def test_a_name_that_others_keep_taking_and_leaving_is_an_error(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_link", lambda *_args: False)
-    with pytest.raises(RecordError, match="others keep changing it"):
+    with pytest.raises(RecordError, match="other programs keep changing it"):
         store.begin(bare())
     assert os.listdir(f"{store.cache_dir}/tmp") == []
 

@@ -137,4 +137,4 @@ def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path) -> Non
     (cache / "tmp" / "0-directory").mkdir()
     report = repair_records(cache)
     assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1",))
-    assert report.left == (f"{cache}/tmp/0-directory: it is no temporary file, or cannot be removed",)
+    assert report.left == (f"{cache}/tmp/0-directory: it is not a temporary file, or cannot be removed",)
