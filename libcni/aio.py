@@ -405,10 +405,12 @@ class _AsyncNode(Node):
         await asyncio.sleep(seconds)
 
     async def on_disk(self, work: Callable[[], AnswerT]) -> AnswerT:
-        return await _in_thread(work)
+        # A cancelled caller still waits for the thread. Otherwise the thread would write the record after the locks of
+        # the verb are released, perhaps over a later verb's record.
+        return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
     async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
-        return await _to_the_end(asyncio.ensure_future(work))
+        return await to_the_end(asyncio.ensure_future(work))
 
     def find(self, plugin: str) -> str:
         return self._executor.find(plugin, self.path)
@@ -490,15 +492,7 @@ async def _acquired(queue: _Queue, node: Node) -> None:
         await queue.lock.acquire()
 
 
-async def _in_thread(work: Callable[[], AnswerT]) -> AnswerT:
-    """Call ``work``, which may wait for the disk, in a thread. A cancelled caller still waits for its end.
-
-    Otherwise the thread would write the record after the verb's locks are released, perhaps over a later verb's record.
-    """
-    return await _to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
-
-
-async def _to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
+async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
     """Wait for a future. If the caller is cancelled meanwhile, raise CancelledError only when the future is done."""
     try:
         return await asyncio.shield(future)

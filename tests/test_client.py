@@ -665,7 +665,7 @@ def test_forget_waits_for_the_add_that_runs_and_leaves_what_it_attached(plugins:
     (listed,) = cni.get_cached_attachments()
     assert listed.state == "pending"
     for call in (cni.forget_attachment, cni.del_attachment):
-        with pytest.raises(RecordError, match="since the attachment was listed"):
+        with pytest.raises(RecordError, match="after the attachment was listed"):
             call(listed)
     adding.join()
     assert [one.state for one in cni.get_cached_attachments()] == ["ready"]

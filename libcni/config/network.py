@@ -327,18 +327,13 @@ def read_network(path: str) -> NetworkConfigList:
     ending = os.path.splitext(f"x{os.path.basename(path)}")[1]
     net = parse_network(read_document(path), path, form=_FORMS.get(ending))
     if net.is_list and not net.load_only_inlined_plugins:
-        net = net.with_plugins(_read_drop_in(file) for file in _drop_in_files(path, net.name))
+        drop_ins = files_in(os.path.join(os.path.dirname(path), net.name), (".conf",))
+        net = net.with_plugins(
+            replace(_parse_plugin(decode(read_document(file), file), file), source=file) for file in drop_ins
+        )
     if not net.plugins:
         raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")
     return net
-
-
-def _drop_in_files(path: str, network: str) -> list[str]:
-    return files_in(os.path.join(os.path.dirname(path), network), (".conf",))
-
-
-def _read_drop_in(path: str) -> PluginConfig:
-    return replace(_parse_plugin(decode(read_document(path), path), path), source=path)
 
 
 def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = False) -> NetworkConfigList:

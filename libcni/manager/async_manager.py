@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, Unpack
 
-from libcni.aio import AsyncCNIConfig
+from libcni.aio import AsyncCNIConfig, to_the_end
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
@@ -69,7 +69,7 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         Otherwise the thread could make a namespace or a file after the container's lock has been released.
         """
         # A task of its own: cancelling the caller must not cancel the future that it waits for.
-        return await _to_its_end(asyncio.ensure_future(asyncio.to_thread(function)))
+        return await to_the_end(asyncio.ensure_future(asyncio.to_thread(function)))
 
     async def ask(self, function: Callable[[], Any]) -> Any:
         """Call a function or a coroutine function of the user."""
@@ -84,24 +84,11 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
     async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end; a further cancellation waits for it."""
         with suppress(asyncio.CancelledError):  # the caller raises the first one
-            await _to_its_end(asyncio.ensure_future(coroutine))
+            await to_the_end(asyncio.ensure_future(coroutine))
 
     async def sleep(self, seconds: float) -> None:
         """Sleep while the event loop goes on."""
         await asyncio.sleep(seconds)
-
-
-async def _to_its_end(future: asyncio.Future[_T]) -> _T:
-    """Wait for a future. If the caller is cancelled meanwhile, raise CancelledError only when the future is done."""
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        # A thread cannot be stopped, and the caller releases its locks after this. So wait, also past further
-        # cancellations.
-        while not future.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([future])
-        raise
 
 
 class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):

@@ -6,12 +6,12 @@ import os
 from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, NotAttachedError, VersionError
+from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
-from libcni.manager.reports import AttachmentCheck, CheckReport, raise_errors
+from libcni.manager.reports import AttachmentCheck, CheckReport
 from libcni.store.attachments import Attachment, recorded_network
 
 __all__ = ["check"]
@@ -35,7 +35,7 @@ async def check(context: OperationContext[Any], container_id: str, networks: Net
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
     checks = [await _check(context, attachment, networks) for attachment in in_order(recorded)]
     report = CheckReport(container_id, tuple(checks))
-    raise_errors(f"check of container {container_id}", report, report.errors)
+    CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", report.errors, report)
     return report
 
 

@@ -14,7 +14,7 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
-from libcni.manager.reports import GCSummary, raise_errors
+from libcni.manager.reports import GCSummary
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
 from libcni.verbs.reports import GCReport, ValidAttachment
@@ -114,7 +114,7 @@ class GC:
             errors += failed
         removed, failed = await self._namespaces()
         summary = GCSummary(reports, (*errors, *failed), tuple(removed))
-        raise_errors("GC", summary, summary.errors)
+        CNIErrorGroup.raise_any("GC: {} failed", summary.errors, summary)
         return summary
 
     async def _live(self) -> LiveSet:

@@ -338,7 +338,8 @@ class Pod:
         if len(routed) > 1:
             raise ConfigError(f"{' and '.join(routed)} both want the default route", file="network selection")
         known = definitions or AttachmentDefinitions()
-        names = _net_names([one.interface for one in chosen])
+        # As Multus: "net" and the number of the selection, also if earlier selections name their interfaces.
+        names = [one.interface or f"net{index}" for index, one in enumerate(chosen, 1)]
         cluster = [NetworkRequest.parse(one) if isinstance(one, str) else one for one in default]
         # An address or a host port belongs to one interface. A second network would refuse it.
         cluster[:1] = [_for_one_network(one, capability_args or {}, _requested(ip, mac)) for one in cluster[:1]]
@@ -354,11 +355,6 @@ def _requested(ip: str | None, mac: str | None) -> dict[str, str]:
 def _for_one_network(request: NetworkRequest, capability_args: Capabilities, args: Mapping[str, str]) -> NetworkRequest:
     capabilities = merged(as_mapping(capability_args), as_mapping(request.capability_args))
     return replace(request, capability_args=capabilities, args={**args, **dict(check_args(request.args))})
-
-
-def _net_names(given: Sequence[str | None]) -> list[str]:
-    """Return interface names as Multus: net and the selection's number, from 1."""
-    return [name if name is not None else f"net{index}" for index, name in enumerate(given, 1)]
 
 
 def network_status(result: ContainerResult) -> list[dict[str, Any]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from libcni.errors import CNIError, CNIErrorGroup
+from libcni.errors import CNIError
 from libcni.store.attachments import Attachment
 from libcni.verbs.reports import DelReport, GCReport, PluginStatus
 
@@ -157,11 +156,3 @@ class ManagerStatus:
     def network(self, name: str) -> NetworkState | None:
         """Return the state of one network, or None."""
         return next((state for state in self.networks if state.name == name), None)
-
-
-def raise_errors(operation: str, report: Any, errors: Sequence[CNIError]) -> None:
-    """Raise errors as one group that has the report, if there are any."""
-    if errors:
-        group = CNIErrorGroup(f"{operation}: {len(errors)} failed", list(errors))
-        group.report = report
-        raise group

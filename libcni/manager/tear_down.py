@@ -10,14 +10,14 @@ from typing import Any
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.manager.container import PlannedAttachment
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
-from libcni.manager.reports import DetachedAttachment, TearDownReport, raise_errors
+from libcni.manager.reports import DetachedAttachment, TearDownReport
 from libcni.store.attachments import Attachment
 from libcni.verbs.reports import DelPolicy, DelReport
 
@@ -82,7 +82,7 @@ class TearDown:
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if self.namespaces is not None and self.ifnames is None and not report.errors:
             report = await self._remove_namespace(report, self.namespaces)
-        raise_errors(f"tear-down of container {self.container_id}", report, report.errors)
+        CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:

@@ -21,7 +21,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -276,14 +276,6 @@ class LockSet:
             return any(self._file.is_locked(region + _hash(container_id)) for region in regions)
         except OSError as error:
             raise self._refused(error) from error
-
-    def with_running_plugins(self, container_ids: Iterable[str]) -> list[str]:
-        """Return the containers for which a plugin of any verb runs. GC calls this for its pending records.
-
-        Raises:
-            RecordError: the lock file cannot be examined.
-        """
-        return [name for name in dict.fromkeys(container_ids) if self.has_running_plugin(container_id=name)]
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
