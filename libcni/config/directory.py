@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConfigDirectory:
-    """The networks in a configuration directory, as they were when it was read.
+    """The networks in a configuration directory at the time when it was read.
 
     Attributes:
         directory: the directory's path.

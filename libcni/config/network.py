@@ -212,7 +212,7 @@ def parse_network(
 
     Args:
         data: the document.
-        file: where it comes from, for errors.
+        file: the document's path, for errors.
         form: the form that the document must have; None: either.
         lenient: accept every document that Go libcni accepts. For documents from records: DEL must be able to run.
 

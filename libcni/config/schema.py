@@ -1,4 +1,4 @@
-"""The keys of a configuration document that the runtime reads, and errors that say where in a document a problem is.
+"""The keys of a configuration document that the runtime reads, and errors with the location of a problem.
 
 The checks are plain functions: importing pydantic takes longer than most plugins run, and every ADD reads a document.
 """
@@ -35,7 +35,7 @@ MAX_ELEMENTS = 100_000
 
 
 class WrongValueError(ValueError):
-    """A decoded value is not what a key needs. ``path`` leads to it from the checked object."""
+    """A decoded value is not valid for its key. ``path`` leads to it from the checked object."""
 
     def __init__(self, problem: str, path: tuple[int | str, ...] = ()) -> None:
         super().__init__(f"{format_location('', path)}: {problem}" if path else problem)
@@ -156,8 +156,8 @@ def read_plugin_keys(
 
     Args:
         by_key: the object's members.
-        file: where the document comes from, for errors.
-        where: where in the document the object is, for errors.
+        file: the document's path, for errors.
+        where: the location of the object in the document, for errors.
         lenient: read an object that Go libcni accepted. Go finds keys in any case and checks only the values that it
             uses. So an unusable value is left out, except for ``type``.
 
@@ -202,7 +202,7 @@ def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str
 
     Args:
         data: the document.
-        file: where it comes from, for errors.
+        file: the document's path, for errors.
         lenient: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
 
     Raises:

@@ -143,7 +143,7 @@ def _too_old(net: NetworkConfigList, verb: str) -> str:
 
 def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
     """Return the record of an ADD as it would be if the ADD had succeeded."""
-    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"what {net.plugins[-1].type} prints"})
+    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"the result of {net.plugins[-1].type}"})
     return replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
 
 
@@ -169,7 +169,7 @@ class _ExplainNode(Node):
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         source = self._net.plugins[invocation.index].source
         self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation), source))
-        result = {"cniVersion": self._net.cni_version, "(result)": f"what {invocation.plugin} prints"}
+        result = {"cniVersion": self._net.cni_version, "(result)": f"the result of {invocation.plugin}"}
         return Outcome(0, jsontext.dumps(result).encode())
 
     async def on_disk(self, work: Callable[[], Any]) -> Any:

@@ -64,7 +64,7 @@ class Configuration:
         return self._current.find(name) or self.reload().network(name)
 
     def defaults_or_reload(self) -> tuple[NetworkConfigList, ...]:
-        """Return the default networks, after one reload if there is none; raises NetworkNotFoundError."""
+        """Return the default networks; if one is missing, reload once. Raises NetworkNotFoundError."""
         try:
             return self.defaults()
         except NetworkNotFoundError:

@@ -49,7 +49,7 @@ def may_belong_to(path: str, container_id: str) -> bool:
 
 def unreadable_error(attachment: Attachment) -> RecordError:
     """Return the error for a torn record, which does not name its attachment."""
-    problem = attachment.problem or "the record does not say which attachment it is"
+    problem = attachment.problem or "the record does not identify an attachment"
     return RecordError(
         f"{attachment.path}: {problem}",
         path=attachment.path,

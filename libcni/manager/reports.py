@@ -62,7 +62,7 @@ class AttachmentCheck:
         network: its network's name, "" if the record is torn.
         ifname: the interface's name, or the name of a torn record's file.
         state: ``ok``; ``failed`` (see ``error``); ``unsupported`` (its configuration's version has no CHECK).
-        error: what is wrong, or None.
+        error: the error of CHECK, or None.
     """
 
     network: str

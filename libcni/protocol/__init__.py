@@ -1,1 +1,1 @@
-"""One plugin call: what the plugin receives and what it answers."""
+"""One plugin call: the plugin's input and its output."""

@@ -201,7 +201,7 @@ class LockSet:
             self._file.leave_line(self._serial)
 
     def is_held_by_caller(self, network: str, container_id: str) -> bool:
-        """Return whether the verb whose plugin this process is holds both locks."""
+        """Return whether this process is a plugin, and the verb that runs it holds both locks."""
         return {_NETWORK + _hash(network), _CONTAINER + _hash(container_id)} <= self._held_by_caller
 
     def is_current(self) -> bool:
@@ -281,7 +281,7 @@ class LockSet:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
         if self._whole is not None:
             _release(self._whole)
-        # the locks before the plugin descriptors: the next verb has to wait for a plugin, if one still runs
+        # Locks before plugin descriptors: the next verb must see a plugin that still runs, and wait for it.
         self._file.release_all(self._serial)
         self.close_plugin_descriptor()
         _lock_sets.discard(self)

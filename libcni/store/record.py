@@ -60,7 +60,7 @@ class Record:
         args: CNI_ARGS. capability_args, network_args: JSON objects as text, or "".
         result: the result of the ADD as text, or None.
         created: seconds since 1970, or None.
-        uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which nobody can set), or None.
+        uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which cannot be set), or None.
         boot: the boot ID when it was made, or "".
         owner: the program that the attachment belongs to, "" for none.
         ifindex: the number of its interface in the namespace, or None if it is not recorded.

@@ -114,7 +114,7 @@ def _look_again(store: RecordStore, found: dict[str, Record], left: list[str]) -
     young = [name for name, (modified, _) in before.items() if time.time() - modified < _YOUNG]
     if young:
         time.sleep(_SECOND_LOOK)
-    # A writer that holds no lock of ours (Go) is seen only by a change of the file.
+    # Go does not take this library's locks, so only a change of the file shows that it is writing.
     for name in young:
         again = _read_corrupt(store, name, left)
         if again is None:

@@ -1,1 +1,1 @@
-"""The verbs: what runs next, with which input, given what the last plugin answered. Each is a coroutine over a Node."""
+"""The verbs, each a coroutine over a Node: they choose the next call and its input from the last plugin's answer."""

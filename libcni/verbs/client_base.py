@@ -83,7 +83,7 @@ class ClientBase(Generic[ExecutorT]):
             cleanup_timeout: seconds for the roll-back of a failed ADD, in addition to ``timeout``; None: no limit.
             env: the plugins' environment without CNI_*: a mapping replaces this process's, a list of names selects.
             durable: whether to sync each record to the disk (fsync) before it gets its name.
-            stderr: where the stderr of a plugin that succeeded goes: a callable ``(invocation, text)`` or a text file;
+            stderr: receives the stderr of a plugin that succeeded: a callable ``(invocation, text)`` or a text file;
                 None: to the logger ``libcni.plugin``.
             observer: receives the begin and end of every verb and plugin call; see ``Observer``.
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
@@ -286,7 +286,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
         RecordError: the record does not identify an attachment.
     """
     if not attachment.network:
-        problem = attachment.problem or "the record does not say which attachment it is"
+        problem = attachment.problem or "the record does not identify an attachment"
         hint = "repair_records sets it aside, forget_attachment removes it"
         raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, hint=hint)
     return RuntimeConf(attachment.container_id, None, attachment.ifname)

@@ -257,7 +257,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     interface by its name. With an empty CNI_NETNS they free the other resources and touch no interface.
 
     Args:
-        node: looks into the namespace and into the records.
+        node: examines the namespace and the records.
         record: the attachment's record, or None.
         rt: the attachment, with the namespace.
         network: the network's name, if there is no record.

@@ -318,6 +318,7 @@ class Node:
             try:
                 descriptor = locks.plugin_descriptor(invocation.verb)
             except RecordError as error:
+                # Every other verb only cleans up or reads, so a full descriptor table must not stop it.
                 if invocation.verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
                 logger.warning("%s goes on without a lock: %s", invocation.verb, error)
@@ -484,7 +485,7 @@ class Node:
         return any(record.state in {PENDING, DETACHING} for record in records)
 
     def is_of_caller(self, record: Record) -> bool:
-        """Return whether a record is that of the verb whose plugin this process is; that verb is still at work."""
+        """Return whether this process is a plugin, and the verb that runs it works on this record."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
     async def plugins_have_ended(self, seconds: float) -> bool:

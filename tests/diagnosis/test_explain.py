@@ -48,9 +48,9 @@ def test_each_verb_has_its_order() -> None:
 def test_prev_result_says_whose_it_is() -> None:
     found = explained(document("a", "b", cniVersion="1.1.0"))
     assert "prevResult" not in stdin(verb(found, "ADD"), 0)
-    assert stdin(verb(found, "ADD"), 1)["prevResult"]["(result)"] == "what a prints"
-    assert stdin(verb(found, "DEL"), 0)["prevResult"]["(result)"] == "what b prints"
-    assert stdin(verb(found, "CHECK"), 0)["prevResult"]["(result)"] == "what b prints"
+    assert stdin(verb(found, "ADD"), 1)["prevResult"]["(result)"] == "the result of a"
+    assert stdin(verb(found, "DEL"), 0)["prevResult"]["(result)"] == "the result of b"
+    assert stdin(verb(found, "CHECK"), 0)["prevResult"]["(result)"] == "the result of b"
 
 
 def test_what_is_injected_and_removed() -> None:
