@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from libcni.config.identifiers import check_container_id
@@ -170,7 +171,7 @@ class GC:
                     continue
                 if self.dry_run:
                     removed += [namespaces.path(container_id)]
-                elif path := await self.context.in_thread(lambda one=container_id: namespaces.remove_if_unused(one)):  # type: ignore[misc]
+                elif path := await self.context.in_thread(partial(namespaces.remove_if_unused, container_id)):
                     removed.append(path)
             except CNIError as error:
                 self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
@@ -33,7 +34,7 @@ async def status(
     """
     deadline = context.deadline
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
-    states = await context.in_parallel([lambda net=net: _ask(context, net, deadline) for net in chosen])  # type: ignore[misc]
+    states = await context.in_parallel([partial(_ask, context, net, deadline) for net in chosen])
     default_names = set() if isinstance(defaults, CNIError) else {net.name for net in defaults}
     states = [replace(one, is_default=one.name in default_names, kept=one.name in networks.kept) for one in states]
     unready = [
