@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from libcni.config.identifiers import check_container_id
 from libcni.errors import CNIError
+from libcni.store.namespace import enter_namespace
 
 __all__ = [
     "RUN_DIRECTORY",
@@ -319,7 +320,7 @@ class PyRoute2:
         self._directory = directory
         try:
             self._netns: Any = import_module("pyroute2.netns")
-            self._namespace: Any = import_module("pyroute2").NetNS
+            self._iproute: Any = import_module("pyroute2").IPRoute
         except ImportError as error:
             raise NamespaceError("pyroute2 is not installed", hint="pip install libcni[netns]") from error
 
@@ -345,9 +346,26 @@ class PyRoute2:
         return _identity(f"{self._directory}/{name}")
 
     def _bring_up(self, name: str) -> None:
-        with self._namespace(f"{self._directory}/{name}", flags=0) as inside:
-            (index,) = inside.link_lookup(ifname="lo")
-            inside.link("set", index=index, state="up")
+        # Not pyroute2.NetNS: it forks, and a fork of a program with threads can wait for ever for a lock.
+        descriptor = os.open(f"{self._directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        problems: list[Exception] = []
+
+        def work() -> None:
+            try:
+                enter_namespace(descriptor)  # this thread only, and it ends here
+                with self._iproute() as inside:
+                    (index,) = inside.link_lookup(ifname="lo")
+                    inside.link("set", index=index, state="up")
+            except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+                problems.append(error)
+            finally:
+                os.close(descriptor)
+
+        thread = threading.Thread(target=work, name="libcni-lo", daemon=True)
+        thread.start()
+        thread.join()
+        for problem in problems:
+            raise problem
 
     def _call(self, name: str, function: Callable[[], object]) -> None:
         try:

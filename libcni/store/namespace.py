@@ -16,7 +16,7 @@ from typing import Any
 
 from libcni.errors import CNIError
 
-__all__ = ["Look", "is_own_namespace", "look"]
+__all__ = ["Look", "enter_namespace", "is_own_namespace", "look"]
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
@@ -73,7 +73,7 @@ def look(netns: str, ifname: str) -> Look | None:
 
 def _look(descriptor: int, ifname: str, found: list[Look], ended: _thread.LockType) -> None:
     try:
-        _setns(descriptor)
+        enter_namespace(descriptor)
         any_socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)  # a socket belongs to its namespace
         try:
             cookie = 0
@@ -95,7 +95,8 @@ def _look(descriptor: int, ifname: str, found: list[Look], ended: _thread.LockTy
         ended.release()
 
 
-def _setns(descriptor: int) -> None:
+def enter_namespace(descriptor: int) -> None:
+    """Move the calling thread into the namespace of an open file; raises OSError. Nothing else may run in it then."""
     if hasattr(os, "setns"):
         os.setns(descriptor, _CLONE_NEWNET)
         return
