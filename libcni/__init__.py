@@ -214,10 +214,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    import logging
     from importlib import import_module
 
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Without a handler Python prints warnings to stderr, which belongs to the program. Not done at import: a plugin
+    # uses no name of this module, and logging would cost it 3 ms at each start.
+    logger = logging.getLogger(__name__)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value
