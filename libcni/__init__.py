@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from libcni.verbs.reports import (
         DelPolicy,
         DelReport,
+        ForgetReport,
         GCReport,
         NetworkStatus,
         PluginReport,
@@ -106,7 +107,7 @@ _MODULES = {
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
-    "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
+    "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
     "RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
@@ -149,6 +150,7 @@ __all__ = [
     "ExplainedCall",
     "ExplainedVerb",
     "Explanation",
+    "ForgetReport",
     "GCReport",
     "IPConfig",
     "IPRange",
