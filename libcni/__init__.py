@@ -107,8 +107,8 @@ _MODULES = {
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
-    "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
-    "RetryPolicy ValidationReport",
+    "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
+    "PluginValidation RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "observe.logs": "LoggingObserver",
