@@ -17,6 +17,7 @@ from typing import Any
 import libcni
 
 WIDTH = min(110, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 110
+LONGEST_STRING = 55
 INSERTED = ("cniVersion", "name", "runtimeConfig", "prevResult")
 
 
@@ -174,7 +175,7 @@ def _folded(value: Any, indent: int, key: str = "") -> str:
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > 55:
+    if isinstance(value, str) and len(value) > LONGEST_STRING:
         return f"{value[:32]}... ({len(value)} characters)"
     if isinstance(value, list):
         return [_cut(item) for item in value]
