@@ -47,8 +47,8 @@ def _counts(reasons: Reasons, total: int) -> str:
 
 def _rules(reasons: Reasons) -> str:
     rows = [(rule.what, rule.why, _named(rule.vectors)) for rule in reasons.rules]
-    head = "## Differences that run through many vectors\n\n"
-    return head + _table(("what Go does", "why it is otherwise here", "vectors"), rows)
+    head = "## Differences in many vectors\n\n"
+    return head + _table(("what Go does", "why it is different here", "vectors"), rows)
 
 
 def _single(reasons: Reasons) -> str:
