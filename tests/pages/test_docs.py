@@ -20,9 +20,11 @@ import libcni.testing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODE = re.compile(
-    r"""^```python(?P<real> title="as root")?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
+    r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
     re.MULTILINE | re.DOTALL,
 )
+AS_ROOT = "\n## As root"
+"""The heading of what needs root and the real plugins."""
 TESTS = re.compile(r'^```python title="(?P<name>test_\w+\.py)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"write-a-plugin.md", "manager.md", "first-hour.md"}  # tests/plugin/, tests/manager/test_docs.py, below
 FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -66,9 +68,8 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
 def run_page(page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str], *, real: bool) -> int:
     names: dict[str, object] = {"__name__": "page"}
     count = 0
-    for match in CODE.finditer((DOCS / page).read_text()):
-        if match["real"] and not real:
-            continue
+    whole, heading, as_root = (DOCS / page).read_text().partition(AS_ROOT)
+    for match in CODE.finditer(whole + heading + as_root if real else whole):
         code = re.sub("|".join(places), lambda found: places[found[0]], match["code"])
         exec(compile(code, page, "exec"), names)
         printed = capsys.readouterr().out
