@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from narrator import Narrator, folded, headline, print_tree
+from narrator import Narrator, folded, headline, print_tree, quiet_at_end_of_pipe
 
 import libcni
 
@@ -19,7 +20,7 @@ PORT = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
 
 def main() -> None:
     """Run the demo in a directory that is removed afterwards."""
-    with TemporaryDirectory(prefix="libcni-demo-") as directory:
+    with TemporaryDirectory(prefix="libcni-demo-") as directory, quiet_at_end_of_pipe():
         demo(Path(directory))
 
 
@@ -42,7 +43,7 @@ def demo(directory: Path) -> None:
     )
 
     headline("The network: examples/demo.conflist")
-    print((HERE / "demo.conflist").read_text())
+    print(folded(json.loads((HERE / "demo.conflist").read_text()), 2), end="\n\n")
     print("The runtime says: container c1, interface eth0,", NETNS)
     print(folded({"capability_args": rt.capability_args and dict(rt.capability_args)}, 2))
 

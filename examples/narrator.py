@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +16,8 @@ from typing import Any
 
 import libcni
 
-WIDTH = 110
+WIDTH = min(110, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 110
+LONGEST_STRING = 55
 INSERTED = ("cniVersion", "name", "runtimeConfig", "prevResult")
 
 
@@ -64,11 +69,12 @@ class Narrator(libcni.Observer):
 
     def _tell(self) -> None:
         env = self._calls[0].invocation.env if self._calls else {}
-        print("\n  environment: " + " ".join(f"{name}={value}" for name, value in env.items()))
+        print()
+        wrapped("environment: " + " ".join(f"{name}={value}" for name, value in env.items()), 2)
         for call in self._calls:
             index, received = call.invocation.index, json.loads(call.invocation.stdin)
             print(f"\n  {index + 1}. {call.invocation.plugin}  {milliseconds(call.seconds)}")
-            print(f"     received  ({self._difference(index, received)})")
+            wrapped(f"received  ({self._difference(index, received)})", 5)
             print(folded(self._abridged(received), 8))
             print(f"     answered  {self._answer(call)}")
 
@@ -108,9 +114,27 @@ class Narrator(libcni.Observer):
         print(f"  {title:16}" + "".join(f"{milliseconds(cell(took)):>12}" for took in self._times.values()))
 
 
+@contextmanager
+def quiet_at_end_of_pipe() -> Iterator[None]:
+    """End this block without a traceback if nobody reads the output any more, as in ``make demo | head``."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout at its end once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def headline(text: str) -> None:
-    """Print a line that stands out."""
-    print(f"\n{text}\n{'-' * len(text)}")
+    """Print a headline."""
+    lines = textwrap.wrap(text, WIDTH)
+    print("\n" + "\n".join([*lines, "-" * max(map(len, lines))]))
+
+
+def wrapped(text: str, indent: int) -> None:
+    """Print a paragraph."""
+    space = " " * indent
+    print(textwrap.fill(text, WIDTH, initial_indent=space, subsequent_indent=space, break_on_hyphens=False))
 
 
 def milliseconds(seconds: float) -> str:
@@ -135,23 +159,23 @@ def print_tree(directory: Path, pattern: str = "*", *, empty: str) -> None:
 
 
 def folded(value: Any, indent: int) -> str:
-    """Return JSON for people: what fits into a line stands in one, long strings are cut."""
+    """Return JSON for people: one line if it fits, and long strings are cut."""
     return " " * indent + _folded(value, indent)
 
 
-def _folded(value: Any, indent: int) -> str:
-    line = json.dumps(_cut(value), ensure_ascii=False)
-    if len(line) + indent <= WIDTH or not isinstance(value, dict | list):
+def _folded(value: Any, indent: int, key: str = "") -> str:
+    line = key + json.dumps(_cut(value), ensure_ascii=False)
+    if len(line) + indent < WIDTH or not isinstance(value, dict | list):
         return line
     inner = " " * (indent + 2)
     if isinstance(value, list):
-        return "[\n" + ",\n".join(inner + _folded(item, indent + 2) for item in value) + f"\n{' ' * indent}]"
-    members = (f"{inner}{json.dumps(key)}: {_folded(item, indent + 2)}" for key, item in value.items())
-    return "{\n" + ",\n".join(members) + f"\n{' ' * indent}}}"
+        return key + "[\n" + ",\n".join(inner + _folded(item, indent + 2) for item in value) + f"\n{' ' * indent}]"
+    members = (inner + _folded(item, indent + 2, f"{json.dumps(name)}: ") for name, item in value.items())
+    return key + "{\n" + ",\n".join(members) + f"\n{' ' * indent}}}"
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > WIDTH // 2:
+    if isinstance(value, str) and len(value) > LONGEST_STRING:
         return f"{value[:32]}... ({len(value)} characters)"
     if isinstance(value, list):
         return [_cut(item) for item in value]

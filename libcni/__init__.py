@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from libcni.verbs.reports import (
         DelPolicy,
         DelReport,
+        ForgetReport,
         GCReport,
         NetworkStatus,
         PluginReport,
@@ -106,8 +107,8 @@ _MODULES = {
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
-    "verbs.reports": "DelPolicy DelReport GCReport NetworkStatus PluginReport PluginStatus PluginValidation "
-    "RetryPolicy ValidationReport",
+    "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
+    "PluginValidation RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "observe.logs": "LoggingObserver",
@@ -149,6 +150,7 @@ __all__ = [
     "ExplainedCall",
     "ExplainedVerb",
     "Explanation",
+    "ForgetReport",
     "GCReport",
     "IPConfig",
     "IPRange",
@@ -214,10 +216,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    import logging
     from importlib import import_module
 
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Without a handler Python prints warnings to stderr, which belongs to the program. Not done at import: a plugin
+    # uses no name of this module, and logging would cost it 3 ms at each start.
+    logger = logging.getLogger(__name__)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -131,7 +131,10 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
     [
         ("libcni", ["pydantic", "dataclasses", "pathlib", "asyncio", "filelock", "yaml", "subprocess"]),
         ("libcni.errors, libcni.config.identifiers, libcni.config.versions", ["pydantic", "dataclasses", "pathlib"]),
-        ("libcni.plugin", ["pydantic", "dataclasses", "enum", "functools", "json", "re", "subprocess", "typing"]),
+        (
+            "libcni.plugin",
+            ["pydantic", "dataclasses", "enum", "functools", "json", "logging", "re", "subprocess", "typing"],
+        ),
         ("libcni; libcni.RuntimeConf; libcni.CNIConfig", ["asyncio", "yaml", "subprocess", "pydantic"]),
         (
             "libcni.config.directory, libcni.protocol.request, libcni.protocol.answer",
@@ -145,6 +148,16 @@ def test_imports_stay_light(imported: str, absent: list[str]) -> None:
         [sys.executable, "-I", "-S", "-c", _with_path(code)], capture_output=True, text=True, check=True
     )
     assert not set(done.stdout.split()) & set(absent)
+
+
+@pytest.mark.parametrize(("set_up", "printed"), [("", ""), ("logging.basicConfig()", "runtimeConfig")])
+def test_warnings_are_printed_only_by_a_program_that_asks_for_logs(set_up: str, printed: str) -> None:
+    net = '{"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "p", "runtimeConfig": {}}]}'
+    code = f"import logging, libcni\n{set_up}\nlibcni.NetworkConfigList.from_bytes({net!r})"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _with_path(code)], capture_output=True, text=True, check=True
+    )
+    assert (done.stderr == "") if not printed else (printed in done.stderr)
 
 
 def _with_path(code: str) -> str:

@@ -428,6 +428,8 @@ def _position(text: str, index: int) -> str:
 
 def _hint(text: str, index: int) -> str | None:
     at = _skip(text, index)
+    if text[at : at + 1] == ",":  # from Python 3.13 on the position is that of the comma, not of the bracket after it
+        at = _skip(text, at + 1)
     if _COMMENT.match(text, at):
         return "JSON has no comments"
     if at >= len(text):

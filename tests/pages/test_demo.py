@@ -43,4 +43,5 @@ def test_real_demo_shows_packets_that_cross() -> None:
     assert calls(told) == [*chain, *chain, *reversed(chain)]
     assert 'green connects to 10.1.0.2:80, and blue says: "hello, you are 10.1.0.3"' in told
     assert "the machine connects to 10.1.0.1:8080, and blue says:" in told
+    assert "Debian's portmap 1.1.1 fails every CHECK" in told
     assert told.index("no record") < told.index("no lease")

@@ -20,13 +20,16 @@ import libcni.testing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CODE = re.compile(
-    r"""^```python(?P<real> title="as root")?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
+    r"""^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<out>.*?)^```$)?""",
     re.MULTILINE | re.DOTALL,
 )
+AS_ROOT = "\n## As root"
+"""The heading of what needs root and the real plugins."""
 TESTS = re.compile(r'^```python title="(?P<name>test_\w+\.py)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"write-a-plugin.md", "manager.md", "first-hour.md"}  # tests/plugin/, tests/manager/test_docs.py, below
 FILES = re.compile(r'^```\w+ title="(?P<name>[^"]+)"\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = re.compile(r'^```(?:\w+ title="(?P<name>[^"]+)"|console)\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 DBNET = {
     "cniVersion": "1.1.0",
     "name": "dbnet",
@@ -65,9 +68,8 @@ def places(tmp_path: Path, fake_path: str, fake_state: Path) -> Iterator[dict[st
 def run_page(page: str, places: dict[str, str], capsys: pytest.CaptureFixture[str], *, real: bool) -> int:
     names: dict[str, object] = {"__name__": "page"}
     count = 0
-    for match in CODE.finditer((DOCS / page).read_text()):
-        if match["real"] and not real:
-            continue
+    whole, heading, as_root = (DOCS / page).read_text().partition(AS_ROOT)
+    for match in CODE.finditer(whole + heading + as_root if real else whole):
         code = re.sub("|".join(places), lambda found: places[found[0]], match["code"])
         exec(compile(code, page, "exec"), names)
         printed = capsys.readouterr().out
@@ -114,6 +116,14 @@ def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pyt
     assert not skipped or libcni.testing.why_no_namespaces()
 
 
+def reader_does(block: re.Match[str], directory: Path) -> list[str]:
+    """Return shell commands that save a file of the page, or type the commands of a console block."""
+    if block["name"]:
+        return [f"printf %s {shlex.quote(block['text'])} > {shlex.quote(str(directory / block['name']))}"]
+    commands = re.findall(r"^\$ (.*)$", block["text"], re.MULTILINE)
+    return [f"echo {shlex.quote(f'$ {command}')}\n{command}" for command in commands]
+
+
 def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
     page = (DOCS / "first-hour.md").read_text().replace("/tmp/first", str(tmp_path / "first"))
     clone = tmp_path / "libcni"
@@ -122,12 +132,10 @@ def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
     (clone / "plugins-fake").symlink_to(fake_path)
     for directory in ("net.d", "plugins"):
         (tmp_path / "first" / directory).mkdir(parents=True)
-    for file in FILES.finditer(page):
-        (tmp_path / "first" / file["name"]).write_text(file["text"])
     typed = "".join(CONSOLE.findall(page))
-    commands = re.findall(r"^\$ (.*)$", typed, re.MULTILINE)
-    assert commands
-    script = "\n".join(f"echo {shlex.quote(f'$ {command}')}\n{command}" for command in commands)
+    steps = [part for block in BLOCKS.finditer(page) for part in reader_does(block, tmp_path / "first")]
+    assert len(steps) > len(FILES.findall(page)) > 1
+    script = "\n".join(steps)
     env = {
         **os.environ,
         "PYTHONPATH": str(Path(libcni.__file__).parent.parent),

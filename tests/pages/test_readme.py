@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -59,16 +56,3 @@ def test_commands_and_links_exist() -> None:
     links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
     assert links
     assert [link for link in links if not (REPOSITORY / link).exists()] == []
-
-
-def test_the_plugin_and_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, test = (block for block in BLOCKS if "plugin" in block.splitlines()[0] + block.splitlines()[1])
-    module = ModuleType("fixed_ip")
-    exec(source, module.__dict__)
-    monkeypatch.setitem(sys.modules, "fixed_ip", module)
-    names: dict[str, Any] = {}
-    exec(test, names)
-    tests = [function for name, function in names.items() if name.startswith("test_")]
-    assert len(tests) == 2
-    for function in tests:
-        function()

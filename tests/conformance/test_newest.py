@@ -1,0 +1,63 @@
+"""Differences from the newest Go libcni that no vector shows: the section ``newest`` of go-differences.yaml."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import libcni
+from libcni.plugin import Plugin, PluginResult, Request, VerbError
+from libcni.testing import call_plugin
+
+ADDRESS = {"ips": [{"address": "10.1.0.2/16"}]}
+
+
+@pytest.mark.parametrize("plugin", [{"args": "x"}, {"capabilities": False}])
+def test_args_and_capabilities_must_be_objects(plugin: dict[str, object]) -> None:
+    document = {"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "p", **plugin}]}
+    with pytest.raises(libcni.ConfigError, match=rf"plugins\[0\]\.{next(iter(plugin))}"):
+        libcni.NetworkConfigList.from_dict(document)
+
+
+def test_an_empty_version_is_no_version_of_a_result() -> None:
+    result = libcni.Result.from_bytes(json.dumps({"cniVersion": "1.0.0", **ADDRESS}))
+    with pytest.raises(libcni.VersionError):
+        result.as_version("")
+
+
+@pytest.mark.parametrize(("own", "version"), [({}, "0.4.0"), ({"cniVersion": "1.0.0"}, "1.0.0")])
+def test_a_document_without_a_version_has_the_given_one(own: dict[str, str], version: str) -> None:
+    assert libcni.Result.from_bytes(json.dumps({**own, **ADDRESS}), "0.4.0").cni_version == version
+
+
+@pytest.mark.parametrize("own", [{}, {"cniVersion": ""}])
+def test_a_previous_result_without_a_version_has_the_configurations(own: dict[str, str]) -> None:
+    plugin = Plugin("p")
+    seen: list[PluginResult | None] = []
+
+    @plugin.add
+    def add(request: Request) -> None:
+        seen.append(request.prev_result)
+
+    @plugin.delete
+    def delete(request: Request) -> None:
+        raise VerbError("not called")
+
+    call_plugin(plugin, "ADD", {"cniVersion": "1.0.0", "name": "n", "prevResult": {**own, **ADDRESS}})
+    assert [previous.ips for previous in seen if previous is not None] == [ADDRESS["ips"]]
+
+
+def test_records_of_a_single_plugin_are_read_by_its_list(tmp_path: Path, fake_path: str, fake_state: Path) -> None:
+    conf = libcni.PluginConfig.from_dict(
+        {"cniVersion": "1.0.0", "name": "n", "type": "fake-bridge", "ipam": {"subnet": "10.1.0.0/16"}}
+    )
+    cni = libcni.CNIConfig([fake_path], tmp_path / "cache")
+    rt = libcni.RuntimeConf("c1", "/run/netns/none", "eth0")
+    added = cni.add_network(conf, rt)
+    net = libcni.NetworkConfigList.from_plugin(conf)
+    assert cni.get_network_list_cached_result(net, rt) == added
+    assert cni.get_network_list_cached_config("n", rt) is not None
+    cni.del_network(conf, rt)
+    assert not [path for path in fake_state.rglob("*") if path.is_file()]
