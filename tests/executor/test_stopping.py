@@ -220,20 +220,22 @@ import asyncio, os, sys
 async def main():
     task = asyncio.create_task(AsyncProcessExecutor().execute(call, options))
     await asyncio.sleep(0.2)
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         sys.exit(0)
-    os.wait()
+    os.waitpid(child, 0)  # not wait(): that could reap the plugin
     return await task
 outcome = asyncio.run(main())
 """
 FORK_WITH_A_PREPARED_PLUGIN = """
 import os, sys
 prepared = ProcessExecutor().prepare(call, options)
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     prepared.discard()
     del prepared
     sys.exit(0)
-os.wait()
+os.waitpid(child, 0)
 outcome = prepared.feed(b"{}", 10.0)
 """
 
@@ -242,11 +244,12 @@ import asyncio, os, sys
 async def main():
     loop = asyncio.get_running_loop()
     prepared = AsyncProcessExecutor().prepare(call, options)
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         loop.add_reader = None  # the child must not even try to
         await prepared.discard()
         os._exit(0)
-    assert os.wait()[1] == 0
+    assert os.waitpid(child, 0)[1] == 0
     return await prepared.feed(b"{}", 10.0)
 outcome = asyncio.run(main())
 """
