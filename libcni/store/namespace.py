@@ -10,13 +10,14 @@ import functools
 import os
 import struct
 import sys
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from libcni.errors import CNIError
 
-__all__ = ["Look", "enter_namespace", "is_own_namespace", "look"]
+__all__ = ["EnteredNamespace", "Look", "enter_namespace", "is_own_namespace", "look"]
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
@@ -53,41 +54,93 @@ def look(netns: str, ifname: str) -> Look | None:
 
     Return None if this program has no privilege to enter the namespace, or if the path leads to no namespace.
     """
-    try:
-        descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    entered = EnteredNamespace.enter(netns)
+    if entered is None:
         return None
-    found: list[Look] = []
-    ended = _thread.allocate_lock()
-    ended.acquire()
     try:
-        # setns changes the namespace of one thread only. A new thread enters it and ends there, so no other work runs
-        # in the wrong namespace. threading.Thread would take twice as long to start.
-        _thread.start_new_thread(_look, (descriptor, ifname, found, ended))
-    except RuntimeError as error:
-        os.close(descriptor)
-        raise CNIError(f"cannot look for {ifname} in {netns}: {error}", hint="raise the limit of threads") from error
-    ended.acquire()
-    return found[0] if found else None
+        return entered.look(ifname)
+    finally:
+        entered.close()
 
 
-def _look(descriptor: int, ifname: str, found: list[Look], ended: _thread.LockType) -> None:
+class EnteredNamespace:
+    """A namespace that was entered once, to look into it several times. It cannot end before ``close``.
+
+    A socket stays in the namespace in which it was made, and every thread can use it.
+    """
+
+    def __init__(self, socket: _socket.socket, identity: tuple[int, int]) -> None:
+        self._socket = socket
+        self._identity = identity
+        _entered.add(self)
+
+    @classmethod
+    def enter(cls, netns: str) -> EnteredNamespace | None:
+        """Enter the namespace at a path; return None if that is not possible.
+
+        Raises:
+            CNIError: no thread can be started.
+        """
+        try:
+            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            return None
+        status = os.fstat(descriptor)
+        found: list[_socket.socket] = []
+        ended = _thread.allocate_lock()
+        ended.acquire()
+        try:
+            # A namespace belongs to a thread. This one enters it and ends there, so no other work can run in the wrong
+            # one. It is started without threading.Thread, which takes twice as long.
+            _thread.start_new_thread(_make_socket, (descriptor, found, ended))
+        except RuntimeError as error:
+            os.close(descriptor)
+            raise CNIError(f"{netns} cannot be entered: {error}", hint="raise the limit of threads") from error
+        ended.acquire()
+        return cls(found[0], (status.st_dev, status.st_ino)) if found else None
+
+    def is_at(self, netns: str) -> bool:
+        """Return whether a path leads to this namespace now."""
+        try:
+            status = os.stat(netns)
+        except (OSError, ValueError):
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def look(self, ifname: str) -> Look | None:
+        """Look for an interface; return None if that cannot be seen."""
+        cookie = 0
+        with suppress(OSError):
+            cookie = int.from_bytes(self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+        request = struct.pack("16si20x", os.fsencode(ifname), 0)
+        try:
+            answer = fcntl.ioctl(self._socket, _SIOCGIFINDEX, request)
+        except OSError as error:
+            return Look(0, cookie) if error.errno == errno.ENODEV else None
+        return Look(struct.unpack_from("i", answer, 16)[0], cookie)
+
+    def close(self) -> None:
+        """Leave the namespace."""
+        _entered.discard(self)
+        self._socket.close()
+
+
+_entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    # a forked worker that lives on would keep the container's namespace, also when all else has left it
+    for entered in list(_entered):
+        entered.close()
+
+
+os.register_at_fork(after_in_child=_leave_all)
+
+
+def _make_socket(descriptor: int, found: list[_socket.socket], ended: _thread.LockType) -> None:
     try:
         enter_namespace(descriptor)
-        any_socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)  # a socket belongs to its namespace
-        try:
-            cookie = 0
-            with suppress(OSError):
-                cookie = int.from_bytes(any_socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
-            request = struct.pack("16si20x", os.fsencode(ifname), 0)
-            try:
-                answer = fcntl.ioctl(any_socket, _SIOCGIFINDEX, request)
-                found.append(Look(struct.unpack_from("i", answer, 16)[0], cookie))
-            except OSError as error:
-                if error.errno == errno.ENODEV:
-                    found.append(Look(0, cookie))
-        finally:
-            any_socket.close()
+        found.append(_socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM))
     except OSError:
         return
     finally:

@@ -28,7 +28,7 @@ from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.namespace import Look, is_own_namespace, look
+from libcni.store.namespace import EnteredNamespace, Look, is_own_namespace
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
@@ -159,6 +159,7 @@ class Node:
         self._ahead: Callable[[], Invocation] | None = None
         self._deadline = _deadline(timeout)
         self._locks: list[LockSet] = []
+        self._entered: EnteredNamespace | None = None
         self._env: Mapping[str, str] | None = None
         self._observer_env: Mapping[str, str | None] = {}
 
@@ -169,6 +170,7 @@ class Node:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
         # Locks first: the observer is foreign code, and other verbs need not wait for it.
+        self._leave_namespace()
         while self._locks:
             self._locks.pop().close()
         if self._observer is not None:
@@ -385,7 +387,16 @@ class Node:
 
     def look(self, netns: str, ifname: str) -> Look | None:
         """Look for an interface in a namespace; return None if that cannot be seen."""
-        return look(netns, ifname)
+        # Entering takes a thread. An ADD looks twice, and the second time the path may lead elsewhere.
+        if self._entered is None or not self._entered.is_at(netns):
+            self._leave_namespace()
+            self._entered = EnteredNamespace.enter(netns)
+        return None if self._entered is None else self._entered.look(ifname)
+
+    def _leave_namespace(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.close()
 
     # Time.
 

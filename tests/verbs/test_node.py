@@ -17,7 +17,9 @@ from helpers import RESULT, ShellPlugins, network
 from libcni import CNIConfig, DelPolicy, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
 from libcni.store.locks import LockRequest, LockSet
+from libcni.store.namespace import EnteredNamespace
 from libcni.store.records import RecordStore
+from libcni.testing import network_namespace
 
 RT = RuntimeConf("c1", None, "eth0")
 LATER = """
@@ -236,3 +238,20 @@ def test_each_verb_passes_the_environment_as_it_is_then(
     monkeypatch.delenv("LIKE_THIS")
     cni.add_network_list(network("a"), RuntimeConf("last", None, "eth0"))
     assert seen.read_bytes() == b"one \ntwo \n\xff \n \n"
+
+
+@pytest.mark.real
+def test_an_add_enters_the_namespace_once(cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = []
+    enter = EnteredNamespace.enter
+
+    def counted(path: str) -> EnteredNamespace | None:
+        entered.append(path)
+        return enter(path)
+
+    monkeypatch.setattr(EnteredNamespace, "enter", counted)
+    descriptors = sorted(os.listdir("/proc/self/fd"))
+    with network_namespace() as namespace:
+        cni.add_network_list(network("a"), RuntimeConf("c1", namespace.path, "eth0"))
+        assert entered == [namespace.path]
+        assert sorted(os.listdir("/proc/self/fd")) == descriptors
