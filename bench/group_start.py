@@ -83,9 +83,12 @@ def _prepare(directory: Path) -> dict[str, str]:
     net = {"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "noop"}]}
     (directory / "n.conflist").write_text(json.dumps(net), encoding="utf-8")
     ours = {"NETCONFPATH": directory, "CNI_PATH": directory, "LIBCNI_CACHE_DIR": directory / "cache"}
+    # An installed package has its bytecode; this checkout's goes to a directory of its own.
+    inherited = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **inherited,
         **CNI,
+        "PYTHONPYCACHEPREFIX": str(directory / "bytecode"),
         **{name: str(path) for name, path in ours.items()},
         "CNI_COMMAND": "VERSION",
         "PYTHONPATH": str(ROOT),
