@@ -28,7 +28,11 @@ def machine(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace
         yield
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+# Each takes some seconds of the processor: two of them run with every change, all of them in the slow suite.
+@pytest.mark.parametrize(
+    "name",
+    [name if name in {"host-local", "tuning"} else pytest.param(name, marks=pytest.mark.slow) for name in SUBJECTS],
+)
 def test_a_real_plugin_fails_its_known_faults_only(name: str) -> None:
     if reason := why_not(name):  # a gap must be a published one
         assert f"| {name} | not examined: {reason} |" in PUBLISHED.read_text(encoding="utf-8")

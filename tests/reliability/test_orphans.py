@@ -118,7 +118,7 @@ def test_a_forked_child_does_not_keep_the_locks_of_its_parent(shell: Shell) -> N
         verb = threading.Thread(target=lambda: shell.client().add_network_list(shell.network("slow"), RT))
         verb.start()
         wait_for(shell.root / "begun")
-        worker.write_text(str(fork(lambda: time.sleep(20))))
+        worker.write_text(str(fork(lambda: time.sleep(3))))
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert wait(fork(runtime)) == -signal.SIGKILL
@@ -136,7 +136,7 @@ import os, sys, time
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
-    time.sleep(20)
+    time.sleep(3)
 time.sleep(0.1)
 os.setpgid(0, child)
 time.sleep(0.6)
