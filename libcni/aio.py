@@ -386,7 +386,7 @@ class _AsyncNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
-        self.starts_ahead = settings.start_ahead != "never" and hasattr(executor, "prepare")
+        self.starts_ahead: bool = settings.start_ahead != "never" and hasattr(executor, "prepare")
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
         return cast("AsyncPreparingExecutor", self._executor).prepare(invocation, options)

@@ -95,7 +95,8 @@ class CNIError(Exception):
 
     def suggest(self, hint: str) -> None:
         """Add a hint for the user, to ``hint`` and to the text."""
-        self.args = (printable(f"{self.args[0]} ({hint})"), *self.args[1:])
+        text = printable(f"{self.args[0]} ({hint})")
+        self.args: tuple[Any, ...] = (text, *self.args[1:])
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:

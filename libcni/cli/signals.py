@@ -18,7 +18,7 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.signal = signal.SIGINT
+        self.signal: signal.Signals = signal.SIGINT
 
     @property
     def exit_code(self) -> int:

@@ -74,7 +74,7 @@ class Child:
     def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
         self.invocation = invocation
         self.options = options
-        self.exit_fd = -1
+        self.exit_fd: int = -1
         self.open_pipes: set[int] = set()
         self._output_limit = output_limit
         # A fork copies this object. Only the process that started the plugin may signal and reap it.

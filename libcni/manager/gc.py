@@ -32,8 +32,8 @@ class LiveSet:
     """The live containers and the single live attachments."""
 
     def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
-        self.containers = frozenset(containers)
-        self.pairs = tuple(pairs)
+        self.containers: frozenset[str] = frozenset(containers)
+        self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
     def has(self, container_id: str) -> bool:

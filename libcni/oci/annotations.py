@@ -47,10 +47,10 @@ class Request:
     def __init__(
         self, network: str, ifname: str | None = None, args: Args = (), capabilities: dict[str, Any] | None = None
     ) -> None:
-        self.network = check_network_name(network)
-        self.ifname = ifname if ifname is None else check_ifname(ifname)
+        self.network: str = check_network_name(network)
+        self.ifname: str | None = ifname if ifname is None else check_ifname(ifname)
         self.args = args
-        self.capabilities = capabilities or {}
+        self.capabilities: dict[str, Any] = capabilities or {}
 
 
 class Wanted:

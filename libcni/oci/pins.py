@@ -64,7 +64,7 @@ class Pins:
     """
 
     def __init__(self, directory: str = DIRECTORY) -> None:
-        self.directory = os.path.abspath(directory)
+        self.directory: str = os.path.abspath(directory)
 
     def all(self, container_id: str | None = None) -> list[Pin]:
         """Return all pins, or those of one container, with the leavings of hooks that were killed.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUNTIMES", "Ended", "collect", "container_ids", "find_ended"]
 
-RUNTIMES = {
+RUNTIMES: dict[str, tuple[str, ...]] = {
     "runc": ("/run/runc", "/run/containerd/runc/*", "/run/docker/runtime-runc/*"),
     "crun": ("/run/crun",),
     "youki": ("/run/youki",),
@@ -41,9 +41,9 @@ class Ended:
     """
 
     def __init__(self, attachments: Iterable[Attachment], pins: Iterable[Pin], seen: int) -> None:
-        self.attachments = tuple(attachments)
+        self.attachments: tuple[Attachment, ...] = tuple(attachments)
         self.seen = seen
-        self.pins = tuple(pins)
+        self.pins: tuple[Pin, ...] = tuple(pins)
 
 
 def container_ids(runtimes: Iterable[str]) -> set[str]:

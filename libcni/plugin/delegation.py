@@ -44,7 +44,7 @@ class Delegate:
         self.env = env
         self.network = network
         directories = [part for part in env.get("CNI_PATH", "").split(os.pathsep) if part]
-        self.path = find_plugin(plugin_type, directories)
+        self.path: str = find_plugin(plugin_type, directories)
 
     def run(self, verb: str) -> Outcome:
         """Run ``verb``, and print the delegate's stderr on this plugin's.

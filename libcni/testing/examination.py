@@ -66,9 +66,15 @@ class Examination:
         self.prev_result = prev_result
         self.ipam = ipam
         self.timeout = timeout
-        self.gone = os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}")
-        self.options = {**options, "netns": namespace.path if namespace else self.gone, "ifname": IFNAME}
-        self.report = ConformanceReport(plugin.name if isinstance(plugin, Plugin) else os.fspath(plugin))
+        self.gone: str = os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}")
+        self.options: dict[str, str] = {
+            **options,
+            "netns": namespace.path if namespace else self.gone,
+            "ifname": IFNAME,
+        }
+        self.report: ConformanceReport = ConformanceReport(
+            plugin.name if isinstance(plugin, Plugin) else os.fspath(plugin)
+        )
         self.supported: tuple[str, ...] = ()
         self.keeps_state: bool | None = None
         self.recorder: IPAMRecorder | None = None

@@ -38,6 +38,8 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 
 class _Default(Enum):
+    """The type of ``DEFAULT``."""
+
     DEFAULT = "the client's setting"
 
 

@@ -146,14 +146,14 @@ class Node:
         timeout: float | None,
         operation: Operation,
     ) -> None:
-        self.path = settings.path
+        self.path: tuple[str, ...] = settings.path
         self.settings = settings
         self.records = store
         self.versions = versions
         self._observer = settings.observer
         self._operation = operation
         self._running: Invocation | None = None
-        self.is_interrupted = False
+        self.is_interrupted: bool = False
         self._is_cleanup = False
         self._prepared: tuple[Invocation, Any] | None = None
         self._ahead: Callable[[], Invocation] | None = None
@@ -198,7 +198,7 @@ class Node:
 
     # Plugins that are started ahead; only nodes with ``starts_ahead`` have any.
 
-    starts_ahead = False
+    starts_ahead: bool = False
     """Whether this node's executor can start plugins ahead, and the client wants it."""
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
@@ -566,7 +566,7 @@ class BlockingNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
-        self.starts_ahead = settings.start_ahead != "never" and hasattr(executor, "prepare")
+        self.starts_ahead: bool = settings.start_ahead != "never" and hasattr(executor, "prepare")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
