@@ -346,8 +346,8 @@ def _state(pid: int) -> str:
 @pytest.mark.usefixtures("unmeasured")
 def test_interrupted_at_any_moment(place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the moment: no process goes on unwatched, no lock stays, the record tells what is held."""
-    # Python's logging can lose the lock of a handler to such an interrupt. pytest's handlers live as long as pytest, and
-    # the next test whose threads log would wait for ever. The library's own handler has no lock.
+    # Python's logging can lose the lock of a handler to such an interrupt. pytest's handlers live as long as pytest,
+    # and the next test whose threads log would wait for ever. The library's own handler has no lock.
     monkeypatch.setattr(logging.getLogger("libcni"), "propagate", False)
     net, cni = place.network("net", "alloc-a", "plain", slow=1), place.client(timeout=5)
     cni.add_network_list(net, CONTAINER)
