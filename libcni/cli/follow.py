@@ -58,7 +58,7 @@ def _print(session: Session, event: str, one: libcni.Attachment, short: Mapping[
         container, network, ifname, addresses, _, state, _ = row(one, short)
         line = f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}"
     else:
-        line = json.dumps({"time": now, "event": event, **as_data(one)}, ensure_ascii=False)
+        line = json.dumps({"time": now, "event": event, **as_data(one)})
     # Each line is flushed: the reader may be a log collector that waits for it.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -72,6 +72,9 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
     """Print data as JSON or YAML."""
     if output == "json":
         text = json.dumps(data, indent=2, ensure_ascii=False)
+        # Characters of a plugin that no encoding carries, or that a terminal obeys, become JSON's own escapes.
+        if not text.isascii():
+            text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
     else:
         import yaml
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from libcni import (
@@ -16,7 +18,7 @@ from libcni import (
 )
 from libcni.cli.failures import exit_code
 from libcni.cli.inputs import capability_args
-from libcni.cli.render import Fields, Table, plain, print_block
+from libcni.cli.render import Fields, Table, plain, print_block, print_data
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,14 @@ def test_plain_blocks(capsys: pytest.CaptureFixture[str]) -> None:
     print_block(Table(("x", "y"), [["1", ""], ["22", "z"]]))
     print_block(Table(("x",), [], empty="nothing"))
     assert capsys.readouterr().out == "title\n  a     1\n        2\n  long  3\nX   Y\n1\n22  z\nnothing\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_what_no_encoding_carries_is_escaped_in_data(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"name": "a\x1b[31m\x9b\ud800b", "plain": "\u00e4"}
+    print_data(data, output)
+    printed = capsys.readouterr().out
+    printed.encode()
+    assert "\u00e4" in printed
+    assert not {"\x1b", "\x9b", "\ud800"} & set(printed)
+    assert output == "yaml" or json.loads(printed) == data
