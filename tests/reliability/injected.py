@@ -17,8 +17,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
