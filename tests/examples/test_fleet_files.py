@@ -89,7 +89,7 @@ def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None
     copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY")]
     sources = [Path(source) for line in copied for source in line]
     # the tests against the wheel run beside no source of the library
-    assert all((REPOSITORY / source).exists() for source in sources if source != "libcni")
+    assert all((REPOSITORY / source).exists() for source in sources if source.name != "libcni")
     # all that the build of the package reads, and the build context has it
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
