@@ -157,6 +157,13 @@ class _Records(RecordStore):
     def __init__(self, world: World) -> None:
         super().__init__("", durable=False)
         self._world = world
+        self._partial: dict[Identity, str] = {}
+
+    def keep_partial(self, record: Record, result: str) -> None:
+        self._partial[record.identity] = result
+
+    def partial(self, record: Record) -> str | None:
+        return self._partial.get(record.identity)
 
     def find(self, identity: Identity) -> Record | None:
         self._world.note("lookup")

@@ -85,8 +85,8 @@ def test_the_main_job(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: Ru
     assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
     assert cni.get_cached_attachments() == []
     assert (cni.path, cni.cache_dir) == ((plugins.path,), str(cache))
-    assert sorted(os.listdir(cache)) == ["locks", "results", "tmp"]
-    assert os.listdir(cache / "results") == os.listdir(cache / "tmp") == []
+    assert sorted(os.listdir(cache)) == ["locks", "partial", "results", "tmp"]
+    assert os.listdir(cache / "results") == os.listdir(cache / "partial") == os.listdir(cache / "tmp") == []
 
 
 def test_capabilities_never_reach_a_plugin(cni: CNIConfig, plugins: ShellPlugins) -> None:

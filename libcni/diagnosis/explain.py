@@ -216,6 +216,12 @@ class _NoRecords(RecordStore):
     def complete(self, record: Record) -> None:
         pass
 
+    def keep_partial(self, record: Record, result: str) -> None:
+        pass
+
+    def partial(self, record: Record) -> str | None:
+        return None
+
     def mark_detaching(self, record: Record) -> Record:
         return record
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from libcni.config import jsontext
+from libcni.config.jsontext import JSONTextError, dumps
 from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
@@ -64,6 +66,7 @@ class RecordStore:
         self.durable = durable
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
+        self.partials: str = f"{cache_dir}/partial"
 
     def find(self, identity: Identity) -> Record | None:
         """Return the record of an identity, or None. If its file is unreadable, the record has state corrupt."""
@@ -198,6 +201,46 @@ class RecordStore:
         The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
         """
         self._replace(record.path, encode(record))
+        if len(record.plugins) > 1:
+            self._remove_partial(record)
+
+    def keep_partial(self, record: Record, result: str) -> None:
+        """Keep the result of the plugins that have run so far, until ``complete`` or ``forget``.
+
+        It has a file of its own, which is not synced: a power cut may leave a file of 0 bytes, and a record of 0 bytes
+        would be worse than none. After a power cut the namespace has gone anyway.
+
+        Args:
+            record: the pending record, from ``begin``.
+            result: the text of the last plugin's result.
+        """
+        data = f'{{"created":{dumps(record.created)},"result":{result}}}'
+        name = _name_of(record)
+        try:
+            with Directory(self.partials, create=True) as directory:
+                draft = write_draft(directory, data.encode(), durable=False)
+                # rename(2), so that a kill at any moment leaves the earlier result or this one.
+                os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError as error:
+            raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
+
+    def partial(self, record: Record) -> str | None:
+        """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
+        try:
+            with Directory(self.partials) as directory:
+                text = jsontext.decode(read_file(_name_of(record), directory))
+            kept = {member.key: member for member in jsontext.members(text)}
+            # The file of an earlier ADD of the same name may have stayed after a kill.
+            return kept["result"].text if kept["created"].value == record.created else None
+        except FileNotFoundError:
+            return None
+        except (OSError, UnusableFileError, JSONTextError, KeyError) as error:
+            logger.warning("%s/%s: the result so far cannot be read: %s", self.partials, _name_of(record), error)
+            return None
+
+    def _remove_partial(self, record: Record) -> None:
+        with suppress(FileNotFoundError), Directory(self.partials) as directory:
+            self._remove(self.partials, _name_of(record), directory)
 
     def _replace(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Replace a record's file atomically. ``sync``: sync its name, too."""
@@ -263,17 +306,9 @@ class RecordStore:
                 try:
                     yield draft, directory
                 finally:
-                    self._remove_draft(draft, directory)
+                    self._remove(self.drafts, draft, directory)
         except OSError as error:
             raise self._error("cannot be written", self.drafts, error) from error
-
-    def _remove_draft(self, draft: str, directory: int) -> None:
-        """Remove a draft's name; log a warning if that fails, because it must not hide the result of the write."""
-        try:
-            remove(draft, directory)
-        except OSError as error:
-            problem = error.strerror or error
-            logger.warning("%s/%s: the temporary file cannot be removed: %s", self.drafts, draft, problem)
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record in any state, if it exists.
@@ -282,17 +317,19 @@ class RecordStore:
         """
         try:
             with Directory(self.results) as directory:
-                os.unlink(record.path.rpartition("/")[2], dir_fd=directory)
+                os.unlink(_name_of(record), dir_fd=directory)
         except FileNotFoundError:
             return
         except IsADirectoryError:
             self.set_aside(record)
         except OSError as error:
             raise self._error("cannot be removed", record.path, error) from error
+        if record.result is None:
+            self._remove_partial(record)  # after the record: a DEL that is repeated after a kill needs it
 
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
-        name = record.path.rpartition("/")[2]
+        name = _name_of(record)
         aside = f"{self.cache_dir}/corrupt"
         # Bytes, not characters: the limit of 255 for a name is in bytes, and the time needs some of them.
         target = f"{os.fsdecode(os.fsencode(name)[:200])}.{time.time_ns()}"
@@ -309,27 +346,36 @@ class RecordStore:
         return f"{aside}/{target}"
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
-        """Remove the drafts of killed writers in ``tmp``; return the removed paths.
+        """Remove what killed writers left in ``tmp``, and in ``partial`` without a pending record; return the paths.
 
-        If a draft cannot be removed, log a warning. ``older_than``: seconds since the last write. Drafts of running
+        If a file cannot be removed, log a warning. ``older_than``: seconds since the last write. Drafts of running
         writers stay, unless it is 0: then the caller holds locks that exclude all writers.
         """
-        try:
-            with Directory(self.drafts) as directory:
-                stale = stale_drafts(directory, older_than)
-                gone = stale if dry_run else [name for name in stale if self._sweep_one(name, directory)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise self._error("cannot be swept", self.drafts, error) from error
-        return [f"{self.drafts}/{name}" for name in gone]
+        swept = []
+        for folder in (self.drafts, self.partials):
+            try:
+                with Directory(folder) as directory:
+                    stale = stale_drafts(directory, older_than)
+                    if folder == self.partials:
+                        stale = [name for name in stale if not self._is_unfinished(name)]
+                    gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory)]
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._error("cannot be swept", folder, error) from error
+            swept += [f"{folder}/{name}" for name in gone]
+        return swept
 
-    def _sweep_one(self, name: str, directory: int) -> bool:
+    def _is_unfinished(self, name: str) -> bool:
+        record = self.read(name)
+        return record is not None and record.result is None and record.state != CORRUPT
+
+    def _remove(self, folder: str, name: str, directory: int) -> bool:
+        """Remove a file that is not needed any more; return False, with a warning in the log, if that fails."""
         try:
             remove(name, directory)
         except OSError as error:
-            problem = error.strerror or error
-            logger.warning("%s/%s: the temporary file cannot be removed: %s", self.drafts, name, problem)
+            logger.warning("%s/%s: the temporary file cannot be removed: %s", folder, name, error.strerror or error)
             return False
         return True
 
@@ -362,6 +408,10 @@ class RecordStore:
     def _error(self, problem: str, path: str, error: OSError) -> RecordError:
         text = error.strerror or str(error)
         return RecordError(f"{path}: {problem}: {text}", path=path, errno=error.errno)
+
+
+def _name_of(record: Record) -> str:
+    return record.path.rpartition("/")[2]
 
 
 def _link(draft: str, name: str, source: int, directory: int) -> bool:

@@ -38,7 +38,7 @@ _PLUGIN_END_SECONDS = 3.0
 """Seconds to wait, after a roll-back, for processes that the plugins left."""
 
 
-async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
+async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, and its options
     node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
@@ -101,6 +101,10 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
                 read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
                 result = await node.decode(invocation, outcome.stdout, read)
                 printed = outcome.stdout
+                # If this process is killed later, DEL gives this result to the plugins: some find only there, for
+                # example, which address their firewall rules are for.
+                if then is not None:
+                    node.records.keep_partial(record, result.text)
         if result is None:
             raise AssertionError("a list without plugins is refused above")
         seen = {} if is_shared else _seen(_look(node, rt))

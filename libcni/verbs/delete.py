@@ -166,7 +166,7 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
                 node.start_ahead(chain.without_stdin("DEL", len(chain.executables) - 1))
             record = await node.mark_detaching(record)
         try:
-            reports = await detach_chain(chain, _prev_result(record, chain.net.cni_version), policy)
+            reports = await detach_chain(chain, _prev_result(node, record, chain.net.cni_version), policy)
             report = DelReport(tuple(reports), netns=netns)
             CNIErrorGroup.raise_any(f"DEL of network {chain.net.name}: {{}} plugins failed", report.errors, report)
         except (PluginError, CNIErrorGroup) as error:
@@ -342,15 +342,19 @@ def is_same_namespace(node: Node, record: Record) -> bool:
     return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
 
 
-def _prev_result(record: Record | None, version: str) -> str | None:
-    """Return ``prevResult`` for DEL, or None."""
+def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
+    """Return ``prevResult`` for DEL, or None. After an ADD that did not end it is the result of its last plugin."""
     if record is None:
         return None
     try:
-        return prev_result_for_del(record, version) if supports(version, "prevResult on DEL") else None
+        if not supports(version, "prevResult on DEL"):
+            return None
     # Go records versions that this library does not know. Their DEL runs without prevResult.
     except VersionError:
         return None
+    if record.result is None:
+        record = replace(record, result=node.records.partial(record))
+    return prev_result_for_del(record, version)
 
 
 async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy) -> list[PluginReport]:

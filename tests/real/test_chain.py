@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reliability.forked import fork
 
 import libcni
 
@@ -221,3 +224,31 @@ def test_del_works_after_the_namespace_has_gone(
     assert list(records.iterdir()) == []
     assert "10.77.0.2" not in rules("filter")
     assert "to-destination" not in rules("nat")  # bridge 1.1.1 leaves its ipMasq rule where CNI_NETNS is empty
+
+
+_KILL = """#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] && kill -KILL "$PPID"
+exit 0
+"""
+
+
+def test_a_runtime_that_is_killed_within_add_leaves_no_firewall_rule(
+    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path, tmp_path: Path
+) -> None:
+    """firewall deletes the rules of the addresses in prevResult, so DEL must know the result so far."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/killer").write_text(_KILL)
+    (tmp_path / "bin/killer").chmod(0o755)
+    path = [PLUGINS, os.fspath(tmp_path / "bin")]
+    client = libcni.CNIConfig(path, records.parent, env={"PATH": PLUGIN_PATH}, start_ahead="never")
+    chain = network(leases).plugins
+    plugins = [json.loads(chain[0].text), json.loads(chain[3].text), {"type": "killer"}]
+    net = libcni.NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "realnet", "plugins": plugins})
+    rt = libcni.RuntimeConf("c1", container.path, "eth0")
+    _, status = os.waitpid(fork(lambda: client.add_network_list(net, rt)), 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert [one.state for one in client.get_cached_attachments()] == ["pending"]
+    assert "-s 10.77.0.2/32 -j ACCEPT" in rules("filter")
+    client.del_network_list(net, rt)
+    assert "10.77.0.2" not in rules("filter")
+    assert (leased(leases), client.get_cached_attachments(), os.listdir(records.parent / "partial")) == ([], [], [])

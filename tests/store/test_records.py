@@ -814,6 +814,51 @@ def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
     assert len(store.sweep(older_than=0)) == 2
 
 
+def test_the_result_so_far_is_kept_until_the_record_is_complete_or_removed(store: RecordStore) -> None:
+    chain = bare(state=PENDING, created=1.5, plugins=('{"type":"a"}', '{"type":"b"}'))
+    for end in (store.complete, store.forget):
+        begun = store.begin(chain)
+        assert store.partial(begun) is None
+        store.keep_partial(begun, '{"ips":[1.0]}')
+        store.keep_partial(begun, '{"ips":[1.00]}')
+        found = store.find(begun.identity)
+        assert found is not None
+        assert store.partial(found) == '{"ips":[1.00]}'
+        end(begun)
+        assert os.listdir(store.partials) == []
+        store.forget(begun)
+
+
+def test_the_result_so_far_of_an_earlier_add_is_not_used(store: RecordStore) -> None:
+    begun = store.begin(bare(state=PENDING, created=1.5))
+    store.keep_partial(begun, "{}")
+    assert store.partial(replace(begun, created=1.25)) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\0" * 40, b"[]", b'{"created": 1.5}', b'{"result": {}}'])
+def test_a_result_so_far_that_a_power_cut_destroyed_is_reported_and_not_used(
+    store: RecordStore, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = store.begin(bare(state=PENDING, created=1.5))
+    store.keep_partial(begun, "{}")
+    Path(store.partials, "net-c1-eth0").write_bytes(data)
+    assert store.partial(begun) is None
+    assert "the result so far cannot be read" in caplog.text
+
+
+def test_results_so_far_without_a_pending_record_are_swept(store: RecordStore) -> None:
+    begun = [store.begin(bare(container_id=name, state=PENDING, created=1.5)) for name in ("c1", "c2", "c3")]
+    for record in begun:
+        store.keep_partial(record, "{}")
+    os.unlink(begun[1].path)  # Go libcni detached it
+    put(store, "net-c3-eth0", encode(replace(begun[2], state=READY, result="{}")))  # killed in complete()
+    assert store.sweep() == []  # they may belong to an ADD that is beginning
+    swept = [f"{store.partials}/net-c2-eth0", f"{store.partials}/net-c3-eth0"]
+    assert store.sweep(older_than=0, dry_run=True) == swept
+    assert store.sweep(older_than=0) == swept
+    assert os.listdir(store.partials) == ["net-c1-eth0"]
+
+
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))

@@ -23,6 +23,7 @@ from libcni.errors import (
 )
 from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
+from libcni.verbs.add import add
 from libcni.verbs.delete import delete as del_verb
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport
 
@@ -207,6 +208,14 @@ def test_a_pending_attachment_sends_no_prev_result() -> None:
     delete(world)
     assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
     assert "prevResult" not in world.stdin("DEL", "a")
+
+
+def test_an_add_that_did_not_end_sends_the_last_result() -> None:
+    world = World({("ADD", "b"): failed()})
+    with pytest.raises(PluginError):
+        world.run(add, CHAIN, RT, rollback=False)
+    delete(world)
+    assert world.stdin("DEL", "b")["prevResult"] == world.stdin("DEL", "a")["prevResult"] == RESULT
 
 
 def test_a_corrupt_record_is_set_aside_after_the_del(caplog: pytest.LogCaptureFixture) -> None:
