@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Sequence
 
@@ -27,19 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # typer and its imports take six times as long as the answer.
         print(version_line())  # noqa: T201
         return 0
-    if arguments and arguments[0] == "attachments" and "_LIBCNI_COMPLETE" not in os.environ:
-        from libcni.cli.quick import list_quickly
+    from libcni.cli.app import run_app
 
-        if list_quickly(arguments[1:]):
-            return 0
     try:
-        from libcni.cli.app import run_app
+        return run_app(list(arguments))
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
-        print("libcni: the command line needs: pip install 'libcni[cli]'", file=sys.stderr)  # noqa: T201
+        print("libcni: for help and for these words it needs: pip install 'libcni[cli]'", file=sys.stderr)  # noqa: T201
         return _MISSING
-    return run_app(arguments)
 
 
 def version_line() -> str:

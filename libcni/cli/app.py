@@ -1,27 +1,26 @@
-"""Assemble the commands; turn errors, signals and broken pipes into exit codes."""
+"""The table of commands; turn errors, signals and broken pipes into exit codes."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated
 
-import typer
-
-from libcni.cli import version_line
-from libcni.cli.options import command
-from libcni.cli.render import has_escapes
+from libcni.cli.options import run_command
+from libcni.cli.quick import read_words
 from libcni.cli.signals import Interruption
 
-__all__ = ["COMMANDS", "EPILOG", "make_app", "run_app"]
+__all__ = ["COMMANDS", "EPILOG", "Command", "function_of", "run_app"]
+
+Command = tuple[str, str, str]
+"""The name of a command, its module in ``commands`` (and function), its section of the help."""
 
 _ATTACH, _SEE, _REPAIR = "Attach and detach (as cnitool)", "See", "Try and repair"
 
-COMMANDS = (
+COMMANDS: tuple[Command, ...] = (
     ("add", "add", _ATTACH),
     ("check", "check", _ATTACH),
     ("del", "delete", _ATTACH),
@@ -42,8 +41,6 @@ COMMANDS = (
     ("exec", "execute", _REPAIR),
     ("oci-hook", "oci_hook", _REPAIR),
 )
-"""For each command: its name, its module in ``commands`` (and function), its section of the help."""
-
 _TYPER_INTERRUPTED = 130
 
 EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
@@ -56,7 +53,8 @@ def run_app(argv: Sequence[str]) -> int:
     interruption = Interruption()
     interruption.install()
     try:
-        make_app(_needed(argv))(args=list(argv), prog_name="libcni")
+        _run(argv)
+        sys.stdout.flush()  # here, where a reader that has gone is no error
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         # typer turns a KeyboardInterrupt into this code, without a word.
@@ -71,46 +69,30 @@ def run_app(argv: Sequence[str]) -> int:
     return 0
 
 
+def _run(argv: Sequence[str]) -> None:
+    is_completing = "_LIBCNI_COMPLETE" in os.environ
+    called = tuple(one for one in COMMANDS if argv[:1] == [one[0]] and not is_completing)
+    if called:
+        function = function_of(called[0])
+        given = read_words(function, argv[1:])
+        if given is not None:
+            run_command(function, given)
+            return
+    from libcni.cli.typer_app import make_app
+
+    make_app(called or COMMANDS)(args=list(argv), prog_name="libcni")
+
+
+def function_of(command: Command) -> Callable[..., object]:
+    """Return the function of a command."""
+    _, module, _ = command
+    function: Callable[..., object] = getattr(import_module(f"libcni.cli.commands.{module}"), module)
+    return function
+
+
 def _interrupted(interruption: Interruption) -> int:
     name = interruption.signal.name
-    typer.echo(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", err=True)
-    return interruption.exit_code
-
-
-def _needed(argv: Sequence[str]) -> Iterable[tuple[str, str, str]]:
-    """Return the command that is called, or all for help and completion. Importing one command halves the start."""
-    is_completing = "_LIBCNI_COMPLETE" in os.environ
-    return [one for one in COMMANDS if argv and one[0] == argv[0] and not is_completing] or COMMANDS
-
-
-def make_app(commands: Iterable[tuple[str, str, str]] = COMMANDS) -> typer.Typer:
-    """Return the application with some of the commands, or all."""
-    app = typer.Typer(
-        name="libcni",
-        help="Run, see and repair CNI networks.",
-        epilog=EPILOG,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if has_escapes(sys.stdout) and has_escapes(sys.stderr) else None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+    print(  # noqa: T201
+        f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr
     )
-    app.callback()(_root)
-    for name, module, panel in commands:
-        function = getattr(import_module(f"libcni.cli.commands.{module}"), module)
-        app.command(name, rich_help_panel=panel)(command(function))
-    return app
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(version_line())
-        raise typer.Exit
-
-
-_Version = Annotated[
-    bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
-]
-
-
-def _root(_version: _Version = False) -> None:
-    """Run, see and repair CNI networks."""
+    return interruption.exit_code

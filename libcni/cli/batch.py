@@ -8,11 +8,10 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 import libcni
 from libcni.cli.failures import as_data, exit_code, print_error
 from libcni.cli.inputs import container_id_of, network_from_object, network_of, read_document
+from libcni.cli.options import Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -20,9 +19,9 @@ __all__ = ["BatchFile", "Parallel", "add_all", "del_all"]
 
 BatchFile = Annotated[
     str | None,
-    typer.Option("--batch", metavar="FILE", help="A JSON or YAML list of {network, netns, container, ifname, ...}."),
+    Option("--batch", metavar="FILE", help="A JSON or YAML list of {network, netns, container, ifname, ...}."),
 ]
-Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many of a batch run at once.")]
+Parallel = Annotated[int, Option("--parallel", min=1, help="How many of a batch run at once.")]
 
 _KEYS = {"network", "netns", "container", "ifname", "args", "capabilities"}
 _T = TypeVar("_T")
@@ -155,9 +154,9 @@ def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> 
     if session.output == "text":
         for error in errors:
             print_error(error)
-        typer.echo(f"{len(items) - len(errors)} {word}, {len(errors)} failed", err=True)
+        print(f"{len(items) - len(errors)} {word}, {len(errors)} failed", file=sys.stderr)  # noqa: T201
     if errors:
-        raise typer.Exit(exit_code(libcni.CNIErrorGroup("batch", errors)))
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("batch", errors)))
 
 
 def _table(items: list[libcni.BatchItem[Any]], word: str) -> Table:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import typer
-
 from libcni import (
     CNIError,
     CNIErrorGroup,
@@ -63,7 +61,7 @@ def report_errors(session: Session) -> Iterator[None]:
         yield
     except CNIError as error:
         print_error(error, session.output)
-        raise typer.Exit(exit_code(error)) from error
+        raise SystemExit(exit_code(error)) from error
 
 
 def print_error(error: CNIError, output: str = "text") -> None:
@@ -125,7 +123,7 @@ def _notes(error: CNIError) -> list[str]:
 
 _FIELDS = (
     "code", "msg", "details", "plugin", "path", "verb", "network", "container_id", "ifname", "exit_status", "signal",
-    "seconds", "stdout", "stderr", "file", "place", "problem",
+    "seconds", "stdout", "stderr", "file", "location", "problem",
 )  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from typer import Context
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # documented, and not in __all__
 
 from libcni import __version__
-from libcni.cli.app import COMMANDS, EPILOG, make_app
+from libcni.cli.app import COMMANDS, EPILOG
+from libcni.cli.typer_app import make_app
 
 __all__ = ["completion_script", "manual_page"]
 

@@ -1,53 +1,90 @@
-"""Answer ``libcni attachments`` without typer.
-
-People and scripts type it all day. typer imports pydantic, and both together take longer than the listing itself.
-"""
+"""Read the words of a command without typer, which takes longer to import than most commands take to run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
-__all__ = ["list_quickly"]
+from libcni.cli.options import Argument, Parameter, parameters_of
 
-_VALUES = {
-    "-c": "container", "--container": "container", "-n": "network", "--network": "network", "-i": "ifname",
-    "--ifname": "ifname", "-s": "state", "--state": "state",
-}  # fmt: skip
-_SWITCHES = {"-q": "quiet", "--quiet": "quiet", "--no-trunc": "no_trunc"}
-_COMMON = {"--cache-dir": "cache_dir", "-o": "output", "--output": "output"}
-_STATES = {"pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "legacy"}
+__all__ = ["read_words"]
 
 
-def list_quickly(argv: Sequence[str]) -> bool:
-    """List the attachments and return True; return False if typer has to answer: an error, help, a rare option."""
-    options: dict[str, Any] = {}
-    common = {"cache_dir": os.environ.get("LIBCNI_CACHE_DIR") or "", "output": "text"}
-    words = iter(argv)
-    for word in words:
-        if word in _SWITCHES:
-            options[_SWITCHES[word]] = True
+def read_words(function: Callable[..., object], words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the values of a command's parameters.
+
+    Return None if typer has to answer: for help, for an error, and for the rarer forms ``--option=value`` and ``-qc``.
+    """
+    parameters = parameters_of(function)
+    flags = {flag: (one, value) for one in parameters for flag, value in _flags(one)}
+    texts: dict[str, list[str]] = {}
+    given: dict[str, Any] = {}
+    rest = [one for one in parameters if isinstance(one.declared, Argument)]
+    waiting = iter(words)
+    for word in waiting:
+        if word == "-" or not word.startswith("-"):
+            if not rest:
+                return None
+            texts.setdefault(rest[0].name, []).append(word)
+            if not _is_list(rest[0]):
+                del rest[0]
             continue
-        value = next(words, "")
-        if word in _VALUES and value:
-            options[_VALUES[word]] = value
-        elif word in _COMMON and value:
-            common[_COMMON[word]] = value
-        else:
-            return False
-    if common["output"] not in {"text", "json"} or options.get("state", "ready") not in _STATES:
-        return False
-    from libcni import CNIError
-    from libcni.cli.listing import list_attachments
-    from libcni.cli.session import DEFAULTS, Output, Session
-
-    output = cast("Output", common["output"])
-    session = Session(
-        DEFAULTS["conf_dir"], "", common["cache_dir"] or DEFAULTS["cache_dir"], "", 60.0, output, verbose=False
-    )
+        if word not in flags:
+            return None
+        one, value = flags[word]
+        if value is not None:
+            given[one.name] = value
+            continue
+        text = next(waiting, "--")
+        if text.startswith("-") and text != "-":
+            return None
+        texts.setdefault(one.name, []).append(text)
     try:
-        list_attachments(session, **options)
-    except (CNIError, BrokenPipeError):
-        return False  # The usual path meets the same error, and reports it.
-    return True
+        return {one.name: given.get(one.name, _value(one, texts.get(one.name))) for one in parameters}
+    except ValueError:
+        return None
+
+
+def _flags(one: Parameter) -> list[tuple[str, bool | None]]:
+    """Return the flags of an option, each with the value that it stands for; None: the value is the next word."""
+    if isinstance(one.declared, Argument):
+        return []
+    is_switch = one.kind is bool
+    if one.declared.flags:
+        return [(flag, True if is_switch else None) for flag in one.declared.flags]
+    name = one.name.replace("_", "-")
+    return [(f"--{name}", True), (f"--no-{name}", False)] if is_switch else [(f"--{name}", None)]
+
+
+def _is_list(one: Parameter) -> bool:
+    return get_origin(_kind(one)) is list
+
+
+def _kind(one: Parameter) -> Any:
+    """Return the type of a parameter without None."""
+    kinds = [kind for kind in get_args(one.kind) if kind is not NoneType]
+    return kinds[0] if NoneType in get_args(one.kind) else one.kind
+
+
+def _value(one: Parameter, texts: list[str] | None) -> Any:
+    """Return the value of a parameter; raises ValueError if typer would refuse it."""
+    variable = one.declared.about.get("envvar", "")
+    if texts is None and variable and os.environ.get(variable):
+        texts = [os.environ[variable]]
+    if texts is None:
+        if one.default is ...:
+            raise ValueError("it must be given")
+        return one.default
+    kind = _kind(one)
+    if _is_list(one):
+        return texts
+    if get_origin(kind) is Literal:
+        if texts[-1] not in get_args(kind):
+            raise ValueError("not one of the choices")
+        return texts[-1]
+    value = kind(texts[-1])
+    if kind is not str and value < one.declared.about.get("min", value):
+        raise ValueError("below the minimum")
+    return value

@@ -85,8 +85,7 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
 def print_block(block: Block, file: TextIO | None = None) -> None:
     """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
-    if out.isatty() and os.environ.get("TERM") != "dumb":
-        console = _console(out)
+    if out.isatty() and os.environ.get("TERM") != "dumb" and (console := _console(out)) is not None:
         console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
     else:
         for line in _lines(block):
@@ -127,8 +126,11 @@ def _table_lines(table: Table) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _console(file: TextIO) -> Console:
-    from rich.console import Console
+def _console(file: TextIO) -> Console | None:
+    try:
+        from rich.console import Console
+    except ImportError:  # without the extra "cli" there are plain lines
+        return None
 
     # Without a colour system rich still folds tables to the terminal's width, and writes no escape sequence at all.
     system: Literal["auto"] | None = "auto" if has_escapes(file) else None

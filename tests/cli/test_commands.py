@@ -179,7 +179,7 @@ def test_without_the_extra_one_line_says_how_to_install_it() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (
         2,
         "",
-        "libcni: the command line needs: pip install 'libcni[cli]'\n",
+        "libcni: for help and for these words it needs: pip install 'libcni[cli]'\n",
     )
 
 

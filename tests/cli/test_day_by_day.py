@@ -26,9 +26,9 @@ from libcni import (
     PluginTimeoutError,
     RecordError,
 )
-from libcni.cli.app import make_app
 from libcni.cli.hints import hint_of
 from libcni.cli.manual import manual_page
+from libcni.cli.typer_app import make_app
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
 SECOND = "3f4c1b2a9d8e1111" * 4
@@ -101,16 +101,6 @@ def test_no_color_means_no_escapes(node: Node) -> None:
     for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
         assert "\x1b" not in node.run_in_terminal(*argv, NO_COLOR="1").out
     assert "\x1b" in node.run_in_terminal("doctor").out
-
-
-def test_the_quick_path_and_typer_print_the_same(node: Node) -> None:
-    node.add(FIRST)
-    node.add("web")
-    for argv in ([], ["-q"], ["-c", "web"], ["-s", "ready"], ["--no-trunc"], ["-n", "nosuch"]):
-        quick = node.run("attachments", *argv, "-o", "json")
-        assert quick == node.run("attachments", *argv, "--output=json")
-    assert node.run("attachments", "-c", "3f4c", "-s", "nosuch").code == 2
-    assert "--no-trunc" in node.run("attachments", "--help").out
 
 
 # signals and progress

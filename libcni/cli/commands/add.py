@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any, Literal
 
-import typer
-
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, add_all
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument
+from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument, Option
 from libcni.cli.session import Session
 
 __all__ = ["add"]
@@ -26,11 +24,11 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     args: CniArgs = "",
     capabilities: CapArgs = "",
     on_existing: Annotated[
-        Literal["refuse", "replace", "allow"], typer.Option(help="What to do if the container has that interface.")
+        Literal["refuse", "replace", "allow"], Option(help="What to do if the container has that interface.")
     ] = "refuse",
-    rollback: Annotated[bool, typer.Option(help="Undo an ADD that fails.")] = True,
-    strict: Annotated[bool, typer.Option(help="Refuse capability arguments that no plugin takes.")] = False,
-    negotiate: Annotated[bool, typer.Option(help="Use the highest version that all plugins support.")] = False,
+    rollback: Annotated[bool, Option(help="Undo an ADD that fails.")] = True,
+    strict: Annotated[bool, Option(help="Refuse capability arguments that no plugin takes.")] = False,
+    negotiate: Annotated[bool, Option(help="Use the highest version that all plugins support.")] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
 ) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
 from libcni.cli.containers import recorded_container
 from libcni.cli.follow import follow
 from libcni.cli.listing import list_attachments
-from libcni.cli.options import NetworkOption, NoTrunc, Quiet, RecordedContainer
+from libcni.cli.options import NetworkOption, NoTrunc, Option, Quiet, RecordedContainer
 from libcni.cli.session import Session
 
 __all__ = ["attachments"]
@@ -21,11 +19,11 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     container: RecordedContainer = "",
     network: NetworkOption = "",
-    ifname: Annotated[str, typer.Option("--ifname", "-i", help="Only this interface.")] = "",
-    state: Annotated[State | None, typer.Option("--state", "-s", help="Only those in this state.")] = None,
+    ifname: Annotated[str, Option("--ifname", "-i", help="Only this interface.")] = "",
+    state: Annotated[State | None, Option("--state", "-s", help="Only those in this state.")] = None,
     quiet: Quiet = False,
     no_trunc: NoTrunc = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
+    watch: Annotated[bool, Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
 ) -> None:
     """List the recorded attachments and their state."""
     if watch:

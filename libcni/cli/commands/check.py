@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
+from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -23,14 +21,12 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     netns: NetnsArgument = "",
     ifname: Annotated[
         str,
-        typer.Option(
-            "--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."
-        ),
+        Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."),
     ] = "",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
-    every: Annotated[bool, typer.Option("--all", help="Check all recorded attachments.")] = False,
+    every: Annotated[bool, Option("--all", help="Check all recorded attachments.")] = False,
 ) -> None:
     """Check an attachment.
 

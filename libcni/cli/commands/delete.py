@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
-
-import typer
 
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, del_all
 from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument
+from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument, Option
 from libcni.cli.session import Session
 
 __all__ = ["delete"]
@@ -25,20 +24,16 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     netns: NetnsArgument = "",
     ifname: Annotated[
         str,
-        typer.Option(
-            "--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."
-        ),
+        Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."),
     ] = "",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a plugin that fails.")] = False,
+    keep_going: Annotated[bool, Option("--keep-going", help="Go on after a plugin that fails.")] = False,
     use_given: Annotated[
-        bool, typer.Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
+        bool, Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
     ] = False,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
-    ] = False,
+    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
 ) -> None:
@@ -72,7 +67,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     if not found:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
-        typer.echo(f"note: nothing to do: there is no record of container {container}{about}", err=True)
+        print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)  # noqa: T201
         return
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]

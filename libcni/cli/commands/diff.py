@@ -6,8 +6,6 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-import typer
-
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
@@ -53,7 +51,7 @@ def diff(
     ]
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
     if found:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _text(value: Any) -> str:

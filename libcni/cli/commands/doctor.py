@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Annotated
 
-import typer
-
 import libcni
 from libcni.cli.ended import with_ended
 from libcni.cli.openmetrics import openmetrics
+from libcni.cli.options import Option
 from libcni.cli.render import Block, Fields, Table, print_block
 from libcni.cli.session import Session
 
@@ -20,7 +19,7 @@ _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 
 def doctor(
     session: Session,
-    check: Annotated[bool, typer.Option("--check", help="Run CHECK of each attachment, too.")] = False,
+    check: Annotated[bool, Option("--check", help="Run CHECK of each attachment, too.")] = False,
 ) -> None:
     """Check this node, and say what to type.
 
@@ -37,7 +36,7 @@ def doctor(
     else:
         session.show({"status": report.status, **asdict(report)}, *_blocks(report))
     if report.status != "ok":
-        raise typer.Exit(_EXIT_CODES[report.status])
+        raise SystemExit(_EXIT_CODES[report.status])
 
 
 def _blocks(report: libcni.DoctorReport) -> list[Block]:

@@ -7,11 +7,9 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
 import libcni
 from libcni.cli.inputs import read_bytes
-from libcni.cli.options import CniArgs, IfName
+from libcni.cli.options import Argument, CniArgs, IfName, Option
 from libcni.cli.session import Session
 
 __all__ = ["execute"]
@@ -21,18 +19,18 @@ _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
 
 def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="A plugin type, or the path of an executable.")],
-    verb: Annotated[str, typer.Argument(metavar="VERB", help="ADD, CHECK, DEL, GC, STATUS, VERSION, or any other.")],
+    plugin: Annotated[str, Argument(metavar="PLUGIN", help="A plugin type, or the path of an executable.")],
+    verb: Annotated[str, Argument(metavar="VERB", help="ADD, CHECK, DEL, GC, STATUS, VERSION, or any other.")],
     config: Annotated[
         str,
-        typer.Option(
+        Option(
             "--config",
             metavar="FILE",
             help="The plugin's stdin, byte for byte; -: this program's stdin. Default: a minimal configuration.",
         ),
     ] = "",
-    container: Annotated[str, typer.Option("--container", "-c", help="CNI_CONTAINERID.")] = "",
-    netns: Annotated[str, typer.Option("--netns", help="CNI_NETNS.")] = "",
+    container: Annotated[str, Option("--container", "-c", help="CNI_CONTAINERID.")] = "",
+    netns: Annotated[str, Option("--netns", help="CNI_NETNS.")] = "",
     ifname: IfName = "eth0",
     args: CniArgs = "",
 ) -> None:
@@ -57,7 +55,7 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     outcome = libcni.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
     _show(session, outcome)
     if outcome.exit_status != 0:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _minimal(plugin: str) -> bytes:

@@ -6,13 +6,11 @@ import json
 import logging
 from typing import Annotated, Any
 
-import typer
-
 import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetworkArgument
+from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
 from libcni.cli.render import Node
 from libcni.cli.session import Session
 
@@ -24,13 +22,13 @@ _OTHERS = " (plus this program's environment without CNI_*)"
 def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument,
-    netns: Annotated[str, typer.Argument(metavar="NETNS", help="As for add.")] = "/run/netns/example",
+    netns: Annotated[str, Argument(metavar="NETNS", help="As for add.")] = "/run/netns/example",
     ifname: IfName = "eth0",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
     verb: Annotated[
-        list[str] | None, typer.Option("--verb", help="Only this verb: add, check, del, gc, status; repeatable.")
+        list[str] | None, Option("--verb", help="Only this verb: add, check, del, gc, status; repeatable.")
     ] = None,
 ) -> None:
     """Show what each verb would run.

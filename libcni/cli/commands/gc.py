@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import attachment_ids, network_of, read_document
-from libcni.cli.options import NetworkArgument
+from libcni.cli.options import Argument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -21,20 +19,18 @@ __all__ = ["gc"]
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument = "",
-    _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
+    _netns: Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
     valid: Annotated[
-        list[str] | None, typer.Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
+        list[str] | None, Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
     ] = None,
     from_file: Annotated[
-        str, typer.Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
+        str, Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
     ] = "",
-    none_valid: Annotated[bool, typer.Option("--none-valid", help="No attachment stays.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the attachments that would be detached.")
-    ] = False,
+    none_valid: Annotated[bool, Option("--none-valid", help="No attachment stays.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the attachments that would be detached.")] = False,
     runtime: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--runtime",
             metavar="NAME|DIR",
             help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import typer
-
 import libcni
 from libcni.cli.failures import message_of
 from libcni.cli.options import Quiet
@@ -25,7 +23,7 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     found = libcni.read_config_directory(session.conf_dir)
     if quiet:
         for net in found.networks:
-            typer.echo(net.name)
+            print(net.name)  # noqa: T201
         return
     rows = [_row(net, is_default=index == 0) for index, net in enumerate(found.networks)]
     problems = [[_name(error.file), _problem(error)] for error in found.problems]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 import libcni
 from libcni.cli.failures import message_of, print_error
+from libcni.cli.options import Option
 from libcni.cli.render import Fields, Table
 from libcni.cli.session import Session
 
@@ -16,13 +15,11 @@ __all__ = ["repair"]
 
 def repair(
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
     pending_after: Annotated[
-        float, typer.Option("--pending-after", help="Seconds after which an unfinished ADD counts as dead.")
+        float, Option("--pending-after", help="Seconds after which an unfinished ADD counts as dead.")
     ] = 600.0,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
-    ] = False,
+    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")] = False,
 ) -> None:
     """Put the records in order.
 
@@ -44,7 +41,7 @@ def repair(
     for error in errors:
         print_error(error, session.output)
     if errors:
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 _Actions = list[dict[str, Any]]

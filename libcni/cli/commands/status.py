@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
-import typer
-
 from libcni.cli.inputs import network_of
-from libcni.cli.options import NetworkArgument
+from libcni.cli.options import Argument, NetworkArgument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -17,7 +16,7 @@ __all__ = ["status"]
 def status(
     session: Session,
     network: NetworkArgument,
-    _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
+    _netns: Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
 ) -> None:
     """Ask whether a network can serve ADD.
 
@@ -36,6 +35,6 @@ def status(
         session.show(data, Table(("plugin", "state"), rows))
     if not asked:
         text = f"note: network {found.network} was not asked: its spec version has no STATUS (libcni validate helps)"
-        typer.echo(text, err=True)
+        print(text, file=sys.stderr)  # noqa: T201
     for error in found.errors:
         raise error

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
 from libcni.cli.listing import as_data, row
-from libcni.cli.options import NetworkOption, RecordedContainer
+from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -21,7 +19,7 @@ def take_over(
     session: Session,
     container: RecordedContainer = "",
     network: NetworkOption = "",
-    from_owner: Annotated[str | None, typer.Option("--from", help="Those of this owner; empty: without owner.")] = None,
+    from_owner: Annotated[str | None, Option("--from", help="Those of this owner; empty: without owner.")] = None,
 ) -> None:
     """Make attachments of another owner one's own.
 

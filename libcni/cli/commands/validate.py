@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import libcni
 from libcni.cli.failures import as_data, exit_code, message_of
 from libcni.cli.hints import hint_of
 from libcni.cli.inputs import network_of
-from libcni.cli.options import complete_network
+from libcni.cli.options import Argument, complete_network
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -23,9 +21,7 @@ def validate(
     session: Session,
     networks: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NETWORK", help="Names or paths; all of the directory.", autocompletion=complete_network
-        ),
+        Argument(metavar="NETWORK", help="Names or paths; all of the directory.", autocompletion=complete_network),
     ] = None,
 ) -> None:
     """Check that networks can be used.
@@ -41,7 +37,7 @@ def validate(
     session.show(data, Table(("network", "state", "problem"), rows, empty=f"no networks in {session.conf_dir}"))
     errors = [error for _, found in checked for error in found]
     if errors:
-        raise typer.Exit(exit_code(libcni.CNIErrorGroup("validate", errors)))
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", errors)))
 
 
 _Checked = tuple[str, list[libcni.CNIError]]

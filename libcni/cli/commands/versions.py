@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-import typer
-
 import libcni
 from libcni.cli.failures import message_of
+from libcni.cli.options import Argument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -17,8 +16,8 @@ __all__ = ["versions"]
 
 def versions(
     session: Session,
-    plugins: Annotated[list[str] | None, typer.Argument(metavar="PLUGIN", help="Plugin types.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Ask every executable in the plugin directories.")] = False,
+    plugins: Annotated[list[str] | None, Argument(metavar="PLUGIN", help="Plugin types.")] = None,
+    everything: Annotated[bool, Option("--all", help="Ask every executable in the plugin directories.")] = False,
 ) -> None:
     """Ask plugins for their spec versions.
 
@@ -31,7 +30,7 @@ def versions(
     hint = "no networks are configured; name plugins, or use --all" if not everything else "no plugins are installed"
     session.show(asked, Table(("plugin", "versions", "executable"), rows, empty=hint))
     if any(one["problem"] for one in asked):
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _configured(cni: libcni.CNIConfig) -> list[str]:
