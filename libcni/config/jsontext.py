@@ -13,25 +13,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "MAX_DEPTH",
-    "MAX_ELEMENTS",
-    "BigNumber",
-    "Element",
-    "JSONTextError",
-    "Member",
-    "ObjectText",
-    "check_elements",
-    "check_nesting",
-    "decode",
-    "dumps",
-    "elements",
-    "join_array",
-    "join_object",
-    "members",
-    "merge",
-    "parse",
+    "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "JSONTextError", "Member", "ObjectText", "check_elements",
+    "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge", "parse",
     "reindent",
-]
+]  # fmt: skip
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')

@@ -16,14 +16,8 @@ from libcni.errors import CNIError
 from libcni.store.namespace import enter_namespace
 
 __all__ = [
-    "RUN_DIRECTORY",
-    "IPRoute2",
-    "NamespaceError",
-    "NamespaceIdentity",
-    "NamespaceTool",
-    "Namespaces",
-    "PyRoute2",
-]
+    "RUN_DIRECTORY", "IPRoute2", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces", "PyRoute2",
+]  # fmt: skip
 
 RUN_DIRECTORY = "/run/netns"
 _CLONE_NEWNET = 0x40000000
