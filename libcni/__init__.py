@@ -16,6 +16,7 @@ from libcni._version import __version__
 
 TYPE_CHECKING = False  # typing and importlib cost a plugin a quarter of its start; type checkers know the name
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from libcni.aio import AsyncCNIConfig, Batch, BatchItem
@@ -119,117 +120,57 @@ _MODULES = {
     "config.runtime_conf": "RuntimeConf",
     "config.versions": "ALL_VERSIONS CURRENT_VERSION",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
-    "ALL_VERSIONS",
-    "CURRENT_VERSION",
-    "DNS",
-    "AsyncCNIConfig",
-    "AsyncExecutor",
-    "Attachment",
-    "AttachmentExistsError",
-    "Bandwidth",
-    "Batch",
-    "BatchItem",
-    "CNIConfig",
-    "CNIError",
-    "CNIErrorGroup",
-    "CallOptions",
-    "CapabilityArgs",
-    "Checked",
-    "ConfigChange",
-    "ConfigDirectory",
-    "ConfigError",
-    "DNSServers",
-    "DelPolicy",
-    "DelReport",
-    "DoctorReport",
-    "ErrorCode",
-    "Executor",
-    "ExplainedCall",
-    "ExplainedVerb",
-    "Explanation",
-    "ForgetReport",
-    "GCReport",
-    "IPConfig",
-    "IPRange",
-    "Interface",
-    "InterfaceExistsError",
-    "InvalidIdentifierError",
-    "InvalidOutputError",
-    "Invocation",
-    "LockTimeoutError",
-    "LoggingObserver",
-    "NamespaceMismatchError",
-    "NetworkConfigList",
-    "NetworkNotFoundError",
-    "NetworkStatus",
-    "NodeFinding",
-    "NotAttachedError",
-    "NotChecked",
-    "Observer",
-    "OpenTelemetryObserver",
-    "Operation",
-    "Outcome",
-    "PluginConfig",
-    "PluginError",
-    "PluginInfo",
-    "PluginNotFoundError",
-    "PluginReport",
-    "PluginStatus",
-    "PluginTimeoutError",
-    "PluginValidation",
-    "PortMapping",
-    "ProcessExecutor",
-    "RecordError",
-    "RepairReport",
-    "Result",
-    "RetryPolicy",
-    "Route",
-    "RuntimeConf",
-    "StaleAttachment",
-    "ValidationReport",
-    "VersionError",
-    "__version__",
-    "attachment_age",
-    "check_network_plugins",
-    "conf_files",
-    "config_changes",
-    "diagnose",
-    "executable_problem",
-    "explain",
-    "find_stale_attachments",
-    "format_args",
-    "inject_conf",
-    "load_network_conf",
-    "lock_users",
-    "network_args",
-    "network_conf_from_bytes",
-    "network_conf_from_file",
-    "parse_args",
-    "plugin_conf_from_bytes",
-    "plugin_conf_from_file",
-    "read_config_directory",
-    "repair_records",
-]
+    "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "AsyncExecutor", "Attachment", "AttachmentExistsError",
+    "Bandwidth", "Batch", "BatchItem", "CNIConfig", "CNIError", "CNIErrorGroup", "CallOptions", "CapabilityArgs",
+    "Checked", "ConfigChange", "ConfigDirectory", "ConfigError", "DNSServers", "DelPolicy", "DelReport", "DoctorReport",
+    "ErrorCode", "Executor", "ExplainedCall", "ExplainedVerb", "Explanation", "ForgetReport", "GCReport", "IPConfig",
+    "IPRange", "Interface", "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation",
+    "LockTimeoutError", "LoggingObserver", "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError",
+    "NetworkStatus", "NodeFinding", "NotAttachedError", "NotChecked", "Observer", "OpenTelemetryObserver", "Operation",
+    "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
+    "PluginTimeoutError", "PluginValidation", "PortMapping", "ProcessExecutor", "RecordError", "RepairReport", "Result",
+    "RetryPolicy", "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
+    "attachment_age", "check_network_plugins", "conf_files", "config_changes", "diagnose", "executable_problem",
+    "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
+    "network_args", "network_conf_from_bytes", "network_conf_from_file", "parse_args", "plugin_conf_from_bytes",
+    "plugin_conf_from_file", "read_config_directory", "repair_records",
+]  # fmt: skip
+
+
+def _lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that imports each module when a name of it is used (PEP 562).
+
+    ``modules``: the modules of the package, each with the public names that it defines.
+    """
+    home = {name: module for module, names in modules.items() for name in names.split()}
+
+    def resolve(name: str) -> Any:
+        from importlib import import_module
+
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{home[name]}"), name)
+        setattr(import_module(package), name, value)  # Python calls this function for missing names only
+        return value
+
+    return resolve, lambda: sorted(home)
+
+
+_resolve, _ = _lazy(__name__, _MODULES)
 
 
 def __getattr__(name: str) -> Any:
     import logging
-    from importlib import import_module
 
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Without a handler Python prints warnings to stderr, which belongs to the program. Not done at import: a plugin
     # uses no name of this module, and logging would cost it 3 ms at each start.
     logger = logging.getLogger(__name__)
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+    return _resolve(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -179,8 +179,9 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> None:
         """Check an attachment; as ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
         name, given = self._named_or_gone(net)
-        call = operation("CHECK", name, rt)
-        return await self._run(call, timeout, check, name, given, rt, use_given=use_given, retry=retry)
+        return await self._run(
+            operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
+        )
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -194,9 +195,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> DelReport:
         """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
         rt = attachment_conf(attachment)
-        call = attachment_operation("DEL", attachment)
-        chosen = policy or DelPolicy()
-        return await self._run(call, timeout, delete, attachment.network, None, rt, chosen, listed=attachment.record)
+        network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
+        return await self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
 
     async def gc_network_list(
         self,
@@ -209,9 +209,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> GCReport:
         """Detach all attachments that are not valid; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         name, given = self._named_or_gone(net)
-        call = Operation("GC", name)
         return await self._run(
-            call, timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version
+            Operation("GC", name), timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version
         )
 
     async def status_network_list(
@@ -219,16 +218,18 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> NetworkStatus:
         """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list`` (spec 1.1.0, section 2, STATUS)."""
         named = self._named(net)
-        call = Operation("STATUS", named.name)
-        return await self._run(call, timeout, status_or_raise, named, negotiate_version=negotiate_version)
+        return await self._run(
+            Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
+        )
 
     async def network_status(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
     ) -> NetworkStatus:
         """Ask all plugins whether they can serve ADD; as ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
         named = self._named(net)
-        call = Operation("STATUS", named.name)
-        return await self._run(call, timeout, status, named, negotiate_version=negotiate_version)
+        return await self._run(
+            Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version
+        )
 
     async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find plugins and ask for their versions; as ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
@@ -303,14 +304,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> Batch[DelReport]:
         """Detach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Deleting an attachment).
 
-        Args:
-            requests: as for ``add_many``.
-            parallel: the maximum number of verbs that run at the same time.
-            on_item: as for ``add_many``.
-            options: the options of ``del_network_list`` for every verb; ``timeout`` is in seconds for each verb.
-
-        Returns:
-            As for ``add_many``, with the DelReport of each DEL.
+        Parameters and outcomes are those of ``add_many``, with the options of ``del_network_list`` and a DelReport for
+        each request.
         """
         return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
 
@@ -338,33 +333,26 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> AsyncGenerator[BatchItem[DelReport], None]:
         """Detach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
 
-        The iterator starts and closes in the same way as that of ``add_each``.
-
-        Args:
-            requests: as for ``add_many``.
-            parallel: the maximum number of verbs that run at the same time.
-            options: the options of ``del_network_list`` for every verb; ``timeout`` is in seconds for each verb.
-
-        Returns:
-            As for ``add_each``, with the DelReport of each DEL.
+        Parameters and iterator are those of ``add_each``, with the options of ``del_network_list`` and a DelReport for
+        each request.
         """
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
     async def _run(
         self,
-        call: Operation,
+        operation: Operation,
         timeout: Timeout,
         verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, AnswerT]],
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> AnswerT:
         seconds = self._seconds(timeout)
-        with _AsyncNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
+        with _AsyncNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
             # An asyncio.Lock is bound to the first event loop in which a task waits for it, so each loop has its own
             # queues. The dictionary is weak, because programs like pytest make many loops.
             queues = self._queues.setdefault(asyncio.get_running_loop(), {})
             # Queue before slot: verbs that only wait for their container must not use up the slots of others.
-            async with _InOrder(queues, call.container_id, node), _Slot(self._slots, node):
+            async with _InOrder(queues, operation.container_id, node), _Slot(self._slots, node):
                 try:
                     return await verb(node, *args, **kwargs)
                 finally:

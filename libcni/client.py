@@ -169,8 +169,9 @@ class CNIConfig(ClientBase[Executor]):
         """
         # The file of a network may be removed while containers are attached. Their records hold the configuration.
         name, given = self._named_or_gone(net)
-        call = operation("CHECK", name, rt)
-        return self._run(call, timeout, check, name, given, rt, use_given=use_given, retry=retry)
+        return self._run(
+            operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
+        )
 
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -199,6 +200,7 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
+        # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
         name, given = self._named_or_gone(net)
         return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
 
@@ -219,9 +221,8 @@ class CNIConfig(ClientBase[Executor]):
         """
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
         rt = attachment_conf(attachment)
-        call = attachment_operation("DEL", attachment)
-        chosen = policy or DelPolicy()
-        return self._run(call, timeout, delete, attachment.network, None, rt, chosen, listed=attachment.record)
+        network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
+        return self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
 
     def gc_network_list(
         self,
@@ -254,8 +255,9 @@ class CNIConfig(ClientBase[Executor]):
         """
         name, given = self._named_or_gone(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
-        call = Operation("GC", name)
-        return self._run(call, timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version)
+        return self._run(
+            Operation("GC", name), timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version
+        )
 
     def status_network_list(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
@@ -274,8 +276,9 @@ class CNIConfig(ClientBase[Executor]):
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
-        call = Operation("STATUS", named.name)
-        return self._run(call, timeout, status_or_raise, named, negotiate_version=negotiate_version)
+        return self._run(
+            Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
+        )
 
     def network_status(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
@@ -293,8 +296,7 @@ class CNIConfig(ClientBase[Executor]):
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
-        call = Operation("STATUS", named.name)
-        return self._run(call, timeout, status, named, negotiate_version=negotiate_version)
+        return self._run(Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version)
 
     def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Find a network's plugins and ask for their versions (spec 1.1.0, section 2, VERSION).
@@ -321,6 +323,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
         """
+        # Not single(): that keeps the plugin's own document for a record, and VERSION writes none.
         return self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
 
     def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
@@ -353,6 +356,7 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: the plugin does not answer before the deadline, or fails.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
+        # A plugin's version does not depend on a network, so the operation names none.
         return self._run(Operation("VERSION"), timeout, version, plugin)
 
     def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
@@ -413,6 +417,7 @@ class CNIConfig(ClientBase[Executor]):
             LockTimeoutError: other verbs held the container until the deadline; the record stays.
             RecordError: the record cannot be removed, or it was rewritten after the attachment was listed.
         """
+        # A node and not the store alone: the record of a container that a verb works on must not be removed.
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
@@ -433,7 +438,7 @@ class CNIConfig(ClientBase[Executor]):
 
     def _run(
         self,
-        call: Operation,
+        operation: Operation,
         timeout: Timeout,
         verb: Callable[Concatenate[Node, _P], Coroutine[Any, Any, _T]],
         *args: _P.args,
@@ -441,5 +446,6 @@ class CNIConfig(ClientBase[Executor]):
     ) -> _T:
         seconds = self._seconds(timeout)
         # The context releases the locks and ends the observer's operation, whatever the verb raises.
-        with BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, call) as node:
+        with BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
+            # Every method of the node blocks, so the coroutine has nothing to wait for and ends at the first step.
             return run_to_end(verb(node, *args, **kwargs))

@@ -30,24 +30,11 @@ if TYPE_CHECKING:
     from libcni._error_code import ErrorCode
 
 __all__ = [
-    "AttachmentExistsError",
-    "CNIError",
-    "CNIErrorGroup",
-    "ConfigError",
-    "ErrorCode",
-    "InterfaceExistsError",
-    "InvalidIdentifierError",
-    "InvalidOutputError",
-    "LockTimeoutError",
-    "NamespaceMismatchError",
-    "NetworkNotFoundError",
-    "NotAttachedError",
-    "PluginError",
-    "PluginNotFoundError",
-    "PluginTimeoutError",
-    "RecordError",
-    "VersionError",
-]
+    "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "InterfaceExistsError",
+    "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError", "NamespaceMismatchError",
+    "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError", "PluginTimeoutError",
+    "RecordError", "VersionError",
+]  # fmt: skip
 
 _SHOWN = 2048
 # A result of many megabytes must not travel in every exception, log record and pickle.
@@ -306,7 +293,19 @@ class InvalidOutputError(PluginError):
     """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large."""
 
 
-class AttachmentExistsError(CNIError):
+class _AttachmentError(CNIError):
+    """Base class of the errors of one attachment. A subclass may have a hint of its own."""
+
+    def __init__(
+        self, message: str, *, container_id: str = "", ifname: str = "", network: str = "", hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint or self.hint)
+        self.container_id = container_id
+        self.ifname = ifname
+        self.network = network
+
+
+class AttachmentExistsError(_AttachmentError):
     """ADD was refused because this container has this interface already. Nothing was run.
 
     Attributes:
@@ -315,19 +314,7 @@ class AttachmentExistsError(CNIError):
         network (str): the network that the interface is attached to now.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        container_id: str = "",
-        ifname: str = "",
-        network: str = "",
-        hint: str | None = 'detach it first, or use on_existing="replace"',
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.container_id = container_id
-        self.ifname = ifname
-        self.network = network
+    hint: str | None = 'detach it first, or use on_existing="replace"'
 
 
 class InterfaceExistsError(AttachmentExistsError):
@@ -342,6 +329,8 @@ class InterfaceExistsError(AttachmentExistsError):
         netns (str): the network namespace that has the interface.
     """
 
+    hint: str | None = 'remove the interface or choose another name, or use on_existing="allow"'
+
     def __init__(  # noqa: PLR0913 - the attachment's fields
         self,
         message: str,
@@ -350,13 +339,13 @@ class InterfaceExistsError(AttachmentExistsError):
         ifname: str = "",
         network: str = "",
         netns: str = "",
-        hint: str | None = 'remove the interface or choose another name, or use on_existing="allow"',
+        hint: str | None = None,
     ) -> None:
         super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
         self.netns = netns
 
 
-class NamespaceMismatchError(CNIError):
+class NamespaceMismatchError(_AttachmentError):
     """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
 
     Attributes:
@@ -378,15 +367,12 @@ class NamespaceMismatchError(CNIError):
         recorded_netns: str = "",
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
-        self.container_id = container_id
-        self.ifname = ifname
-        self.network = network
+        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
         self.netns = netns
         self.recorded_netns = recorded_netns
 
 
-class NotAttachedError(CNIError):
+class NotAttachedError(_AttachmentError):
     """CHECK was refused because the attachment has no completed ADD. Nothing was run.
 
     Attributes:
@@ -394,14 +380,6 @@ class NotAttachedError(CNIError):
         ifname (str): the interface's name.
         network (str): the network.
     """
-
-    def __init__(
-        self, message: str, *, container_id: str = "", ifname: str = "", network: str = "", hint: str | None = None
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.container_id = container_id
-        self.ifname = ifname
-        self.network = network
 
 
 class LockTimeoutError(CNIError, TimeoutError):

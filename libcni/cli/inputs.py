@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
 __all__ = [
-    "attachment_ids",
-    "capability_args",
-    "container_id_of",
-    "network_from_object",
-    "network_of",
-    "parameters",
-    "read_bytes",
-    "read_document",
-]
+    "attachment_ids", "capability_args", "container_id_of", "network_from_object", "network_of", "parameters",
+    "read_bytes", "read_document",
+]  # fmt: skip
 
 _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 

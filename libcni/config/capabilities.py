@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -36,14 +36,12 @@ def _matching(pattern: re.Pattern[str], example: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _ip(text: str) -> str:
-    ipaddress.ip_address(text)
-    return text
+def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        parse(text)  # raises ValueError; the text itself stays as the caller wrote it
+        return text
 
-
-def _ip_or_cidr(text: str) -> str:
-    ipaddress.ip_interface(text)
-    return text
+    return AfterValidator(check)
 
 
 def _protocol(text: str) -> str:
@@ -57,8 +55,8 @@ def _keyed(key: str) -> Any:
     return Field(default=None, validation_alias=key, serialization_alias=key)
 
 
-_IP = Annotated[str, AfterValidator(_ip)]
-_IPOrCIDR = Annotated[str, AfterValidator(_ip_or_cidr)]
+_IP = Annotated[str, _parsed_by(ipaddress.ip_address)]
+_IPOrCIDR = Annotated[str, _parsed_by(ipaddress.ip_interface)]
 _Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
 _Bits = Annotated[int, Field(ge=0)]
 

@@ -10,15 +10,9 @@ from libcni.config.network import NetworkConfigList, PluginConfig, files_in, rea
 from libcni.errors import ConfigError, NetworkNotFoundError
 
 __all__ = [
-    "ConfigDirectory",
-    "conf_files",
-    "load_network_conf",
-    "network_conf_from_bytes",
-    "network_conf_from_file",
-    "plugin_conf_from_bytes",
-    "plugin_conf_from_file",
-    "read_config_directory",
-]
+    "ConfigDirectory", "conf_files", "load_network_conf", "network_conf_from_bytes", "network_conf_from_file",
+    "plugin_conf_from_bytes", "plugin_conf_from_file", "read_config_directory", "read_networks",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +58,17 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
         ConfigError: the directory cannot be read.
     """
     path = os.fspath(directory)
-    networks: dict[str, NetworkConfigList] = {}
-    problems: list[ConfigError] = []
     # Go libcni searches all .conflist files before any .conf file (libcni/conf.go, LoadNetworkConf). The order decides
     # which file defines a network if two have its name.
-    for file in files_in(path, (".conflist",)) + files_in(path, (".conf", ".json")):
+    networks, problems = read_networks(files_in(path, (".conflist",)) + files_in(path, (".conf", ".json")))
+    return ConfigDirectory(path, tuple(networks.values()), tuple(problems))
+
+
+def read_networks(files: Iterable[str]) -> tuple[dict[str, NetworkConfigList], list[ConfigError]]:
+    """Read files in order. Return the networks by name, and an error for each file that is unusable or repeats one."""
+    networks: dict[str, NetworkConfigList] = {}
+    problems: list[ConfigError] = []
+    for file in files:
         try:
             net = read_network(file)
         # A package upgrade or an editor may leave one broken file; the other networks must stay usable.
@@ -78,7 +78,7 @@ def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:
         first = networks.setdefault(net.name, net)
         if first is not net:
             problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
-    return ConfigDirectory(path, tuple(networks.values()), tuple(problems))
+    return networks, problems
 
 
 def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkConfigList:

@@ -26,13 +26,10 @@ def check_container_id(container_id: object) -> str:
 
 
 def _check_name(kind: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidIdentifierError(kind, value, f"it must be a string, not {type(value).__name__}")
-    if not value:
-        raise InvalidIdentifierError(kind, value, "it must not be empty")
-    if value[0] not in _FIRST or not _OTHERS.issuperset(value):
-        raise InvalidIdentifierError(kind, value, _NAME_RULE)
-    return value
+    name = _text(kind, value)
+    if name[0] not in _FIRST or not _OTHERS.issuperset(name):
+        raise InvalidIdentifierError(kind, name, _NAME_RULE)
+    return name
 
 
 def check_ifname(ifname: object) -> str:
@@ -40,28 +37,18 @@ def check_ifname(ifname: object) -> str:
 
     The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space.
     """
-    problem = _ifname_problem(ifname)
-    if problem is not None:
-        raise InvalidIdentifierError("interface name", ifname, problem)
-    return str(ifname)
-
-
-def _ifname_problem(ifname: object) -> str | None:
-    if not isinstance(ifname, str):
-        return f"it must be a string, not {type(ifname).__name__}"
-    if not ifname:
-        return "it must not be empty"
-    if ifname in {".", ".."}:
-        return "it must not be '.' or '..'"
+    name = _text("interface name", ifname)
+    if name in {".", ".."}:
+        raise InvalidIdentifierError("interface name", name, "it must not be '.' or '..'")
     # Most names pass the set test, so the loop over their characters seldom runs.
-    if not _OTHERS.issuperset(ifname) and any(char in "/:\0" or char.isspace() for char in ifname):
-        return "it must not contain '/', ':', NUL or white space"
-    try:
-        # The kernel limits bytes, not characters (IFNAMSIZ is 16 with the closing NUL).
-        size = len(ifname.encode())
-    except UnicodeEncodeError:
-        return "it must be text that UTF-8 can carry"
-    return None if size <= _IFNAME_BYTES else f"it must have at most {_IFNAME_BYTES} bytes, and has {size}"
+    if not _OTHERS.issuperset(name) and any(char in "/:\0" or char.isspace() for char in name):
+        raise InvalidIdentifierError("interface name", name, "it must not contain '/', ':', NUL or white space")
+    # The kernel limits bytes, not characters (IFNAMSIZ is 16 with the closing NUL).
+    size = len(_encoded("interface name", name))
+    if size > _IFNAME_BYTES:
+        rule = f"it must have at most {_IFNAME_BYTES} bytes, and has {size}"
+        raise InvalidIdentifierError("interface name", name, rule)
+    return name
 
 
 def check_plugin_type(plugin_type: object) -> str:
@@ -69,19 +56,25 @@ def check_plugin_type(plugin_type: object) -> str:
 
     The rule (spec 1.1.0, section 1, ``type``): not empty, and one part of a path.
     """
-    if not isinstance(plugin_type, str):
-        raise InvalidIdentifierError(
-            "plugin type", plugin_type, f"it must be a string, not {type(plugin_type).__name__}"
-        )
-    if not plugin_type:
-        raise InvalidIdentifierError("plugin type", plugin_type, "it must not be empty")
+    name = _text("plugin type", plugin_type)
     # The type is joined to each CNI_PATH directory, and the file found there runs as root. A path would escape them.
-    if plugin_type in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(plugin_type):
-        raise InvalidIdentifierError(
-            "plugin type", plugin_type, "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
-        )
+    if name in {".", ".."} or not _NOT_IN_A_TYPE.isdisjoint(name):
+        rule = "it must be a file name, not a path (no '/', '\\', NUL, '.' or '..')"
+        raise InvalidIdentifierError("plugin type", name, rule)
+    _encoded("plugin type", name)
+    return name
+
+
+def _text(kind: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidIdentifierError(kind, value, f"it must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidIdentifierError(kind, value, "it must not be empty")
+    return value
+
+
+def _encoded(kind: str, name: str) -> bytes:
     try:
-        plugin_type.encode()
+        return name.encode()
     except UnicodeEncodeError:
-        raise InvalidIdentifierError("plugin type", plugin_type, "it must be text that UTF-8 can carry") from None
-    return plugin_type
+        raise InvalidIdentifierError(kind, name, "it must be text that UTF-8 can carry") from None

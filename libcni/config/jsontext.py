@@ -13,25 +13,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "MAX_DEPTH",
-    "MAX_ELEMENTS",
-    "BigNumber",
-    "Element",
-    "JSONTextError",
-    "Member",
-    "ObjectText",
-    "check_elements",
-    "check_nesting",
-    "decode",
-    "dumps",
-    "elements",
-    "join_array",
-    "join_object",
-    "members",
-    "merge",
-    "parse",
+    "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "JSONTextError", "Member", "ObjectText", "check_elements",
+    "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge", "parse",
     "reindent",
-]
+]  # fmt: skip
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -120,8 +105,10 @@ def decode(data: bytes | bytearray | memoryview | str) -> str:
     """Return ``data`` as text, strictly UTF-8 without a byte order mark; else raise JSONTextError."""
     if isinstance(data, str):
         text = data
-        if not _is_unicode(text):
-            raise JSONTextError("it has a lone surrogate, which UTF-8 cannot carry")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise JSONTextError("it has a lone surrogate, which UTF-8 cannot carry") from None
     else:
         raw = bytes(data)
         if raw[:2] in {b"\xff\xfe", b"\xfe\xff"}:
@@ -135,29 +122,21 @@ def decode(data: bytes | bytearray | memoryview | str) -> str:
     return text
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_elements(text: str, limit: int = MAX_ELEMENTS) -> str:
     """Return ``text`` if its lists and objects have at most ``limit`` elements together; else raise JSONTextError.
 
     An empty list or object counts as one element. The elements are counted in the text, because decoding takes up to 30
     times the document's size in memory: ``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries.
     """
+    # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters,
+    # too, so this quick count is never too low. Most documents pass it.
     count = _count(text)
-    # This also counts commas and brackets in strings, so it is an upper bound. Most documents end here.
-    if count <= limit:
-        return text
-    structure = _structure(text)
-    # An element has at most four quotes (key and value), so more quotes mean too many elements, or no JSON. The regular
-    # expression takes much memory for them, so it must not run.
-    if structure.count(b'"') <= 4 * limit:
-        count = _count(_STRING.sub(b"", structure).decode())
+    if count > limit:
+        structure = _structure(text)
+        # Each element has at most four quotes: two of its key and two of its value. A document with more quotes has too
+        # many elements, or is not JSON. It must not reach the regular expression, which would take much memory for it.
+        if structure.count(b'"') <= 4 * limit:
+            count = _count(_STRING.sub(b"", structure).decode())
     if count > limit:
         raise JSONTextError(f"it has {count:,} elements in its lists and objects, and at most {limit:,} are accepted")
     return text
@@ -203,9 +182,7 @@ def parse(text: str) -> Any:
     if start == len(text):
         raise JSONTextError("it is empty")
     value, end = _scan(text, start)
-    end = _skip(text, end)
-    if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
+    _check_end(text, end)
     return value
 
 
@@ -221,7 +198,7 @@ def members(text: str, *, objects: str | None = None) -> list[Member]:
         JSONTextError: as for ``parse``, or the document is not an object.
     """
     found, end = _scan_members(text, _open(text, "{", "an object"), objects)
-    _close(text, end)
+    _check_end(text, end + 1)
     return found
 
 
@@ -233,9 +210,10 @@ def _scan_members(text: str, index: int, objects: str | None = None) -> tuple[li
             raise _unexpected(text, index, "a member's name in double quotes")
         key, end = _scan(text, index)
         key_text = text[index:end]
-        if text[end : end + 1] != ":":
-            end = _expect(text, _skip(text, end), ":") - 1
-        index = _skip(text, end + 1)
+        colon = end if text[end : end + 1] == ":" else _skip(text, end)
+        if text[colon : colon + 1] != ":":
+            raise _unexpected(text, colon, "':'")
+        index = _skip(text, colon + 1)
         # The scanner needs the objects of this array member by member. Decoding them here first would do the work
         # twice.
         is_array_of_objects = key == objects and text[index : index + 1] == "["
@@ -269,7 +247,7 @@ def elements(text: str) -> list[Element]:
         value, end = _scan(text, index)
         found.append(Element(text[index:end], value))
         index = _next(text, end, "]")
-    _close(text, index)
+    _check_end(text, index + 1)
     return found
 
 
@@ -291,17 +269,12 @@ def reindent(text: str, indent: int | None) -> str:
     for part in _TOKEN.findall(text):
         depth -= part in _CLOSING
         if (before in _OPENING) != (part in _CLOSING) or before == ",":
-            parts.append(_line_break(depth, indent, after=before))
+            one_line = " " if before == "," else ""
+            parts.append(one_line if indent is None else "\n" + " " * (indent * depth))
         parts.append(": " if part == ":" else part)
         depth += part in _OPENING
         before = part
     return "".join(parts)
-
-
-def _line_break(depth: int, indent: int | None, *, after: str) -> str:
-    if indent is not None:
-        return "\n" + " " * (indent * depth)
-    return " " if after == "," else ""
 
 
 def merge(text: str, update: Mapping[str, Any]) -> str:
@@ -404,16 +377,10 @@ def _next(text: str, end: int, close: str) -> int:
     return following
 
 
-def _close(text: str, index: int) -> None:
-    end = _skip(text, index + 1)
+def _check_end(text: str, index: int) -> None:
+    end = _skip(text, index)
     if end != len(text):
         raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
-
-
-def _expect(text: str, index: int, char: str) -> int:
-    if text[index : index + 1] != char:
-        raise _unexpected(text, index, f"'{char}'")
-    return index + 1
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:

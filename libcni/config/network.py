@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -180,8 +180,8 @@ class NetworkConfigList:
 
     def unused_capabilities(self, capability_args: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names in ``capability_args`` that no plugin of this list declares."""
-        taken = {name for plugin in self.plugins for name in plugin.capabilities}
-        return tuple(name for name in capability_args if name not in taken)
+        declared = {name for plugin in self.plugins for name in plugin.capabilities}
+        return tuple(name for name in capability_args if name not in declared)
 
     def log_warnings(self) -> None:
         """Log ``warnings`` to the logger ``libcni``."""
@@ -197,7 +197,9 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     for key, value in values.items():
         if not key or value is None:
             raise ConfigError("an injected key must not be empty, nor its value None", location=repr(key))
-    new = {key: jsontext.dumps(value) for key, value in _plain(values).items()}
+    # The round trip through JSON turns models and tuples into plain values, and finds values without a JSON form.
+    plain = jsontext.parse(_encode(values).decode())
+    new = {key: jsontext.dumps(value) for key, value in plain.items()}
     own = jsontext.members(plugin.text)
     parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
     parts += [(jsontext.dumps(key), text) for key, text in new.items() if key not in {member.key for member in own}]
@@ -228,7 +230,7 @@ def parse_network(
     plugins = _plugins_of(document, file, lenient=lenient)
     version, versions = document.get("cniVersion", ""), document.get("cniVersions")
     return NetworkConfigList(
-        name=_checked_name(document["name"], file),
+        name=_checked(check_network_name, document["name"], file, "name"),
         cni_version=_chosen_version(version, versions, file, lenient=lenient),
         plugins=plugins,
         disable_check=document.get("disableCheck", False),
@@ -342,7 +344,7 @@ def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = Fals
     # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.
     text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
     return NetworkConfigList(
-        name=_checked_name(plugin.name, file),
+        name=_checked(check_network_name, plugin.name, file, "name"),
         cni_version=_chosen_version(plugin.cni_version, None, file, lenient=lenient),
         plugins=(plugin,),
         cni_versions=(plugin.cni_version,) if plugin.cni_version else (),
@@ -350,11 +352,6 @@ def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = Fals
         file=file,
         warnings=plugin.warnings,
     )
-
-
-def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = jsontext.parse(_encode(document).decode())
-    return plain
 
 
 def _encode(document: Mapping[str, Any]) -> bytes:
@@ -387,12 +384,8 @@ def _parse_plugin(text: str, file: str | None, *, lenient: bool = False) -> Plug
 
 def _plugin_of(text: str, found: list[Member], file: str | None, where: str, *, lenient: bool) -> PluginConfig:
     document = read_plugin_keys({member.key: member for member in found}, file, where, lenient=lenient)
-    try:
-        check_plugin_type(document["type"])
-    except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, location=format_location(where, ("type",))) from error
     return PluginConfig(
-        type=document["type"],
+        type=_checked(check_plugin_type, document["type"], file, format_location(where, ("type",))),
         text=text,
         name=document.get("name"),
         cni_version=document.get("cniVersion"),
@@ -419,17 +412,19 @@ def _duplicates(found: list[Member], where: str) -> list[str]:
 
 
 def _replaced(found: list[Member], where: str) -> list[str]:
-    made = [member.key for member in found if member.key in {"prevResult", "runtimeConfig"}]
-    made += [member.key for member in found if member.key.startswith(_RESERVED_PREFIX)]
     problem = "the runtime sets this key; the document's value is left out"
-    return [f"{format_location(where, (key,))}: {problem}" for key in made]
+    return [
+        f"{format_location(where, (member.key,))}: {problem}"
+        for member in found
+        if member.key in {"prevResult", "runtimeConfig"} or member.key.startswith(_RESERVED_PREFIX)
+    ]
 
 
-def _checked_name(name: str, file: str | None) -> str:
+def _checked(check: Callable[[object], str], name: str, file: str | None, location: str) -> str:
     try:
-        return check_network_name(name)
+        return check(name)
     except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, location="name") from error
+        raise ConfigError(str(error), file=file, location=location) from error
 
 
 def _chosen_version(version: str | None, versions: list[str] | None, file: str | None, *, lenient: bool = False) -> str:

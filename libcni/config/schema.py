@@ -6,29 +6,21 @@ The checks are plain functions: importing pydantic takes longer than most plugin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.errors import ConfigError, short_repr
 
 __all__ = [
-    "WrongValueError",
-    "check_keys",
-    "decode",
-    "describe",
-    "format_location",
-    "integer",
-    "list_of",
-    "nullable",
-    "read_list_keys",
-    "read_plugin_keys",
-    "split",
-    "string",
-]
+    "WrongValueError", "check_keys", "decode", "describe", "format_location", "integer", "list_of", "nullable",
+    "read_list_keys", "read_plugin_keys", "split", "string",
+]  # fmt: skip
 
 Check = Callable[[Any], Any]
 """Returns the decoded value in the form that the library uses, or raises WrongValueError."""
+
+_T = TypeVar("_T")
 
 MAX_ELEMENTS = 100_000
 """How many elements a configuration may have in its lists and objects together."""
@@ -43,24 +35,18 @@ class WrongValueError(ValueError):
         self.path = path
 
 
-def string(value: Any) -> str:
-    """Check for a string."""
-    if not isinstance(value, str):
-        raise _expected("a string", value)
-    return value
+def _of_type(kind: type[_T], words: str) -> Callable[[Any], _T]:
+    def check(value: Any) -> _T:
+        # In Python True is an integer, in JSON it is not.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise WrongValueError(f"it must be {words}, not {'null' if value is None else short_repr(value)}")
+        return value
+
+    return check
 
 
-def integer(value: Any) -> int:
-    """Check for an integer; True and False are not integers here."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _expected("an integer", value)
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _expected("true or false", value)
-    return value
+string, integer, _boolean = _of_type(str, "a string"), _of_type(int, "an integer"), _of_type(bool, "true or false")
+_object, _list = _of_type(dict, "an object"), _of_type(list, "a list")
 
 
 def _flag(value: Any) -> bool:
@@ -68,18 +54,6 @@ def _flag(value: Any) -> bool:
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     return _boolean(value)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _expected("an object", value)
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise _expected("a list", value)
-    return value
 
 
 def nullable(check: Check) -> Check:
@@ -105,10 +79,6 @@ def _at(check: Check, key: int | str, value: Any) -> Any:
         return check(value)
     except WrongValueError as error:
         raise WrongValueError(error.problem, (key, *error.path)) from None
-
-
-def _expected(what: str, value: Any) -> WrongValueError:
-    return WrongValueError(f"it must be {what}, not {'null' if value is None else short_repr(value)}")
 
 
 def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check], required: str | None = None) -> dict[str, Any]:

@@ -6,12 +6,15 @@ import os
 import pwd
 import shlex
 import stat
+from functools import partial
 
 from libcni.diagnosis.ipam import host_local_directories
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 
 __all__ = ["check_disk", "writable_by_others"]
+
+_error, _warning = partial(NodeFinding, "disk", "error"), partial(NodeFinding, "disk", "warning")
 
 _FREE_BYTES_ERROR, _FREE_BYTES_WARNING = 64 * 1024, 64 * 1024 * 1024
 _FREE_FILES_ERROR, _FREE_FILES_WARNING = 4, 100
@@ -55,8 +58,8 @@ def _disk(path: str) -> Observations:
     mount = _mount_point(path)
     yield Checked("disk", f"space, inodes and mount of {path}")
     if disk.f_flag & os.ST_RDONLY:
-        yield NodeFinding(
-            "disk", "error", mount, "the file system is read-only", "no ADD can be recorded, so none is run",
+        yield _error(
+            mount, "the file system is read-only", "no ADD can be recorded, so none is run",
             "find out why (dmesg: a disk error makes the kernel do this); then:",
             (f"mount -o remount,rw {shlex.quote(mount)}",),
         )  # fmt: skip
@@ -84,14 +87,14 @@ def _records(directory: str) -> Observations:
     if not os.path.lexists(directory):
         parent = _existing(directory)
         if not os.path.isdir(parent):
-            yield NodeFinding(
-                "disk", "error", directory, f"it cannot be made: {parent} is not a directory", "no ADD can be recorded",
+            yield _error(
+                directory, f"it cannot be made: {parent} is not a directory", "no ADD can be recorded",
                 commands=(f"mv {shlex.quote(parent)} {shlex.quote(parent)}.old",),
             )  # fmt: skip
         elif not os.access(parent, os.W_OK | os.X_OK):
-            yield NodeFinding(
-                "disk", "error", directory, f"it cannot be made: this user may not write to {parent}",
-                "no ADD can be recorded", "run as root, or use another record directory (--cache-dir)",
+            yield _error(
+                directory, f"it cannot be made: this user may not write to {parent}", "no ADD can be recorded",
+                "run as root, or use another record directory (--cache-dir)",
             )  # fmt: skip
         return
     for path in (directory, *(os.path.join(directory, name) for name in ("results", "tmp", "corrupt"))):
@@ -103,23 +106,18 @@ def _records(directory: str) -> Observations:
 
 def _link(path: str, *, is_top: bool) -> NodeFinding:
     target = os.path.realpath(path)
-    seen = f"a symbolic link to {target}"
+    seen, quoted = f"a symbolic link to {target}", shlex.quote(path)
     if is_top:
-        return NodeFinding(
-            "disk", "warning", path, seen, "if another program uses the real path, their locks still meet; "
+        return _warning(
+            path, seen, "if another program uses the real path, their locks still meet; "
             "if the link changes, all records are lost from sight",
             "use the real directory (--cache-dir, LIBCNI_CACHE_DIR), or mount it there:",
-            (f"rm {shlex.quote(path)}", f"mkdir {shlex.quote(path)}",
-             f"mount --bind {shlex.quote(target)} {shlex.quote(path)}"),
+            (f"rm {quoted}", f"mkdir {quoted}", f"mount --bind {shlex.quote(target)} {quoted}"),
         )  # fmt: skip
-    return NodeFinding(
-        "disk",
-        "error",
-        path,
-        seen,
-        "libcni does not follow it, so no record can be read or written",
-        commands=(f"rm {shlex.quote(path)}", f"mv {shlex.quote(target)} {shlex.quote(path)}"),
-    )
+    return _error(
+        path, seen, "libcni does not follow it, so no record can be read or written",
+        commands=(f"rm {quoted}", f"mv {shlex.quote(target)} {quoted}"),
+    )  # fmt: skip
 
 
 def _rights(path: str) -> Observations:
@@ -127,21 +125,18 @@ def _rights(path: str) -> Observations:
     status = os.lstat(path)
     quoted = shlex.quote(path)
     if not stat.S_ISDIR(status.st_mode):
-        yield NodeFinding(
-            "disk", "error", path, "it is not a directory", "no ADD can be recorded",
-            commands=(f"mv {quoted} {quoted}.old",),
-        )  # fmt: skip
+        yield _error(path, "it is not a directory", "no ADD can be recorded", commands=(f"mv {quoted} {quoted}.old",))
         return
     if status.st_uid not in {0, os.geteuid()}:
-        yield NodeFinding(
-            "disk", "warning", path, f"it belongs to user {_user(status.st_uid)}",
+        yield _warning(
+            path, f"it belongs to user {_user(status.st_uid)}",
             "that user can change records, and so what DEL runs as this user", commands=(f"chown root: {quoted}",),
         )  # fmt: skip
     # A read-only file system is reported for the disk. access() would blame the rights for it.
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     if not is_read_only and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        yield NodeFinding(
-            "disk", "error", path, "this user may not write to it", "no ADD can be recorded",
+        yield _error(
+            path, "this user may not write to it", "no ADD can be recorded",
             "run as root, or use another record directory (--cache-dir)",
         )  # fmt: skip
     yield from writable_by_others("disk", path)

@@ -119,22 +119,16 @@ def explain(
         return ExplainedVerb(verb, tuple(node.calls), note or (from_record if is_recorded else ""))
 
     pair = (rt.container_id, rt.ifname)
+    no_check = "disableCheck is set" if used.disable_check else ""
+    no_gc = "disableGC is set" if net.disable_gc else _too_old(net, "GC")
     verbs = (
         play("ADD", lambda node: add(node, net, rt)),
-        play("CHECK", lambda node: check(node, net.name, net, recorded_rt), _why_no_check(used)),
+        play("CHECK", lambda node: check(node, net.name, net, recorded_rt), no_check),
         play("DEL", lambda node: delete(node, net.name, net, recorded_rt, DelPolicy())),
-        play("GC", lambda node: gc(node, net.name, net, [pair]), _why_no_gc(net)),
+        play("GC", lambda node: gc(node, net.name, net, [pair]), no_gc),
         play("STATUS", lambda node: status(node, net), _too_old(net, "STATUS")),
     )
     return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(missing.values()))
-
-
-def _why_no_check(net: NetworkConfigList) -> str:
-    return "disableCheck is set" if net.disable_check else ""
-
-
-def _why_no_gc(net: NetworkConfigList) -> str:
-    return "disableGC is set" if net.disable_gc else _too_old(net, "GC")
 
 
 def _too_old(net: NetworkConfigList, verb: str) -> str:

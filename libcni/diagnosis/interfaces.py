@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.netlink import Link, links
-from libcni.diagnosis.node_view import NodeView, name_of, plugin_documents
+from libcni.diagnosis.node_view import NodeView, name_of, plugin_documents, result_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import CNIError, VersionError
-from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 
 __all__ = ["check_interfaces"]
+
+_error = partial(NodeFinding, "interfaces", "error")
 
 _DEFAULT_BRIDGE = "cni0"
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
@@ -47,92 +49,88 @@ def check_interfaces(node: NodeView) -> Observations:
 
 
 def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]) -> Observations:
-    again = "attach it again:" if node.configured(one.network) else _no_file(one)
+    again = "attach it again:"
+    if node.configured(one.network) is None:
+        again = (
+            f"network {one.network} has no configuration any more; put its file back and attach again, or detach it:"
+        )
     link = inside.get(one.ifname)
     if link is None:
-        yield NodeFinding(
-            "interfaces", "error", name_of(one), f"there is no interface {one.ifname} in {one.netns}",
-            "the container has lost this network", again, node.attach_again(one),
+        yield _error(
+            name_of(one), f"there is no interface {one.ifname} in {one.netns}", "the container has lost this network",
+            again, node.attach_again(one),
         )  # fmt: skip
         return
     for name, address in _addresses_inside(one):
         # A plugin may have renamed or moved the interface on purpose. Then only its CHECK can judge.
         there = inside.get(name)
         if there is not None and address not in there.addresses:
-            yield NodeFinding(
-                "interfaces", "error", name_of(one), f"its address {address} is not on {name}",
+            yield _error(
+                name_of(one), f"its address {address} is not on {name}",
                 "the container cannot be reached at its recorded address", again, node.attach_again(one),
             )  # fmt: skip
 
 
-def _no_file(one: Attachment) -> str:
-    return f"network {one.network} has no configuration any more; put its file back and attach again, or detach it:"
-
-
-def _result(one: Attachment) -> Result | None:
-    try:
-        return one.result
-    except CNIError:
-        return None
-
-
 def _addresses_inside(one: Attachment) -> Iterator[tuple[str, str]]:
     """Yield (interface, address) for the addresses that the result places in the container."""
-    result = _result(one)
-    for ip in result.ips if result else ():
-        interfaces = result.interfaces if result else ()
+    result = result_of(one)
+    if result is None:
+        return
+    for ip in result.ips:
         if ip.interface is None:
             yield one.ifname, ip.address.partition("/")[0]
-        elif 0 <= ip.interface < len(interfaces) and interfaces[ip.interface].sandbox:
-            yield interfaces[ip.interface].name, ip.address.partition("/")[0]
+        elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
+            yield result.interfaces[ip.interface].name, ip.address.partition("/")[0]
 
 
 def _host_problems(node: NodeView, one: Attachment, host: Mapping[str, Link]) -> Iterator[NodeFinding]:
     again = "attach the containers again; the plugin makes the bridge anew:"
     for document in plugin_documents(node.recorded(one)):
-        kind = document.get("type")
-        if kind == "bridge":
-            bridge = document.get("bridge") or _DEFAULT_BRIDGE
+        if bridge := _bridge_of(document):
             if bridge not in host:
-                yield NodeFinding(
-                    "interfaces", "error", f"bridge {bridge}", f"it has gone; container {one.container_id} needs it",
+                yield _error(
+                    f"bridge {bridge}", f"it has gone; container {one.container_id} needs it",
                     "its containers are cut off", again, _all_again(node, bridge),
                 )  # fmt: skip
-                continue
-            yield from _detached_ends(one, host, host[bridge])
-        elif kind in _WITH_MASTER and (master := _master_on_host(document)) and master not in host:
-            yield NodeFinding(
-                "interfaces", "error", f"master {master}", f"it has gone; container {one.container_id} needs it",
+            else:
+                yield from _detached_ends(one, host, host[bridge])
+            continue
+        # A master inside the container is not on the host.
+        master = "" if document.get("linkInContainer") else str(document.get("master") or "")
+        if document.get("type") in _WITH_MASTER and master and master not in host:
+            yield _error(
+                f"master {master}", f"it has gone; container {one.container_id} needs it",
                 "its containers are cut off, and no more can be attached",
                 f"bring {master} back, or name another master in the network's file; then attach again:",
                 node.attach_again(one),
             )  # fmt: skip
 
 
-def _master_on_host(document: Mapping[str, Any]) -> str:
-    return "" if document.get("linkInContainer") else str(document.get("master") or "")
+def _bridge_of(document: Mapping[str, Any]) -> str | None:
+    """Return the bridge that a plugin's configuration names, or None if the plugin has none."""
+    return document.get("bridge") or _DEFAULT_BRIDGE if document.get("type") == "bridge" else None
 
 
 def _all_again(node: NodeView, bridge: str) -> tuple[str, ...]:
-    commands: list[str] = []
-    for one in node.live():
-        for document in plugin_documents(node.recorded(one)):
-            if document.get("type") == "bridge" and (document.get("bridge") or _DEFAULT_BRIDGE) == bridge:
-                commands += node.attach_again(one)
-    return tuple(commands)
+    return tuple(
+        command
+        for one in node.live()
+        for document in plugin_documents(node.recorded(one))
+        if _bridge_of(document) == bridge
+        for command in node.attach_again(one)
+    )
 
 
 def _detached_ends(one: Attachment, host: Mapping[str, Link], bridge: Link) -> Iterator[NodeFinding]:
     """Find a veth whose end on the host has left the bridge."""
-    result = _result(one)
+    result = result_of(one)
     for interface in result.interfaces if result else ():
         link = host.get(interface.name)
         is_end = not interface.sandbox and interface.name.startswith("veth")
         if is_end and link is not None and link.master != bridge.index:
-            yield NodeFinding(
-                "interfaces", "error", name_of(one), f"its host interface {link.name} is not on bridge {bridge.name}",
-                "the container is cut off",
-                commands=(f"ip link set {link.name} master {bridge.name}",),
+            yield _error(
+                name_of(one), f"its host interface {link.name} is not on bridge {bridge.name}",
+                "the container is cut off", commands=(f"ip link set {link.name} master {bridge.name}",),
             )  # fmt: skip
 
 
@@ -151,8 +149,8 @@ def _run_check(node: NodeView) -> Observations:
         except VersionError as error:
             yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
         except CNIError as error:
-            yield NodeFinding(
-                "interfaces", "error", name_of(one), f"CHECK failed: {error}", "the container's network is damaged",
-                "attach it again:", node.attach_again(one),
+            yield _error(
+                name_of(one), f"CHECK failed: {error}", "the container's network is damaged", "attach it again:",
+                node.attach_again(one),
             )  # fmt: skip
     yield Checked("interfaces", f"CHECK of {len(attachments)} attachments, {count} passed")

@@ -8,6 +8,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
@@ -18,11 +19,11 @@ from libcni.store.record import CORRUPT, READY
 
 __all__ = ["check_ipam", "host_local_directories"]
 
+_error = partial(NodeFinding, "ipam", "error")
+
 _DATA_DIR = "/var/lib/cni/networks"
 _WARN_AT = 0.9
 _SHOWN = 20
-
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,19 @@ def check_ipam(node: NodeView) -> Observations:
 
 def host_local_directories(node: NodeView) -> set[tuple[str, str]]:
     """Return (network, directory of its reservations) for all configurations, recorded ones and today's."""
-    recorded = [node.recorded(one) for one in node.attachments]
-    found = set()
-    for net in (*node.networks, *filter(None, recorded)):
-        for ipam in _ipam_documents(net, "host-local"):
-            found.add((net.name, os.path.join(ipam.get("dataDir") or _DATA_DIR, net.name)))
-    return found
+    nets = (*node.networks, *(node.recorded(one) for one in node.attachments))
+    return {(net.name, directory) for net in nets if net is not None for directory in _directories(net)}
 
 
-def _ipam_documents(net: NetworkConfigList | None, plugin: str) -> Iterator[Mapping[str, Any]]:
+def _directories(net: NetworkConfigList | None) -> set[str]:
+    return {os.path.join(one.get("dataDir") or _DATA_DIR, net.name) for one in _host_local(net)} if net else set()
+
+
+def _host_local(net: NetworkConfigList | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the ``ipam`` sections for host-local in a network's configuration."""
     for document in plugin_documents(net):
         ipam = document.get("ipam")
-        if isinstance(ipam, dict) and ipam.get("type") == plugin:
+        if isinstance(ipam, dict) and ipam.get("type") == "host-local":
             yield ipam
 
 
@@ -114,30 +116,24 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
 def _missing(node: NodeView, network: str, directory: str, reservations: Iterable[_Reservation]) -> Observations:
     by_address = {ipaddress.ip_address(one.address): one for one in reservations}
     for one in node.attachments:
-        if one.state != READY or one.network != network or not _uses(node, one, directory):
+        if one.state != READY or one.network != network or directory not in _directories(node.recorded(one)):
             continue
         for address in addresses_of(one):
             reserved = by_address.get(ipaddress.ip_address(address))
             if reserved is None:
                 path = shlex.quote(os.path.join(directory, address))
                 content = f"printf '%s\\r\\n%s' {shlex.quote(one.container_id)} {shlex.quote(one.ifname)}"
-                yield NodeFinding(
-                    "ipam", "error", name_of(one), f"its address {address} is not reserved in {directory}",
+                yield _error(
+                    name_of(one), f"its address {address} is not reserved in {directory}",
                     "the next ADD can give the same address to another container",
                     commands=(f"mkdir -p {shlex.quote(directory)}", f"{content} > {path}"),
                 )  # fmt: skip
             elif reserved.container_id != one.container_id:
-                yield NodeFinding(
-                    "ipam", "error", name_of(one),
-                    f"its address {address} is reserved for container {reserved.container_id}",
+                yield _error(
+                    name_of(one), f"its address {address} is reserved for container {reserved.container_id}",
                     "two containers may use the same address",
                     "attach it again, so that it gets an address of its own:", node.attach_again(one),
                 )  # fmt: skip
-
-
-def _uses(node: NodeView, attachment: Attachment, directory: str) -> bool:
-    used = _ipam_documents(node.recorded(attachment), "host-local")
-    return directory in {os.path.join(ipam.get("dataDir") or _DATA_DIR, attachment.network) for ipam in used}
 
 
 def _duplicate_addresses(node: NodeView) -> Observations:
@@ -150,8 +146,8 @@ def _duplicate_addresses(node: NodeView) -> Observations:
         if len(attachments) > 1:
             *_, last = sorted(attachments, key=lambda one: one.record.created or 0)
             names = ", ".join(f"{one.container_id} ({one.ifname})" for one in attachments)
-            yield NodeFinding(
-                "ipam", "error", f"address {address} of network {network}", f"recorded for several containers: {names}",
+            yield _error(
+                f"address {address} of network {network}", f"recorded for several containers: {names}",
                 "their traffic is mixed up", f"detach one of them, such as the last one, {last.container_id}:",
                 detach(last),
             )  # fmt: skip
@@ -160,23 +156,27 @@ def _duplicate_addresses(node: NodeView) -> Observations:
 def _fill_level(node: NodeView, network: str, reservations: Iterable[_Reservation]) -> Observations:
     net = node.configured(network)
     used = [ipaddress.ip_address(one.address) for one in reservations]
-    for ipam in _ipam_documents(net, "host-local"):
+    for ipam in _host_local(net):
         for ranges in _range_sets(ipam):
             size = sum(_size(one) for one in ranges)
-            taken = sum(any(start <= address <= end for start, end, _ in ranges) for address in _same(used, ranges))
+            # Python refuses to compare addresses of two families.
+            same_family = [address for address in used if ranges and address.version == ranges[0][0].version]
+            taken = sum(any(start <= address <= end for start, end, _ in ranges) for address in same_family)
             if size <= 0 or taken < _WARN_AT * size:
                 continue
             is_full = taken >= size
+            pool = ", ".join(f"{start} to {end}" for start, end, _ in ranges)
             yield NodeFinding(
                 "ipam", "error" if is_full else "warning", f"network {network}",
-                f"{taken} of {size} addresses of the pool {_text(ranges)} are reserved ({100 * taken // size} %)",
+                f"{taken} of {size} addresses of the pool {pool} are reserved ({100 * taken // size} %)",
                 "no more containers can be attached" if is_full else "soon no more containers can be attached",
                 f"detach containers (libcni del -c ID), or use a larger range in {net.file if net else '?'}:",
                 (shlex.join(["libcni", "attachments", "-n", network]),),
             )  # fmt: skip
 
 
-_Range = tuple[IPAddress, IPAddress, IPAddress | None]
+_Range = tuple[Any, Any, Any]
+"""The first address, the last one, and the gateway, all of one family."""
 
 
 def _range_sets(ipam: Mapping[str, Any]) -> list[list[_Range]]:
@@ -204,15 +204,8 @@ def _range(one: Mapping[str, Any]) -> _Range:
 def _size(one: _Range) -> int:
     # host-local never gives the gateway's address to a container.
     start, end, gateway = one
-    return int(end) - int(start) + 1 - (gateway is not None and start <= gateway <= end)  # type: ignore[operator]
-
-
-def _same(used: Iterable[IPAddress], ranges: list[_Range]) -> list[Any]:
-    return [address for address in used if ranges and address.version == ranges[0][0].version]
-
-
-def _text(ranges: list[_Range]) -> str:
-    return ", ".join(f"{start} to {end}" for start, end, _ in ranges)
+    size: int = int(end) - int(start) + 1 - (start <= gateway <= end)
+    return size
 
 
 def _other_plugins(node: NodeView) -> Observations:

@@ -113,11 +113,8 @@ def _holds_lock(pid: int, identity: tuple[int, int]) -> bool:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return False
-    return any(_is_locking(pid, number) for number in descriptors if _is_file(pid, number, identity))
-
-
-def _is_file(pid: int, number: str, identity: tuple[int, int]) -> bool:
-    return namespace_identity(f"/proc/{pid}/fd/{number}") == identity
+    same_file = [number for number in descriptors if namespace_identity(f"/proc/{pid}/fd/{number}") == identity]
+    return any(_is_locking(pid, number) for number in same_file)
 
 
 def _is_locking(pid: int, number: str) -> bool:

@@ -87,11 +87,13 @@ def check_namespaces(node: NodeView) -> Observations:
             continue
         reason = _why_gone(one)
         if reason:
+            meaning, commands = "its addresses and rules are still held", _masquerade_commands(one)
+            if commands:
+                meaning += ". Without the namespace the plugin cannot remove its masquerade rules; "
+                meaning += "the second command does"
             yield NodeFinding(
-                "namespaces", "warning", name_of(one), reason,
-                _what_stays(one) or "its addresses and rules are still held",
-                commands=(*detach(one), *_masquerade_commands(one)),
-            )  # fmt: skip
+                "namespaces", "warning", name_of(one), reason, meaning, commands=(*detach(one), *commands)
+            )
         elif one.netns and not one.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
         count += 1
@@ -99,24 +101,11 @@ def check_namespaces(node: NodeView) -> Observations:
         yield Checked("namespaces", f"namespaces of {count} attachments")
 
 
-def _has_masquerade(one: Attachment) -> bool:
-    """Return whether DEL without a namespace leaves masquerade rules. They do not survive a reboot."""
-    documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
-    return any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents)
-
-
-def _what_stays(one: Attachment) -> str:
-    if not _has_masquerade(one):
-        return ""
-    return (
-        "its addresses and rules are still held. Without the namespace the plugin cannot remove its masquerade rules; "
-        "the second command does"
-    )
-
-
 def _masquerade_commands(one: Attachment) -> list[str]:
-    """Return the commands that remove a container's masquerade chain, whose name is that of Go's plugins."""
-    if not _has_masquerade(one):
+    """Return the commands that remove what DEL without a namespace leaves: the masquerade chain of Go's plugins."""
+    # No rule survives a reboot, and a pending attachment may have none yet.
+    documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
+    if not any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents):
         return []
     digest = hashlib.sha512(f"{one.network}{one.container_id}".encode()).hexdigest()
     chain = f"CNI-{digest[:_CHAIN_CHARACTERS]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -10,9 +9,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from libcni.store.namespace import enter_namespace
+
 __all__ = ["Link", "links"]
 
-_CLONE_NEWNET = 0x40000000
 _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _RTM_NEWLINK, _RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 16, 18, 20, 22
@@ -81,16 +81,12 @@ def _enter_and_open(netns: str, opened: list[socket.socket | OSError]) -> None:
     try:
         descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # os.setns exists from Python 3.12 on.
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), netns)
+            enter_namespace(descriptor)
             opened.append(_open_socket())
         finally:
             os.close(descriptor)
     except OSError as error:
-        opened.append(error)
+        opened.append(OSError(error.errno, os.strerror(error.errno or 0), netns))
 
 
 def _open_socket() -> socket.socket:

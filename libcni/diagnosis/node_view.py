@@ -14,10 +14,11 @@ from libcni.client import CNIConfig
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, RecordError
+from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import READY
 
-__all__ = ["NodeView", "addresses_of", "detach", "name_of", "plugin_documents"]
+__all__ = ["NodeView", "addresses_of", "detach", "name_of", "plugin_documents", "result_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,16 @@ class NodeView:
 
 def addresses_of(attachment: Attachment) -> list[str]:
     """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
-    try:
-        result = attachment.result
-    except CNIError:
-        return []
+    result = result_of(attachment)
     return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
+
+
+def result_of(attachment: Attachment) -> Result | None:
+    """Return an attachment's recorded result, or None if it has no usable one."""
+    try:
+        return attachment.result
+    except CNIError:
+        return None
 
 
 def detach(attachment: Attachment) -> tuple[str, ...]:

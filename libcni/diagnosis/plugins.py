@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from functools import partial
 
 from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
@@ -17,6 +18,8 @@ from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
 
 __all__ = ["check_network_plugins", "check_plugins"]
 
+_error = partial(NodeFinding, "plugins", "error")
+
 _SECONDS = 5.0
 
 
@@ -26,9 +29,7 @@ def check_plugins(node: NodeView) -> Observations:
     if not directories:
         where = ", ".join(node.cni.path) or "CNI_PATH"
         seen = "there is no such directory" if node.cni.path else "it is empty"
-        yield NodeFinding(
-            "plugins", "error", where, seen, "no plugin can be run", "install CNI plugins, or set CNI_PATH"
-        )
+        yield _error(where, seen, "no plugin can be run", "install CNI plugins, or set CNI_PATH")
         return
     for directory in directories:
         yield from writable_by_others("plugins", directory)
@@ -49,9 +50,10 @@ def check_network_plugins(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Ob
     # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
     usable = True
     for name in names:
-        for found in _check_plugin(cni, net, name):
+        problem = _plugin_problem(cni, net, name)
+        if problem is not None:
             usable = False
-            yield found
+            yield problem
     yield Checked("plugins", f"executables and VERSION of network {net.name}: {', '.join(names)}")
     if not supports(net.cni_version, "STATUS"):
         yield NotChecked("plugins", f"network {net.name}", f"STATUS: version {net.cni_version} does not have it")
@@ -59,7 +61,10 @@ def check_network_plugins(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Ob
         yield from _check_status(cni, net)
 
 
-def _check_plugin(cni: CNIConfig, net: NetworkConfigList, name: str) -> Iterator[NodeFinding]:
+def _plugin_problem(  # noqa: PLR0911 - one return for each problem
+    cni: CNIConfig, net: NetworkConfigList, name: str
+) -> NodeFinding | None:
+    """Return why a plugin of a network cannot be used, or None."""
     subject = f"network {net.name}, plugin {name}"
     meaning = "ADD of this network fails"
     try:
@@ -69,36 +74,30 @@ def _check_plugin(cni: CNIConfig, net: NetworkConfigList, name: str) -> Iterator
         rejected = [one.rpartition(" is ")[0] for one in error.rejected]
         commands = tuple(f"chmod +x {shlex.quote(one)}" for one in rejected if os.path.isfile(one))
         remedy = "make it executable:" if commands else error.hint or "install it, or set CNI_PATH"
-        yield NodeFinding("plugins", "error", subject, text, meaning, remedy, commands)
-        return
+        return _error(subject, text, meaning, remedy, commands)
     except CNIError as error:
-        yield NodeFinding("plugins", "error", subject, str(error), meaning, f"correct the type in {net.file}")
-        return
+        return _error(subject, str(error), meaning, f"correct the type in {net.file}")
     problem = executable_problem(path)
     if problem:
         seen, remedy = problem
         commands = (f"sed -i 's/\\r$//' {shlex.quote(path)}",) if "CRLF" in seen else ()
-        yield NodeFinding("plugins", "error", subject, f"{path}: {seen}", meaning, remedy, commands)
-        return
+        return _error(subject, f"{path}: {seen}", meaning, remedy, commands)
     try:
         versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
     except PluginTimeoutError:
         by_hand = f'echo \'{{"cniVersion":"1.0.0"}}\' | CNI_COMMAND=VERSION timeout {_SECONDS:.0f} {shlex.quote(path)}'
-        yield NodeFinding(
-            "plugins", "error", subject, f"{path} did not answer VERSION within {_SECONDS:.0f} s and was ended",
-            f"{meaning}, or hangs", "install the plugin again; a longer timeout does not help. To see it by hand:",
-            (by_hand,),
+        return _error(
+            subject, f"{path} did not answer VERSION within {_SECONDS:.0f} s and was ended", f"{meaning}, or hangs",
+            "install the plugin again; a longer timeout does not help. To see it by hand:", (by_hand,),
         )  # fmt: skip
-        return
     except CNIError as error:
-        yield NodeFinding("plugins", "error", subject, str(error), meaning, error.hint or "install the plugin again")
-        return
+        return _error(subject, str(error), meaning, error.hint or "install the plugin again")
     if net.cni_version not in versions:
-        yield NodeFinding(
-            "plugins", "error", subject,
-            f"it does not support version {net.cni_version}; it supports {', '.join(versions)}", meaning,
+        return _error(
+            subject, f"it does not support version {net.cni_version}; it supports {', '.join(versions)}", meaning,
             f"change cniVersion in {net.file}, or install another version of the plugin",
         )  # fmt: skip
+    return None
 
 
 def _check_status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
@@ -110,8 +109,8 @@ def _check_status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
     yield Checked("plugins", f"STATUS of network {net.name}")
     for one in status.plugins:
         if one.error is not None:
-            yield NodeFinding(
-                "plugins", "error", f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}",
+            yield _error(
+                f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}",
                 "the plugin says that it cannot serve ADD", one.error.hint or "do what its message says; then:",
                 (shlex.join(["libcni", "status", net.name, "-v"]),),
             )  # fmt: skip

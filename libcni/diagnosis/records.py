@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from functools import partial
 
 from libcni.diagnosis.locks import is_locked, plugin_processes
 from libcni.diagnosis.node_view import NodeView, detach, name_of
@@ -16,6 +17,8 @@ from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
 
 __all__ = ["check_records"]
+
+_warning = partial(NodeFinding, "records", "warning")
 
 _HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
@@ -31,9 +34,9 @@ def check_records(node: NodeView) -> Observations:
         if one.state == CORRUPT:
             yield _corrupt(node, one)
         elif not one.network:
-            yield NodeFinding(
-                "records", "warning", one.path, "an old record of Go libcni that does not name its attachment",
-                "no sweep can detach it", "libcni del NETWORK -c ID, with the network and container of its file name",
+            yield _warning(
+                one.path, "an old record of Go libcni that does not name its attachment", "no sweep can detach it",
+                "libcni del NETWORK -c ID, with the network and container of its file name",
             )  # fmt: skip
         elif one.state in _HALF_DONE:
             yield _half_done(node, one)
@@ -85,13 +88,11 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
     if not processes:
-        return NodeFinding(
-            "records", "warning", name_of(one), f"its {verb} was interrupted", meaning, commands=detach(one)
-        )
+        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=detach(one))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
-    return NodeFinding(
-        "records", "warning", name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
+    return _warning(
+        name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
         f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
         (kill, *detach(one)),
     )  # fmt: skip
@@ -118,9 +119,7 @@ def _set_aside(node: NodeView) -> Observations:
             if node.configured(identity[0]) is not None and not is_attached:
                 remedy = "detach it, if that was not done; then remove the file:"
                 commands = [*_del(identity), *commands]
-        yield NodeFinding(
-            "records", "warning", path, "a corrupt record that was set aside", meaning, remedy, tuple(commands)
-        )
+        yield _warning(path, "a corrupt record that was set aside", meaning, remedy, tuple(commands))
 
 
 def _temporary(node: NodeView) -> Observations:
@@ -130,7 +129,7 @@ def _temporary(node: NodeView) -> Observations:
         yield NotChecked("records", error.path, str(error))
         return
     if report.temporary:
-        yield NodeFinding(
-            "records", "warning", node.cni.cache_dir, f"{len(report.temporary)} temporary files of killed programs",
+        yield _warning(
+            node.cni.cache_dir, f"{len(report.temporary)} temporary files of killed programs",
             "they use space, nothing else", commands=("libcni repair --yes",),
         )  # fmt: skip

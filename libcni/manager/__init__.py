@@ -13,7 +13,9 @@ The names are resolved on first use: a program that blocks does not load asyncio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
@@ -69,51 +71,14 @@ _MODULES = {
     "reports": "AttachmentCheck CheckReport DetachedAttachment GCSummary ManagerStatus NetworkState TearDownReport",
     "watch": "Watch",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
-    "LOOPBACK",
-    "Address",
-    "AsyncNetworkManager",
-    "AttachmentCheck",
-    "AttachmentDefinitions",
-    "AttachmentResult",
-    "CheckReport",
-    "Container",
-    "ContainerResult",
-    "DefaultRouteError",
-    "DetachedAttachment",
-    "Event",
-    "EventStream",
-    "GCSummary",
-    "IdentifyingTool",
-    "InterfaceResult",
-    "ManagerStatus",
-    "NamespaceError",
-    "NamespaceIdentity",
-    "NamespaceTool",
-    "Namespaces",
-    "NetworkAttachmentDefinition",
-    "NetworkManager",
-    "NetworkRequest",
-    "NetworkSelection",
-    "NetworkSet",
-    "NetworkState",
-    "PlannedAttachment",
-    "Pod",
-    "ResolvConf",
-    "TearDownReport",
-    "Watch",
-    "network_status",
-    "parse_selection",
-]
+    "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentCheck", "AttachmentDefinitions", "AttachmentResult",
+    "CheckReport", "Container", "ContainerResult", "DefaultRouteError", "DetachedAttachment", "Event", "EventStream",
+    "GCSummary", "IdentifyingTool", "InterfaceResult", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
+    "NamespaceTool", "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest",
+    "NetworkSelection", "NetworkSet", "NetworkState", "PlannedAttachment", "Pod", "ResolvConf", "TearDownReport",
+    "Watch", "network_status", "parse_selection",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, Unpack
 
 from libcni.aio import AsyncCNIConfig, to_the_end
-from libcni.config.network import NetworkConfigList
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
@@ -18,10 +16,8 @@ from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
-from libcni.protocol.result import Result
-from libcni.store.attachments import Attachment
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["AsyncNetworkManager"]
 
@@ -31,38 +27,6 @@ _T = TypeVar("_T")
 class AsyncContext(OperationContext[AsyncCNIConfig]):
     """An operation of AsyncNetworkManager on the running event loop."""
 
-    async def add(
-        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
-    ) -> Result:
-        """Run ADD; as ``AsyncCNIConfig.add_network_list``."""
-        return await self.cni.add_network_list(net, rt, timeout=timeout, **options)
-
-    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
-        """Run CHECK; as ``AsyncCNIConfig.check_network_list``."""
-        await self.cni.check_network_list(net, rt, timeout=self.timeout)
-
-    async def delete(
-        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
-    ) -> DelReport:
-        """Run DEL; as ``AsyncCNIConfig.del_network_list``."""
-        return await self.cni.del_network_list(net, rt, policy=policy, timeout=timeout)
-
-    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
-        """Run DEL with the record alone; as ``AsyncCNIConfig.del_attachment``."""
-        return await self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout)
-
-    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
-        """Run GC; as ``AsyncCNIConfig.gc_network_list``."""
-        return await self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout)
-
-    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
-        """Run STATUS of all plugins; as ``AsyncCNIConfig.network_status``."""
-        return await self.cni.network_status(net, timeout=timeout)
-
-    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
-        """Find the plugins and ask for their versions; as ``AsyncCNIConfig.validate_network_list``."""
-        return await self.cni.validate_network_list(net, timeout=timeout)
-
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function in a thread. A cancelled caller still waits for its end.
 
@@ -71,9 +35,9 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         # A task of its own: cancelling the caller must not cancel the future that it waits for.
         return await to_the_end(asyncio.ensure_future(asyncio.to_thread(function)))
 
-    async def ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function or a coroutine function of the user."""
-        # The caller's function may be a plain one or a coroutine function; only its answer shows which.
+    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+        """Call a function or a coroutine function."""
+        # The user's function may be a plain one or a coroutine function; only its answer shows which.
         answer = function()
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -170,7 +170,7 @@ def _parameters(
 
 
 def unused_by_all(container: Container, nets: Iterable[NetworkConfigList]) -> tuple[str, ...]:
-    """Return the names of the container's capability arguments that no network takes."""
+    """Return the names of the container's capability arguments that no network declares."""
     unused = [set(net.unused_capabilities(as_mapping(container.capability_args))) for net in nets]
     return tuple(name for name in as_mapping(container.capability_args) if all(name in names for names in unused))
 

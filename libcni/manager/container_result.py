@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
+from libcni.protocol.result import DNS, Interface, Result, Route
 
 __all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "Preference", "ResolvConf"]
 
@@ -87,8 +87,13 @@ class AttachmentResult:
             # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
             # container.
             index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
-            addresses[index].append(_address(ip))
-        return tuple(_interface(one, self.network, tuple(found)) for one, found in zip(listed, addresses, strict=True))
+            addresses[index].append(Address(ip.ip, ipaddress.ip_address(ip.gateway) if ip.gateway else None))
+        return tuple(
+            InterfaceResult(
+                one.name, self.network, one.sandbox or "", tuple(found), one.mac, one.mtu, one.pci_id, one.socket_path
+            )
+            for one, found in zip(listed, addresses, strict=True)
+        )
 
     def _own_index(self, listed: Sequence[Interface]) -> int:
         """Return the index of the container's interface."""
@@ -135,7 +140,7 @@ class ContainerResult:
         container_id: the container.
         netns: the path of the namespace that the plugins received.
         attachments: the attachments in the order of their set-up, loopback included.
-        unused_capabilities: the container's capability arguments that none of its networks takes.
+        unused_capabilities: the container's capability arguments that none of its networks declares.
     """
 
     container_id: str
@@ -222,16 +227,6 @@ class ContainerResult:
 
 def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:
     return [address.ip for address in addresses if address.ip.version == version]
-
-
-def _address(ip: IPConfig) -> Address:
-    return Address(ip.ip, ipaddress.ip_address(ip.gateway) if ip.gateway else None)
-
-
-def _interface(one: Interface, network: str, addresses: tuple[Address, ...]) -> InterfaceResult:
-    return InterfaceResult(
-        one.name, network, one.sandbox or "", addresses, one.mac, one.mtu, one.pci_id, one.socket_path
-    )  # fmt: skip
 
 
 def _each_once(values: Iterable[str]) -> tuple[str, ...]:

@@ -88,45 +88,45 @@ class OperationContext(ABC, Generic[ClientT]):
         """The seconds that the operation may wait: the given timeout or the client's; None: no limit."""
         return self.timeout if isinstance(self.timeout, float | int | None) else self.cni.timeout
 
-    @abstractmethod
     async def add(
         self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
     ) -> Result:
         """Run ADD; as ``CNIConfig.add_network_list``."""
+        return await self.ask(lambda: self.cni.add_network_list(net, rt, timeout=timeout, **options))
 
-    @abstractmethod
     async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
         """Run CHECK; as ``CNIConfig.check_network_list``."""
+        await self.ask(lambda: self.cni.check_network_list(net, rt, timeout=self.timeout))
 
-    @abstractmethod
     async def delete(
         self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
     ) -> DelReport:
         """Run DEL; as ``CNIConfig.del_network_list``."""
+        return await self.ask(lambda: self.cni.del_network_list(net, rt, policy=policy, timeout=timeout))
 
-    @abstractmethod
     async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
         """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
+        return await self.ask(lambda: self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout))
 
-    @abstractmethod
     async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
         """Run GC; as ``CNIConfig.gc_network_list``."""
+        return await self.ask(lambda: self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout))
 
-    @abstractmethod
     async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
         """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
+        return await self.ask(lambda: self.cni.network_status(net, timeout=timeout))
 
-    @abstractmethod
     async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
         """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
+        return await self.ask(lambda: self.cni.validate_network_list(net, timeout=timeout))
 
     @abstractmethod
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function that may block on the disk or on a program."""
 
     @abstractmethod
-    async def ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the user; AsyncNetworkManager also accepts a coroutine function."""
+    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+        """Call a method of the client or a function of the user; in AsyncNetworkManager either may be a coroutine."""
 
     @abstractmethod
     async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:

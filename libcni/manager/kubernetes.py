@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 KIND = "NetworkAttachmentDefinition"
+# The fields of a selection that are capability arguments; CapabilityArgs has the same names.
+_CAPABILITIES = {"ips", "mac", "port_mappings", "bandwidth", "infiniband_guid", "device_id"}
 
 
 class NetworkSelection(BaseModel):
@@ -76,15 +78,7 @@ class NetworkSelection(BaseModel):
         Raises:
             ConfigError: the convention does not allow a value.
         """
-        given: dict[str, Any] = {
-            "ips": self.ips,
-            "mac": self.mac,
-            "port_mappings": self.port_mappings,
-            "bandwidth": self.bandwidth,
-            "infiniband_guid": self.infiniband_guid,
-            "device_id": self.device_id,
-        }
-        return CapabilityArgs(**{name: value for name, value in given.items() if value is not None}).to_args()
+        return CapabilityArgs(**self.model_dump(include=_CAPABILITIES, exclude_none=True)).to_args()
 
 
 def parse_selection(annotation: str, namespace: str = "default") -> tuple[NetworkSelection, ...]:
@@ -97,18 +91,15 @@ def parse_selection(annotation: str, namespace: str = "default") -> tuple[Networ
         InvalidIdentifierError: an interface name breaks the rules.
     """
     text = annotation.strip()
-    items = (
-        _json_items(text) if text.startswith(("[", "{")) else [_short_item(part) for part in text.split(",") if text]
-    )
+    if text.startswith(("[", "{")):
+        try:
+            items = jsontext.parse(text)
+        except JSONTextError as error:
+            raise ConfigError(error.problem, file="network selection", location=error.location) from error
+    else:
+        items = [_short_item(part) for part in text.split(",") if text]
+    items = items if isinstance(items, list) else [items]
     return tuple(_selection(item, index, namespace) for index, item in enumerate(items))
-
-
-def _json_items(text: str) -> list[Any]:
-    try:
-        items = jsontext.parse(text)
-    except JSONTextError as error:
-        raise ConfigError(error.problem, file="network selection", location=error.location) from error
-    return items if isinstance(items, list) else [items]
 
 
 def _short_item(part: str) -> dict[str, str]:
@@ -219,7 +210,10 @@ class AttachmentDefinitions:
             documents = [one for one in yaml.safe_load_all(text) if one is not None]
         except yaml.YAMLError as error:
             raise ConfigError(f"it is not YAML: {error}", file=file) from error
-        objects = [inner for one in documents for inner in _objects(one)]
+        objects: list[Any] = []
+        for one in documents:
+            items = one.get("items") if isinstance(one, dict) else None
+            objects += items if isinstance(items, list) else [one]
         return cls(
             NetworkAttachmentDefinition.from_object(one, file=file)
             for one in objects
@@ -269,11 +263,6 @@ class AttachmentDefinitions:
             reference=f"{definition.namespace}/{definition.name}",
             default_route=tuple(str(gateway) for gateway in selection.default_route or ()),
         )
-
-
-def _objects(document: Any) -> Sequence[Any]:
-    items = document.get("items") if isinstance(document, dict) else None
-    return items if isinstance(items, list) else [document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,20 +330,15 @@ class Pod:
         # As Multus: "net" and the number of the selection, also if earlier selections name their interfaces.
         names = [one.interface or f"net{index}" for index, one in enumerate(chosen, 1)]
         cluster = [NetworkRequest.parse(one) if isinstance(one, str) else one for one in default]
+        CapabilityArgs(ips=None if ip is None else (ip,), mac=mac)  # raises ConfigError
+        requested = {key: text for key, text in (("IP", ip), ("MAC", mac)) if text is not None}
         # An address or a host port belongs to one interface. A second network would refuse it.
-        cluster[:1] = [_for_one_network(one, capability_args or {}, _requested(ip, mac)) for one in cluster[:1]]
+        for first in cluster[:1]:
+            capabilities = merged(as_mapping(capability_args), as_mapping(first.capability_args))
+            own = {**requested, **dict(check_args(first.args))}
+            cluster[0] = replace(first, capability_args=capabilities, args=own)
         selected = [replace(known.request(one), ifname=name) for one, name in zip(chosen, names, strict=True)]
         return Container(self.sandbox_id, self.netns, [*cluster, *selected], args=(*self.args(), *(args or {}).items()))
-
-
-def _requested(ip: str | None, mac: str | None) -> dict[str, str]:
-    CapabilityArgs(ips=None if ip is None else (ip,), mac=mac)  # raises ConfigError
-    return {key: text for key, text in (("IP", ip), ("MAC", mac)) if text is not None}
-
-
-def _for_one_network(request: NetworkRequest, capability_args: Capabilities, args: Mapping[str, str]) -> NetworkRequest:
-    capabilities = merged(as_mapping(capability_args), as_mapping(request.capability_args))
-    return replace(request, capability_args=capabilities, args={**args, **dict(check_args(request.args))})
 
 
 def network_status(result: ContainerResult) -> list[dict[str, Any]]:

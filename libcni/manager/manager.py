@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar, Unpack, cast
 
 from libcni.client import CNIConfig
-from libcni.config.network import NetworkConfigList
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
@@ -16,11 +14,9 @@ from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
-from libcni.protocol.result import Result
-from libcni.store.attachments import Attachment
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.node import run_to_end
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
+from libcni.verbs.reports import DelPolicy
 
 __all__ = ["NetworkManager"]
 
@@ -31,45 +27,13 @@ _THREADS = 32
 class BlockingContext(OperationContext[CNIConfig]):
     """An operation of NetworkManager: every method blocks, so its coroutines never suspend."""
 
-    async def add(
-        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
-    ) -> Result:
-        """Run ADD; as ``CNIConfig.add_network_list``."""
-        return self.cni.add_network_list(net, rt, timeout=timeout, **options)
-
-    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
-        """Run CHECK; as ``CNIConfig.check_network_list``."""
-        self.cni.check_network_list(net, rt, timeout=self.timeout)
-
-    async def delete(
-        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
-    ) -> DelReport:
-        """Run DEL; as ``CNIConfig.del_network_list``."""
-        return self.cni.del_network_list(net, rt, policy=policy, timeout=timeout)
-
-    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
-        """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
-        return self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout)
-
-    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
-        """Run GC; as ``CNIConfig.gc_network_list``."""
-        return self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout)
-
-    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
-        """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
-        return self.cni.network_status(net, timeout=timeout)
-
-    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
-        """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
-        return self.cni.validate_network_list(net, timeout=timeout)
-
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function in this thread: it may block here."""
         return function()
 
-    async def ask(self, function: Callable[[], Any]) -> Any:
-        """Call a function of the user."""
-        return function()
+    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+        """Call a function, which must not be a coroutine function: nothing here can wait for it."""
+        return cast("_T", function())
 
     async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
         """Run coroutine functions in threads, and return their answers in order."""

@@ -234,42 +234,34 @@ class ManagerBase(Generic[ClientT]):
         """
         return tuple(self._plan(container))
 
-    def _plan(self, container: Container) -> list[PlannedAttachment]:
-        wanted: list[tuple[NetworkRequest, NetworkConfigList | None]]
-        requests = container.requests
-        if requests is None:
-            wanted = [(NetworkRequest(net.name), net) for net in self._configuration.defaults_or_reload()]
-        else:
-            wanted = [(one, self._configured(one.network)) for one in requests]
-        return self._plan_from(container, wanted)
+    def _plan(self, container: Container, unknown: list[tuple[str, CNIError]] | None = None) -> list[PlannedAttachment]:
+        """Return the attachments of a container on known networks, in order.
 
-    def _plan_from(
-        self, container: Container, wanted: Sequence[tuple[NetworkRequest, NetworkConfigList | None]]
-    ) -> list[PlannedAttachment]:
-        use_loopback = self._loopback_for_all if container.loopback is None else container.loopback
-        loopback = self._loopback if use_loopback else None
-        return plan_attachments(container, wanted, prefix=self._prefix, loopback=loopback)
-
-    def _configured(self, network: str | NetworkConfigList) -> NetworkConfigList:
-        return self._configuration.network(network) if isinstance(network, str) else network
-
-    def _plan_known(self, container: Container) -> tuple[list[PlannedAttachment], list[tuple[str, CNIError]]]:
-        """Return the attachments of a container on known networks, and the errors of unknown ones."""
-        unknown: list[tuple[str, CNIError]] = []
+        ``unknown`` receives the name and the error of each unknown network; None: raise the first of these errors.
+        """
         wanted: list[tuple[NetworkRequest, NetworkConfigList | None]] = []
         requests = container.requests
         try:
             if requests is None:
                 requests = [NetworkRequest(net) for net in self._configuration.defaults_or_reload()]
         except NetworkNotFoundError as error:
-            return [], [(error.network or "", error)]
+            if unknown is None:
+                raise
+            unknown.append((error.network or "", error))
+            return []
         for request in requests:
+            given = request.network
             try:
-                wanted.append((request, self._configured(request.network)))
+                wanted.append((request, self._configuration.network(given) if isinstance(given, str) else given))
             except NetworkNotFoundError as error:
+                if unknown is None:
+                    raise
+                # The request keeps its place: a tear-down must compute the same interface names as the set-up.
                 wanted.append((request, None))
                 unknown.append((error.network or "", error))
-        return self._plan_from(container, wanted), unknown
+        use_loopback = self._loopback_for_all if container.loopback is None else container.loopback
+        loopback = self._loopback if use_loopback else None
+        return plan_attachments(container, wanted, prefix=self._prefix, loopback=loopback)
 
     async def _set_up(
         self, context: OperationContext[Any], container: Container, options: SetUpOptions
@@ -296,7 +288,8 @@ class ManagerBase(Generic[ClientT]):
         policy: DelPolicy | None,
     ) -> TearDownReport:
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
-        planned, unknown = await context.in_thread(lambda: self._plan_known(container))
+        unknown: list[tuple[str, CNIError]] = []
+        planned = await context.in_thread(lambda: self._plan(container, unknown))
         tear_down = TearDown(
             context=context,
             container_id=container.id,
@@ -331,5 +324,4 @@ class ManagerBase(Generic[ClientT]):
 
     def _pairs(self, container: Container) -> list[tuple[str, str]]:
         """Return the pairs that a set-up of a container would make on known networks."""
-        planned, _ = self._plan_known(container)
-        return [(one.rt.container_id, one.rt.ifname) for one in planned]
+        return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]

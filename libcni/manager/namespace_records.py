@@ -139,9 +139,7 @@ class ContainerNamespaces:
             identity = None if numbers is None else tuple(int(number) for number in numbers)
             maker = document["owner"], document["path"]
             boot = document["bootId"]
-        except FileNotFoundError:
-            return None
-        except InvalidIdentifierError:
+        except (FileNotFoundError, InvalidIdentifierError):
             return None
         except OSError as error:
             raise RecordError(f"{path}: cannot be read: {error.strerror}", path=path, errno=error.errno) from error

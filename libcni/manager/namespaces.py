@@ -16,14 +16,8 @@ from libcni.errors import CNIError
 from libcni.store.namespace import enter_namespace
 
 __all__ = [
-    "RUN_DIRECTORY",
-    "IPRoute2",
-    "NamespaceError",
-    "NamespaceIdentity",
-    "NamespaceTool",
-    "Namespaces",
-    "PyRoute2",
-]
+    "RUN_DIRECTORY", "IPRoute2", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces", "PyRoute2",
+]  # fmt: skip
 
 RUN_DIRECTORY = "/run/netns"
 _CLONE_NEWNET = 0x40000000
@@ -87,11 +81,9 @@ class Namespaces:
         directory: str | os.PathLike[str] = RUN_DIRECTORY,
     ) -> None:
         self.directory: str = os.path.abspath(os.fspath(directory))
-        self._tool: NamespaceTool
         if isinstance(tool, str):
-            self._tool = PyRoute2(self.directory) if tool == "pyroute2" else IPRoute2(directory=self.directory)
-        else:
-            self._tool = tool
+            tool = PyRoute2(self.directory) if tool == "pyroute2" else IPRoute2(directory=self.directory)
+        self._tool: NamespaceTool = tool
 
     def path(self, name: str) -> str:
         """Return the path of a named namespace, whether it exists or not.
@@ -132,7 +124,7 @@ class Namespaces:
         path = self.path(name)
         if self.exists(name):
             raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
-        if isinstance(self._tool, IPRoute2 | PyRoute2):
+        if isinstance(self._tool, _ThreadTool):
             with _new_namespace(name) as (thread_id, identity):
                 announce(identity)
                 # If this process is killed now, the thread ends, and a tool that still runs finds no namespace to pin.
@@ -238,7 +230,23 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
             os.close(descriptor)
 
 
-class IPRoute2:
+class _ThreadTool(IdentifyingTool):
+    """Base class of this module's tools. They make a namespace in a thread, and pin it."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def create(self, name: str) -> None:
+        """Make a namespace in a thread, and pin it."""
+        with _new_namespace(name) as (thread_id, _):
+            self.pin(name, thread_id)
+
+    def identity(self, name: str) -> NamespaceIdentity | None:
+        """Return the identity of the namespace at the name's path."""
+        return _identity(f"{self._directory}/{name}")
+
+
+class IPRoute2(_ThreadTool):
     """Works with iproute2's ``ip``; in another directory than ``/run/netns`` with ``mount``, ``umount``, ``nsenter``.
 
     Args:
@@ -248,14 +256,9 @@ class IPRoute2:
     """
 
     def __init__(self, program: str = "ip", timeout: float = 30.0, directory: str = RUN_DIRECTORY) -> None:
+        super().__init__(directory)
         self._program = program
         self._timeout = timeout
-        self._directory = directory
-
-    def create(self, name: str) -> None:
-        """Make a namespace in a thread, and pin it."""
-        with _new_namespace(name) as (thread_id, _):
-            self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
         """Run ``ip netns attach``, or ``mount --bind``."""
@@ -298,10 +301,6 @@ class IPRoute2:
             command[:0] = ["nsenter", f"--net={self._directory}/{name}"]
         self._run(name, *command)
 
-    def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return the identity of the namespace at the name's path."""
-        return _identity(f"{self._directory}/{name}")
-
     def _run(self, name: str, *command: str) -> None:
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=self._timeout)  # noqa: S603
@@ -313,21 +312,16 @@ class IPRoute2:
             raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint=hint) from error
 
 
-class PyRoute2:
+class PyRoute2(_ThreadTool):
     """Works with pyroute2, without starting a program."""
 
     def __init__(self, directory: str = RUN_DIRECTORY) -> None:
-        self._directory = directory
+        super().__init__(directory)
         try:
             self._netns: Any = import_module("pyroute2.netns")
             self._iproute: Any = import_module("pyroute2").IPRoute
         except ImportError as error:
             raise NamespaceError("pyroute2 is not installed", hint="pip install libcni[netns]") from error
-
-    def create(self, name: str) -> None:
-        """Make a namespace in a thread, and pin it."""
-        with _new_namespace(name) as (thread_id, _):
-            self.pin(name, thread_id)
 
     def pin(self, name: str, pid: int) -> None:
         """Bind a process's namespace to a name."""
@@ -340,10 +334,6 @@ class PyRoute2:
     def lo_up(self, name: str) -> None:
         """Bring ``lo`` up over netlink."""
         self._call(name, lambda: self._bring_up(name))
-
-    def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return the identity of the namespace at the name's path."""
-        return _identity(f"{self._directory}/{name}")
 
     def _bring_up(self, name: str) -> None:
         # Not pyroute2.NetNS: it forks, and a fork of a program with threads can wait for ever for a lock.

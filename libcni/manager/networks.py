@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from libcni.config.directory import conf_files
+from libcni.config.directory import conf_files, read_networks
 from libcni.config.network import NetworkConfigList, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
 
@@ -144,12 +144,14 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
     return NetworkSet(ordered, sources.loopback, tuple(problems), tuple(kept), missing, sources.directories)
 
 
-def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[CNIError], set[str]]:
+def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfigList], list[ConfigError], set[str]]:
     """Return the networks of a directory by file name, its problems, and the names of the networks that were kept."""
     # An operator may break a file while containers come and go. The last good configuration serves them until then.
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
-        found, problems = _read_directory(directory)
+        # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
+        # all .conflist files first: 10-calico.conflist would come before 00-multus.conf, against what the names intend.
+        found, problems = read_networks(conf_files(directory, _ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}
     # A volume may be unmounted, or a package upgrade may replace the directory: that is no wish to drop all networks.
@@ -158,26 +160,6 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
     kept = [net for net in before if net.name not in found and _is_unusable(net.file or "")]
     networks = sorted([*found.values(), *kept], key=lambda net: os.fsencode(os.path.basename(net.file or "")))
     return networks, problems, {net.name for net in kept}
-
-
-def _read_directory(directory: str) -> tuple[dict[str, NetworkConfigList], list[CNIError]]:
-    """Read a directory by file name, ``.conf`` and ``.conflist`` together, as go-cni and ocicni do.
-
-    Go libcni and ``read_config_directory`` read all ``.conflist`` files first. With that order, ``10-calico.conflist``
-    would come before ``00-multus.conf``, against the intention of the names.
-    """
-    networks: dict[str, NetworkConfigList] = {}
-    problems: list[CNIError] = []
-    for file in conf_files(directory, _ENDINGS):
-        try:
-            net = read_network(file)
-        except ConfigError as error:
-            problems.append(error)
-            continue
-        first = networks.setdefault(net.name, net)
-        if first is not net:
-            problems.append(ConfigError(f'"{net.name}" is already in {first.file}', file=file, location="name"))
-    return networks, problems
 
 
 def _is_unusable(file: str) -> bool:

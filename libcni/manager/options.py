@@ -19,7 +19,7 @@ class SetUpOptions(TypedDict, total=False):
     Attributes:
         rollback: run DEL of a network's whole chain if its ADD fails.
         on_existing: what to do if the container already has the interface: ``refuse``, ``replace`` or ``allow``.
-        strict: refuse capability arguments that no plugin takes, and results in another version than the network's.
+        strict: refuse capability arguments that no plugin declares, and results in another version than the network's.
         negotiate_version: use the highest version that all plugins of a network support.
         retry: how often to call a plugin again that answers "try again later"; None: never.
         on_cancel: what a cancelled or interrupted set-up does with its attachments: ``keep`` or ``rollback``.

@@ -10,14 +10,9 @@ from libcni.store.attachments import Attachment
 from libcni.verbs.reports import DelReport, GCReport, PluginStatus
 
 __all__ = [
-    "AttachmentCheck",
-    "CheckReport",
-    "DetachedAttachment",
-    "GCSummary",
-    "ManagerStatus",
-    "NetworkState",
+    "AttachmentCheck", "CheckReport", "DetachedAttachment", "GCSummary", "ManagerStatus", "NetworkState",
     "TearDownReport",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -26,15 +27,12 @@ __all__ = ["TearDown"]
 logger: logging.Logger = logging.getLogger("libcni")
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """One attachment to detach: by its network's configuration, or by its record alone."""
+class _Target(NamedTuple):
+    """One attachment to detach, and the call of its DEL."""
 
     network: str
     ifname: str
-    net: NetworkConfigList | None = None
-    rt: RuntimeConf | None = None
-    attachment: Attachment | None = None
+    delete: Callable[[], Awaitable[DelReport]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,57 +61,61 @@ class TearDown:
 
     async def run(self) -> TearDownReport:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
+        context = self.context
         try:
-            await self.context.lock_container(self.container_id)
+            await context.lock_container(self.container_id)
         except RecordError as error:
             # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
-        attachments = await self.context.attachments(self.container_id)
+        attachments = await context.attachments(self.container_id)
         targets, unreadable = self._targets(attachments)
-        report = TearDownReport(self.container_id, unreadable=tuple(unreadable))
         errors: list[CNIError] = [
             unreadable_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
         ]
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
-        report = replace(report, errors=tuple(errors))
-        for target in targets:
-            report = await self._detach(report, target)
+        detached: list[DetachedAttachment] = []
+        for network, ifname, delete in targets:
+            try:
+                detached.append(DetachedAttachment(network, ifname, await delete()))
+                context.emit(Event("attachment-removed", network, self.container_id, ifname))
+            except CNIError as error:
+                error.add_note(f"when {ifname} was detached from network {network}")
+                context.emit(Event("problem", network, self.container_id, ifname, str(error), error))
+                errors.append(error)
+        removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
-        if self.namespaces is not None and self.ifnames is None and not report.errors:
-            report = await self._remove_namespace(report, self.namespaces)
+        if namespaces is not None and self.ifnames is None and not errors:
+            try:
+                removed = await context.in_thread(lambda: namespaces.remove_if_unused(self.container_id))
+            except CNIError as error:
+                errors.append(error)
+        report = TearDownReport(self.container_id, tuple(detached), tuple(unreadable), removed, tuple(errors))
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
-        targets: list[_Target] = []
+        targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
-        seen: set[tuple[str, str]] = set()
         for attachment in reversed(in_order(attachments)):
             key = (attachment.network, attachment.ifname) if attachment.network else self._guess(attachment)
             if key is None:
                 unreadable.append(attachment)
-            elif key not in seen and self._is_wanted(key[1]):
-                seen.add(key)
-                targets.append(self._recorded(attachment, *key))
+            elif (net := self.networks.find(key[0])) is not None:
+                # The network in force completes records of Go, which lack the drop-in plugins.
+                targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, None, key[1])))
+            else:
+                delete = partial(self.context.delete_recorded, attachment, self.policy)
+                targets.setdefault(key, _Target(*key, delete))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
-        missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in seen]
-        extra = [
-            _Target(one.net.name, one.rt.ifname, one.net, one.rt)
-            for one in reversed(missing)
-            if self._is_wanted(one.rt.ifname)
-        ]
-        return [*extra, *targets], unreadable
+        missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in targets]
+        every = [*(self._target(one.net, one.rt) for one in reversed(missing)), *targets.values()]
+        return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
 
-    def _is_wanted(self, ifname: str) -> bool:
-        return self.ifnames is None or ifname in self.ifnames
-
-    def _recorded(self, attachment: Attachment, network: str, ifname: str) -> _Target:
-        """Return the target of a record. The network in force is used if the record is incomplete."""
-        net = self.networks.find(network)
-        rt = RuntimeConf(self.container_id, None, ifname)
-        return _Target(network, ifname, net, rt, attachment)
+    def _target(self, net: NetworkConfigList, rt: RuntimeConf) -> _Target:
+        delete = partial(self.context.delete, net, rt, self.policy, self.context.timeout)
+        return _Target(net.name, rt.ifname, delete)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.
@@ -125,29 +127,3 @@ class TearDown:
         # interface.
         certain = found and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
-
-    async def _detach(self, report: TearDownReport, target: _Target) -> TearDownReport:
-        network, ifname = target.network, target.ifname
-        try:
-            done = await self._delete(target)
-        except CNIError as error:
-            error.add_note(f"when {ifname} was detached from network {network}")
-            self.context.emit(Event("problem", network, self.container_id, ifname, str(error), error))
-            return replace(report, errors=(*report.errors, error))
-        self.context.emit(Event("attachment-removed", network, self.container_id, ifname))
-        return replace(report, detached=(*report.detached, DetachedAttachment(network, ifname, done)))
-
-    async def _delete(self, target: _Target) -> DelReport:
-        if target.net is not None and target.rt is not None:
-            return await self.context.delete(target.net, target.rt, self.policy, self.context.timeout)
-        if target.attachment is None:
-            raise AssertionError("a target has a configuration or a record")
-        return await self.context.delete_recorded(target.attachment, self.policy)
-
-    async def _remove_namespace(self, report: TearDownReport, namespaces: ContainerNamespaces) -> TearDownReport:
-        """Remove the namespace that a set-up made. It stays if anything is attached."""
-        try:
-            removed = await self.context.in_thread(lambda: namespaces.remove_if_unused(self.container_id))
-        except CNIError as error:
-            return replace(report, errors=(*report.errors, error))
-        return replace(report, netns_removed=removed)

@@ -16,16 +16,13 @@ def redacted(stdin: bytes) -> str:
     A configuration that is not a JSON object is replaced as a whole.
     """
     try:
-        found = jsontext.members(jsontext.decode(stdin))
-        parts = [
-            (member.key_text, _redacted_values(member.text) if member.key == "runtimeConfig" else member.text)
-            for member in found
-        ]
+        parts = []
+        for member in jsontext.members(jsontext.decode(stdin)):
+            text = member.text
+            if member.key == "runtimeConfig":
+                text = jsontext.join_object([(inner.key_text, _INSTEAD) for inner in jsontext.members(text)])
+            parts.append((member.key_text, text))
     except JSONTextError:
         # It cannot be searched for secrets, so nothing of it may reach the log.
         return _INSTEAD
     return jsontext.join_object(parts)
-
-
-def _redacted_values(text: str) -> str:
-    return jsontext.join_object([(member.key_text, _INSTEAD) for member in jsontext.members(text)])

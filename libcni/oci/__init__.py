@@ -6,7 +6,9 @@ and every end of a container, and most of what is here is not needed each time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.oci.annotations import Wanted, read_wanted
@@ -24,31 +26,10 @@ _MODULES = {
     "runtimes": "RUNTIMES Ended collect container_ids find_ended",
     "state": "ContainerState read_state",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
-    "OWNER",
-    "RUNTIMES",
-    "ContainerState",
-    "Ended",
-    "Hook",
-    "Pin",
-    "Pins",
-    "Wanted",
-    "collect",
-    "container_ids",
-    "find_ended",
-    "main",
-    "read_state",
-    "read_wanted",
-]
+    "OWNER", "RUNTIMES", "ContainerState", "Ended", "Hook", "Pin", "Pins", "Wanted", "collect", "container_ids",
+    "find_ended", "main", "read_state", "read_wanted",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = _lazy(__name__, _MODULES)

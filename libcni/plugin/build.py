@@ -16,9 +16,11 @@ import sys
 import tempfile
 import zlib
 from base64 import b85encode
+from binascii import b2a_base64
 from pathlib import Path
 from textwrap import fill
 
+from libcni import __version__
 from libcni.errors import CNIError
 from libcni.executor.start_ahead import PLUGIN_MARKER
 
@@ -173,11 +175,11 @@ def build(
         interpreter=f"{python} -I" if packages else f"{python} -IS",
         marker=PLUGIN_MARKER.decode(),
         name=target.name,
-        version=_version(),
+        version=__version__,
         magic=magic,
         packages={name: _is_package(name) for name in sources if name != "__main__"},
-        eager=_base64(marshal.dumps(eager)),
-        later=_base64(zlib.compress(marshal.dumps(later), 9)),
+        eager=b2a_base64(marshal.dumps(eager), newline=False).decode(),
+        later=b2a_base64(zlib.compress(marshal.dumps(later), 9), newline=False).decode(),
         source=b85encode(zlib.compress(marshal.dumps(sources), 9)).decode(),
     )
     _install(script, target)
@@ -254,18 +256,6 @@ def _compiled(sources: dict[str, str], target: str, python: str) -> tuple[bytes,
         raise BuildError(f"cannot compile {target}: {done.stderr.decode(errors='replace').strip()[-2000:]}")
     magic, codes = marshal.loads(done.stdout)  # noqa: S302 - printed by the interpreter that was just started
     return magic, codes
-
-
-def _base64(data: bytes) -> str:
-    from binascii import b2a_base64
-
-    return b2a_base64(data, newline=False).decode()
-
-
-def _version() -> str:
-    from libcni import __version__
-
-    return __version__
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,8 +7,9 @@ import sys
 from io import BytesIO, StringIO
 
 from libcni.config.versions import ALL_VERSIONS, check_known
+from libcni.errors import CNIError
 from libcni.plugin.environment import check_environment, check_netns
-from libcni.plugin.failure import DECODING_FAILURE, INVALID_NETWORK_CONFIG, VerbError, error_document, is_expected
+from libcni.plugin.failure import DECODING_FAILURE, INVALID_NETWORK_CONFIG, VerbError, error_document
 from libcni.plugin.fastjson import dumps
 from libcni.plugin.reading import check_name, check_version, decode, read, read_version_request, version_of
 from libcni.plugin.request import Request
@@ -116,7 +117,11 @@ class Plugin:
             status = self.main(stdout=stdout, check="--check" in sys.argv[1:])
         if os.environ.get("CNI_COMMAND") == "VERSION" and "threading" not in sys.modules:
             # No function of the plugin has run: there is nothing to tidy up, which takes the interpreter 1.5 ms.
-            _flush(sys.stderr)
+            try:
+                if sys.stderr is not None:
+                    sys.stderr.flush()
+            except (OSError, ValueError):
+                pass  # it is closed, and nobody reads it
             os._exit(status)
         sys.exit(status)
 
@@ -149,7 +154,9 @@ class Plugin:
         kept = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = stderr
         try:
-            status, text = self._answer(_Input(env, stdin or _stdin()), stderr, check=check)
+            # sys.stdin is None if descriptor 0 was closed when the process started.
+            stdin = stdin or (sys.stdin.buffer if sys.stdin else BytesIO())
+            status, text = self._answer(_Input(env, stdin), stderr, check=check)
         finally:
             sys.stdout, sys.stderr = kept
         stdout.write(text)
@@ -165,20 +172,21 @@ class Plugin:
                     raise VerbError(f"plugin {self.name} has no function for {verb}")
             check_environment(call.verb, call.env)
             if call.verb == "VERSION":
-                return 0, _encode(self._version_document(call))
+                config = call.config() if call.stdin.strip() else {}
+                version = config.get("cniVersion") or self.versions[-1]
+                return 0, _encode({"cniVersion": version, "supportedVersions": [*self.versions]})
             request = call.request(self.versions)
             if request.verb == "ADD":
                 return 0, self._add(request, check=check)
             self._serve(request)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
-            if not is_expected(error):
-                _print_traceback(error, stderr)
+            # An error of this library explains itself. Any other one is a defect, whose author needs the line.
+            if not isinstance(error, CNIError):
+                from traceback import print_exception
+
+                print_exception(error, file=stderr)
             return 1, _encode(error_document(error, call.version or self.versions[-1]))
         return 0, ""
-
-    def _version_document(self, call: _Input) -> dict[str, Any]:
-        config = call.config() if call.stdin.strip() else {}
-        return {"cniVersion": config.get("cniVersion") or self.versions[-1], "supportedVersions": [*self.versions]}
 
     def _add(self, request: Request, *, check: bool) -> str:
         ipam_type = self._ipam_type(request)
@@ -312,10 +320,6 @@ def _check_result(document: dict[str, Any], version: str) -> None:
         raise VerbError("ADD returned no valid result", code=DECODING_FAILURE, details="; ".join(problems))
 
 
-def _stdin() -> BinaryIO:
-    return sys.stdin.buffer if sys.stdin else BytesIO()  # None if descriptor 0 was closed at the start
-
-
 def _claim_stdout() -> int:
     """Return a descriptor for the real stdout, and make descriptor 1 a copy of stderr."""
     # Descriptors, not only sys.stdout: programs that the plugin starts inherit descriptor 1.
@@ -334,17 +338,3 @@ def _fill_stdio() -> None:
 
 def _encode(document: dict[str, Any]) -> str:
     return dumps(document) + "\n"
-
-
-def _flush(stream: TextIO | None) -> None:
-    try:
-        if stream is not None:
-            stream.flush()
-    except (OSError, ValueError):
-        pass  # it is closed, and nobody reads it
-
-
-def _print_traceback(error: BaseException, stderr: TextIO) -> None:
-    from traceback import print_exception
-
-    print_exception(error, file=stderr)

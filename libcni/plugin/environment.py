@@ -27,10 +27,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 """The variables that each verb needs besides CNI_COMMAND. An empty variable counts as missing."""
 
-_RULES: Mapping[str, Callable[[object], str]] = {
-    "CNI_CONTAINERID": check_container_id,
-    "CNI_IFNAME": check_ifname,
-}
+_RULES: Mapping[str, Callable[[object], str]] = {"CNI_CONTAINERID": check_container_id, "CNI_IFNAME": check_ifname}
 
 
 def check_environment(verb: str, env: Mapping[str, str]) -> None:

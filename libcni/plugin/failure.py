@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["VerbError", "error_document", "is_expected"]
+__all__ = ["VerbError", "error_document"]
 
 # The numbers of libcni.ErrorCode; importing the enumeration would cost each start of a plugin 3 ms.
 INCOMPATIBLE_CNI_VERSION = 1
@@ -66,11 +66,6 @@ def error_document(error: BaseException, version: str) -> dict[str, Any]:
     if details:
         document["details"] = details
     return document
-
-
-def is_expected(error: BaseException) -> bool:
-    """Return whether ``error`` explains itself, so that a traceback would add nothing."""
-    return isinstance(error, CNIError)
 
 
 def _text(error: BaseException) -> str:

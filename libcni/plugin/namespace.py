@@ -41,17 +41,14 @@ def in_namespace(path: str) -> Iterator[None]:
         try:
             yield
         finally:
-            _return(own)
+            try:
+                _setns(own)
+            except OSError as error:
+                # Going on would change the container's network when the host's is meant.
+                problem = f"cannot return from the container's network namespace: {error}"
+                raise VerbError(problem, code=INTERNAL) from error
     finally:
         os.close(own)
-
-
-def _return(own: int) -> None:
-    try:
-        _setns(own)
-    except OSError as error:
-        # Going on would change the container's network when the host's is meant.
-        raise VerbError(f"cannot return from the container's network namespace: {error}", code=INTERNAL) from error
 
 
 def _setns(descriptor: int) -> None:

@@ -73,12 +73,10 @@ class PluginResult:
         for family in ("ip4", "ip6"):
             # IPv4 first, as the runtime converts it: the order of addresses has a meaning for a chained plugin.
             if whole.get(family) is not None:
-                result._add_family(_object(whole[family], family))
+                part = _object(whole[family], family)
+                result.routes += _objects(part, "routes")
+                result.ips.append({"address": part.get("ip"), **_without(part, {"ip", "routes"})})
         return result
-
-    def _add_family(self, part: dict[str, Any]) -> None:
-        self.routes += _objects(part, "routes")
-        self.ips.append({"address": part.get("ip"), **_without(part, {"ip", "routes"})})
 
     def add_interface(  # noqa: PLR0913 - one parameter for each field of the specification
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["AddressRange", "BandwidthLimits", "DNSSettings", "PortMappingEntry", "RuntimeConfig"]
 
@@ -75,32 +75,36 @@ class RuntimeConfig:
     @property
     def port_mappings(self) -> tuple[PortMappingEntry, ...]:
         """``portMappings``."""
-        return tuple(_port_mapping(_Fields("portMappings", entry)) for entry in self._list("portMappings"))
+        return tuple(_read(PortMappingEntry, "portMappings", entry) for entry in self._list("portMappings"))
 
     @property
     def bandwidth(self) -> BandwidthLimits | None:
         """``bandwidth``."""
         value = self._take("bandwidth", object, None)
-        return None if value is None else _bandwidth(_Fields("bandwidth", value))
+        return None if value is None else _read(BandwidthLimits, "bandwidth", value)
 
     @property
     def dns(self) -> DNSSettings | None:
         """``dns``."""
         value = self._take("dns", object, None)
-        return None if value is None else _dns(_Fields("dns", value))
+        if value is None:
+            return None
+        fields = _Fields("dns", value)
+        servers, searches, options = (fields.strings(key) for key in ("servers", "searches", "options"))
+        return DNSSettings(servers, searches, options, fields.extra)
 
     @property
     def ip_ranges(self) -> tuple[tuple[AddressRange, ...], ...]:
         """``ipRanges``: for each requested address, the ranges that it may come from."""
         return tuple(
-            tuple(_ip_range(_Fields("ipRanges", entry)) for entry in _check("ipRanges", ranges, list))
+            tuple(_read(AddressRange, "ipRanges", entry) for entry in _check("ipRanges", ranges, list))
             for ranges in self._list("ipRanges")
         )
 
     @property
     def ips(self) -> tuple[str, ...]:
         """``ips``: the requested addresses, with or without a prefix length."""
-        return self._strings("ips")
+        return tuple(_check("ips", value, str) for value in self._list("ips"))
 
     @property
     def mac(self) -> str | None:
@@ -139,9 +143,6 @@ class RuntimeConfig:
     def _list(self, key: str) -> list[Any]:
         return list(self._take(key, list, []))
 
-    def _strings(self, key: str) -> tuple[str, ...]:
-        return tuple(str(_check(key, value, str)) for value in self._list(key))
-
 
 class _Fields:
     """The fields of a JSON object, found without regard to case; ``extra`` keeps those that nobody has taken."""
@@ -165,38 +166,17 @@ class _Fields:
         return tuple(_check(key, value, str) for value in self.take(key, list, []))
 
 
-def _port_mapping(fields: _Fields) -> PortMappingEntry:
-    return PortMappingEntry(
-        fields.take("hostPort", int),
-        fields.take("containerPort", int),
-        fields.take("protocol", str, "tcp"),
-        fields.take("hostIP", str, ""),
-        fields.extra,
-    )
+# For each class the keys of its fields, in their order: the key, its type, and the value if it is missing.
+_KEYS: dict[Any, tuple[tuple[Any, ...], ...]] = {
+    PortMappingEntry: (("hostPort", int), ("containerPort", int), ("protocol", str, "tcp"), ("hostIP", str, "")),
+    BandwidthLimits: tuple((key, int, 0) for key in ("ingressRate", "ingressBurst", "egressRate", "egressBurst")),
+    AddressRange: (("subnet", str), ("rangeStart", str, ""), ("rangeEnd", str, ""), ("gateway", str, "")),
+}
 
 
-def _bandwidth(fields: _Fields) -> BandwidthLimits:
-    return BandwidthLimits(
-        fields.take("ingressRate", int, 0),
-        fields.take("ingressBurst", int, 0),
-        fields.take("egressRate", int, 0),
-        fields.take("egressBurst", int, 0),
-        fields.extra,
-    )
-
-
-def _dns(fields: _Fields) -> DNSSettings:
-    return DNSSettings(fields.strings("servers"), fields.strings("searches"), fields.strings("options"), fields.extra)
-
-
-def _ip_range(fields: _Fields) -> AddressRange:
-    return AddressRange(
-        fields.take("subnet", str),
-        fields.take("rangeStart", str, ""),
-        fields.take("rangeEnd", str, ""),
-        fields.take("gateway", str, ""),
-        fields.extra,
-    )
+def _read(kind: Callable[..., _T], label: str, value: object) -> _T:
+    fields = _Fields(label, value)
+    return kind(*(fields.take(*key) for key in _KEYS[kind]), fields.extra)
 
 
 def _check(label: str, value: Any, kind: type[_T]) -> _T:

@@ -26,7 +26,8 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
     problems = [*_not_objects(result)]
     if problems:
         return problems
-    problems += _version(result, version)
+    if result.get("cniVersion") != version:
+        problems.append(f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}")
     # Before 0.3.0 a result has ip4 and ip6, and none of the other lists.
     if parse_version(version) < (0, 3, 0):
         return [*problems, *_legacy(result)]
@@ -44,11 +45,6 @@ def _not_objects(result: dict[str, Any]) -> _Problems:
             yield f"{key} must hold objects"
     if not isinstance(result.get("dns"), dict | None):
         yield f"dns must be an object, not {result['dns']!r}"
-
-
-def _version(result: dict[str, Any], version: str) -> _Problems:
-    if result.get("cniVersion") != version:
-        yield f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}"
 
 
 def _legacy(result: dict[str, Any]) -> _Problems:
@@ -74,15 +70,11 @@ def _ips(result: dict[str, Any], version: str) -> _Problems:
         at = ip.get("interface", 0 if count else None)
         if at is not None and (not isinstance(at, int) or not 0 <= at < count):
             yield f"{where}.interface is {at!r}, and there are {count} interfaces"
-        yield from _ip_version(ip, version, where)
-
-
-def _ip_version(ip: dict[str, Any], version: str, where: str) -> _Problems:
-    if parse_version(version) >= (1, 0, 0):
-        if "version" in ip:
-            yield f"{where}.version is not of this version"
-    elif ip.get("version") != ("6" if ":" in str(ip.get("address")) else "4"):
-        yield f"{where}.version is {ip.get('version')!r}"
+        if parse_version(version) >= (1, 0, 0):
+            if "version" in ip:
+                yield f"{where}.version is not of this version"
+        elif ip.get("version") != ("6" if ":" in str(ip.get("address")) else "4"):
+            yield f"{where}.version is {ip.get('version')!r}"
 
 
 def _routes(result: dict[str, Any], where: str) -> _Problems:
@@ -121,18 +113,13 @@ def _text(
             yield f"{where}.{key} is missing"
     elif not isinstance(part[key], str):
         yield f"{where}.{key} must be a string, not {part[key]!r}"
+    elif rule is ip_interface and "/" not in part[key]:
+        yield f"{where}.{key} has no prefix: {part[key]!r}"
     else:
-        yield from _obeys(rule, part[key], f"{where}.{key}")
-
-
-def _obeys(rule: Callable[[str], object], text: str, where: str) -> _Problems:
-    if rule is ip_interface and "/" not in text:
-        yield f"{where} has no prefix: {text!r}"
-        return
-    try:
-        rule(text)
-    except ValueError as error:
-        yield f"{where}: {error}"
+        try:
+            rule(part[key])
+        except ValueError as error:
+            yield f"{where}.{key}: {error}"
 
 
 def _list(part: dict[str, Any], key: str) -> list[Any]:

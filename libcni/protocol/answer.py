@@ -102,19 +102,16 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
         # A result without addresses is legal (spec 1.1.0, section 5), for example from tuning. An error document has
         # none either, so only such a result is checked for one.
         if not (result.interfaces or result.ips or result.routes):
-            _refuse_error_document(outcome.stdout, result)
+            document = _error_document(outcome.stdout)
+            if document is not None and not _RESULT_KEYS & result.to_dict().keys():
+                code, msg, _ = document
+                problem = f"it printed an error document and exit status 0: {shorten(msg, 300)} (code {code})"
+                raise ResultProblem(problem)
         if strict and result.cni_version != version:
             raise ResultProblem(f"it answered in version {result.cni_version} instead of {version}")
         return result.as_version(version)
     except (ResultProblem, VersionError) as error:
         raise plugin_failure(InvalidOutputError, invocation, str(error), outcome) from error
-
-
-def _refuse_error_document(stdout: bytes, result: Result) -> None:
-    document = _error_document(stdout)
-    if document is not None and not _RESULT_KEYS & result.to_dict().keys():
-        msg = shorten(document[1], 300)
-        raise ResultProblem(f"it printed an error document and exit status 0: {msg} (code {document[0]})")
 
 
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:

@@ -1,4 +1,4 @@
-"""Convert results between spec versions with one table, (from, to) -> function. It works on text, so nothing is lost.
+"""Convert results between spec versions with one table of functions. It works on text, so nothing is lost.
 
 A document is a mapping of its top-level keys to the text of their values.
 """
@@ -15,6 +15,8 @@ __all__ = ["ConversionError", "convert"]
 
 Document = dict[str, str]
 Converter = Callable[[Document], Document]
+Form = tuple[str, ...]
+"""The versions whose results have the same keys. They differ in ``cniVersion`` alone."""
 
 _FLAT = ("0.1.0", "0.2.0")
 _LISTED = ("0.3.0", "0.3.1", "0.4.0")
@@ -37,10 +39,11 @@ def convert(text: str, source: str, target: str) -> str:
         ConversionError: there is no converter between the two, or no address that the target version can carry.
         JSONTextError: ``text`` is not a result.
     """
-    converter = _TABLE.get((source, target))
-    if converter is None:
+    if source not in _FORM_OF or target not in _FORM_OF:
         raise ConversionError(f'no converter for CNI result version "{source}" to "{target}"')
-    document = converter({member.key: member.text for member in members(text)})
+    document = {member.key: member.text for member in members(text)}
+    if _FORM_OF[source] != _FORM_OF[target]:
+        document = _CONVERTERS[_FORM_OF[source], _FORM_OF[target]](document)
     document.pop("cniVersion", None)
     return _object({"cniVersion": dumps(target), **document})
 
@@ -53,14 +56,6 @@ def _parts(text: str) -> list[str]:
     return [] if text == "null" else [element.text for element in elements(text)]
 
 
-def _same(document: Document) -> Document:
-    return dict(document)
-
-
-def _then(first: Converter, second: Converter) -> Converter:
-    return lambda document: second(first(document))
-
-
 def _flat_to_listed(document: Document) -> Document:
     """0.2 -> 0.3: ``ip4`` and ``ip6`` become entries of ``ips``; their routes become ``routes`` of the result."""
     result = {key: value for key, value in document.items() if key not in {"ip4", "ip6"}}
@@ -69,18 +64,14 @@ def _flat_to_listed(document: Document) -> Document:
     for key, version in (("ip4", "4"), ("ip6", "6")):
         if document.get(key, "null") != "null":
             parts = members(document[key])
-            ips.append(_listed_ip(version, parts))
+            kept = {"address" if part.key == "ip" else part.key: part.text for part in parts if part.key != "routes"}
+            ips.append(_object({"version": dumps(version), **kept}))
             routes += [text for part in parts if part.key == "routes" for text in _parts(part.text)]
     if ips:
         result["ips"] = join_array(ips)
     if routes:
         result["routes"] = join_array(routes)
     return result
-
-
-def _listed_ip(version: str, parts: list[Member]) -> str:
-    kept = [("address" if part.key == "ip" else part.key, part.text) for part in parts if part.key != "routes"]
-    return join_object([('"version"', dumps(version)), *((dumps(key), text) for key, text in kept)])
 
 
 def _listed_to_flat(document: Document) -> Document:
@@ -157,31 +148,14 @@ def _family(address: str) -> str:
     return "4" if parsed.version == 4 or mapped else "6"  # noqa: PLR2004 - the family is called so
 
 
-def _register(table: dict[tuple[str, str], Converter], sources: tuple[str, ...], to: dict[str, Converter]) -> None:
-    for source in sources:
-        for target, converter in to.items():
-            # As in Go (pkg/types/internal/convert.go): a second converter would replace the first one silently.
-            if (source, target) in table:
-                raise AssertionError(f"two converters from {source} to {target}")
-            table[source, target] = _same if source == target else converter
-
-
-def _each(versions: tuple[str, ...], converter: Converter) -> dict[str, Converter]:
-    return dict.fromkeys(versions, converter)
-
-
-def _make_table() -> dict[tuple[str, str], Converter]:
-    table: dict[tuple[str, str], Converter] = {}
-    up = _then(_flat_to_listed, _listed_to_plain)
-    down = _then(_plain_to_listed, _listed_to_flat)
-    _register(table, _FLAT, {**_each(_FLAT, _same), **_each(_LISTED, _flat_to_listed), **_each(_PLAIN, up)})
-    _register(
-        table, _LISTED, {**_each(_FLAT, _listed_to_flat), **_each(_LISTED, _same), **_each(_PLAIN, _listed_to_plain)}
-    )
-    _register(table, _PLAIN, {**_each(_FLAT, down), **_each(_LISTED, _plain_to_listed), **_each(_PLAIN, _same)})
-    return table
-
-
-# Every version converts to every other one; a version that is added to ALL_VERSIONS only fails at import.
-_TABLE = _make_table()
-assert len(_TABLE) == len(ALL_VERSIONS) ** 2
+_CONVERTERS: dict[tuple[Form, Form], Converter] = {
+    (_FLAT, _LISTED): _flat_to_listed,
+    (_FLAT, _PLAIN): lambda document: _listed_to_plain(_flat_to_listed(document)),
+    (_LISTED, _FLAT): _listed_to_flat,
+    (_LISTED, _PLAIN): _listed_to_plain,
+    (_PLAIN, _FLAT): lambda document: _listed_to_flat(_plain_to_listed(document)),
+    (_PLAIN, _LISTED): _plain_to_listed,
+}
+_FORM_OF = {version: form for form in (_FLAT, _LISTED, _PLAIN) for version in form}
+# A version that is added to ALL_VERSIONS without a form fails here, at the import, and not at a container's ADD.
+assert _FORM_OF.keys() == set(ALL_VERSIONS)

@@ -51,21 +51,15 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
     """
     passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.forwarded_text
     parts = [f'"cniVersion":{dumps(version)},"name":{dumps(network)}', passed]
-    if rt is not None and (runtime_config := _runtime_config(plugin, rt)):
+    given = (rt.capability_args if rt is not None else None) or {}
+    # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
+    if runtime_config := {name: given[name] for name in plugin.capabilities if name in given}:
         parts.append(f'"runtimeConfig":{dumps(runtime_config)}')
     if prev_result is not None:
         parts.append(f'"prevResult":{prev_result}')
     if valid is not None:
         parts += [f'"{VALID_ATTACHMENTS}":{valid}', f'"{_OLD_VALID_ATTACHMENTS}":{valid}']
     return ("{" + ",".join(parts) + "}").encode()
-
-
-def _runtime_config(plugin: PluginConfig, rt: RuntimeConf) -> dict[str, Any]:
-    given = rt.capability_args
-    if not given:
-        return {}
-    # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
-    return {name: given[name] for name in plugin.capabilities if name in given}
 
 
 def _with_args(plugin: PluginConfig, network_args: Mapping[str, Any]) -> str:

@@ -5,8 +5,9 @@ Each module is imported on first use, because pytest imports this package before
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from libcni import _lazy
 
 if TYPE_CHECKING:
     from libcni.testing.calling import Answer, call_plugin
@@ -22,34 +23,11 @@ _MODULES = {
     "namespaces": "NetworkNamespace network_namespace wait_until why_no_namespaces",
     "recording": "AsyncRecordingExecutor RecordedCall RecordingExecutor error_outcome",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
-    "Answer",
-    "AsyncRecordingExecutor",
-    "ConformanceFinding",
-    "ConformanceReport",
-    "FakeCall",
-    "FakePlugin",
-    "FakePlugins",
-    "NetworkNamespace",
-    "RecordedCall",
-    "RecordingExecutor",
-    "assert_plugin_conforms",
-    "call_plugin",
-    "check_plugin",
-    "error_outcome",
-    "network_namespace",
-    "wait_until",
-    "why_no_namespaces",
-]
+    "Answer", "AsyncRecordingExecutor", "ConformanceFinding", "ConformanceReport", "FakeCall", "FakePlugin",
+    "FakePlugins", "NetworkNamespace", "RecordedCall", "RecordingExecutor", "assert_plugin_conforms", "call_plugin",
+    "check_plugin", "error_outcome", "network_namespace", "wait_until", "why_no_namespaces",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -52,7 +52,11 @@ class NetworkNamespace:
     def interfaces(self) -> dict[str, list[str]]:
         """Return each interface with its addresses, such as ``{"eth0": ["10.1.0.5/16"]}``."""
         shown: list[dict[str, Any]] = json.loads(_ip("-json", "-netns", self.name, "address", "show") or "[]")
-        return {link["ifname"]: _addresses(link) for link in shown if link}
+        return {
+            link["ifname"]: [f"{address['local']}/{address['prefixlen']}" for address in link["addr_info"]]
+            for link in shown
+            if link
+        }
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -75,8 +79,10 @@ class NetworkNamespace:
             TimeoutError: if ``address`` does not answer.
         """
         started = time.monotonic()
-        with self.entered():
-            sender = _icmp_socket(address)
+        ipv4, ipv6 = (socket.AF_INET, socket.IPPROTO_ICMP), (socket.AF_INET6, socket.IPPROTO_ICMPV6)
+        family, protocol = ipv4 if ip_address(address).version == _IPV4 else ipv6
+        with self.entered():  # a socket stays in the namespace in which it was made
+            sender = socket.socket(family, socket.SOCK_RAW, protocol)
         with sender:
             wait_until(lambda: _is_answered(sender, address), timeout, f"no answer to a ping from {address}")
         return time.monotonic() - started
@@ -137,16 +143,6 @@ def wait_until(condition: Callable[[], _T], timeout: float = 10.0, problem: str 
             raise TimeoutError(f"{problem or 'the condition is false'} after {timeout:g} s")
         time.sleep(_RETRY)
     return value
-
-
-def _addresses(link: dict[str, Any]) -> list[str]:
-    return [f"{address['local']}/{address['prefixlen']}" for address in link["addr_info"]]
-
-
-def _icmp_socket(address: str) -> socket.socket:
-    if ip_address(address).version == _IPV4:
-        return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    return socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
 
 
 def _is_answered(sender: socket.socket, address: str) -> bool:

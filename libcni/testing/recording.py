@@ -1,4 +1,4 @@
-"""Executors that run nothing: they write down each call and give canned answers. For tests of runtimes."""
+"""Executors that run nothing: they record each call and return prepared answers. For tests of runtimes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RecordedCall:
     """A call that an executor received.
 
     Attributes:
-        invocation: what the plugin would have been given.
-        options: the limits of the call, its environment and what it inherits.
+        invocation: the input of the plugin.
+        options: the limits of the call, its environment and the descriptors that it inherits.
     """
 
     invocation: Invocation
@@ -40,7 +40,7 @@ class RecordedCall:
 
 
 class _Recorder:
-    """Write down calls and find the answers to them."""
+    """The calls of a client, and the answers to them."""
 
     def __init__(self, answers: Answers | None = None, *, plugins: Iterable[str] | None = None) -> None:
         self.calls: list[RecordedCall] = []
@@ -55,7 +55,7 @@ class _Recorder:
         return [(call.invocation.verb, call.invocation.plugin) for call in self.calls]
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return where the plugin would be: in the first directory of ``path``.
+        """Return the path that the plugin would have in the first directory of ``path``.
 
         Raises:
             PluginNotFoundError: it is not one of ``plugins``.
@@ -86,50 +86,50 @@ class _Recorder:
 
 
 class RecordingExecutor(_Recorder):
-    """Be an executor for CNIConfig that runs nothing.
+    """An executor for CNIConfig that runs nothing.
 
     Args:
         answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
             (``cniVersion`` is added to one without), an Outcome, an exception to raise, a callable that takes the
-            Invocation and returns one of these, or None for the default. Of a list each call takes the next, and
-            the last for ever. Without an answer an ADD passes ``prevResult`` on, VERSION says all versions, and
-            the other verbs succeed.
+            Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
+            all later calls get the last one. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
+            versions, and the other verbs succeed.
         plugins: the plugin types that can be found; None: all.
 
     Attributes:
-        calls: what was received, oldest first.
-        answers: as given; may be changed between calls.
+        calls: the calls so far, oldest first.
+        answers: the answers; you may change them between calls.
     """
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Write the call down and give its answer.
+        """Record the call and return its answer.
 
         Raises:
-            BaseException: the answer, where that is an exception.
+            BaseException: the answer, if it is an exception.
         """
         return self._answer(invocation, options)
 
 
 class AsyncRecordingExecutor(_Recorder):
-    """Be an executor for AsyncCNIConfig that runs nothing; as RecordingExecutor otherwise."""
+    """An executor for AsyncCNIConfig that runs nothing. Parameters and attributes are those of RecordingExecutor."""
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Write the call down and give its answer.
+        """Record the call and return its answer.
 
         Raises:
-            BaseException: the answer, where that is an exception.
+            BaseException: the answer, if it is an exception.
         """
         return self._answer(invocation, options)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
-    """Return what a plugin leaves behind that answers with an error (spec 1.1.0, section 5, Error).
+    """Return the outcome of a plugin that prints an error document (spec 1.1.0, section 5, Error).
 
     Args:
-        code: the error document's.
-        msg: the error document's.
-        details: the error document's; "" for none.
-        stderr: what it prints there.
+        code: the document's code.
+        msg: the document's message.
+        details: the document's details; "" for none.
+        stderr: the text that the plugin prints on stderr.
     """
     document: dict[str, Any] = {"cniVersion": ALL_VERSIONS[-1], "code": code, "msg": msg}
     if details:

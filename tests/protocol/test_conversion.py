@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.protocol.conversion import ConversionError, _register, convert
+from libcni.protocol.conversion import ConversionError, convert
 
 FLAT: dict[str, Any] = {
     "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}]},
@@ -114,8 +114,3 @@ def test_unknown_fields_keep_their_text(number: str, source: str, target: str) -
     down = convert(text, source, target)
     assert f'"x":{number}' in down
     assert f'"y":[{number} , 1]' in down
-
-
-def test_two_converters_for_one_way_are_refused() -> None:
-    with pytest.raises(AssertionError, match="two converters"):
-        _register({("1.0.0", "0.4.0"): dict}, ("1.0.0",), {"0.4.0": dict})
