@@ -379,15 +379,14 @@ class _AsyncNode(Node):
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
         return cast("AsyncPreparingExecutor", self._executor).prepare(invocation, options)
 
-    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
-        outcome: Outcome = await plugin.feed(stdin, timeout)
-        return outcome
-
     async def discard_plugin(self, plugin: Any) -> None:
         await plugin.discard()
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        return await self._executor.execute(invocation, options)
+    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
+        if started is None:
+            return await self._executor.execute(invocation, options)
+        outcome: Outcome = await started.feed(invocation.stdin, options.timeout)
+        return outcome
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

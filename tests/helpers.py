@@ -14,7 +14,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.namespace import Look
+from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.testing import FakePlugins
@@ -102,7 +102,7 @@ class World(Node):
         if isinstance(error, CNIError):
             raise error
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
         self.calls.append(invocation)
         self.log.append(f"{invocation.verb} {invocation.plugin}")
         canned = self.answers.get((invocation.verb, invocation.plugin))
@@ -141,8 +141,8 @@ class World(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
 
-    def look(self, netns: str, ifname: str) -> Look | None:
-        return Look(self.interfaces.get((netns, ifname), 0))
+    def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
+        return InterfaceLookup(self.interfaces.get((netns, ifname), 0))
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

@@ -16,7 +16,7 @@ from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import Attachment, pending_record, recorded_network
-from libcni.store.namespace import Look
+from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -160,7 +160,7 @@ class _ExplainNode(Node):
         self._find = find
         self._missing = missing
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
         source = self._net.plugins[invocation.index].source
         self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation), source))
         result = {"cniVersion": self._net.cni_version, "(result)": f"the result of {invocation.plugin}"}
@@ -184,7 +184,7 @@ class _ExplainNode(Node):
     def is_own_namespace(self, netns: str) -> bool:
         return False
 
-    def look(self, netns: str, ifname: str) -> Look | None:
+    def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
         return None
 
 

@@ -1,4 +1,4 @@
-"""Identify the network namespace at a path, and look for an interface in it."""
+"""Identify the network namespace at a path, and look up an interface in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from libcni.errors import CNIError
 
-__all__ = ["EnteredNamespace", "Look", "enter_namespace", "is_own_namespace", "look"]
+__all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
@@ -35,8 +35,8 @@ def is_own_namespace(netns: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The interface and the namespace that ``look`` found.
+class InterfaceLookup:
+    """What was found under an interface's name in a namespace.
 
     Attributes:
         ifindex: the number of the interface, 0 if the name does not exist. The kernel counts upwards in each namespace,
@@ -49,22 +49,8 @@ class Look:
     cookie: int = 0
 
 
-def look(netns: str, ifname: str) -> Look | None:
-    """Look for an interface in a namespace.
-
-    Return None if this program has no privilege to enter the namespace, or if the path leads to no namespace.
-    """
-    entered = EnteredNamespace.enter(netns)
-    if entered is None:
-        return None
-    try:
-        return entered.look(ifname)
-    finally:
-        entered.close()
-
-
 class EnteredNamespace:
-    """A namespace that was entered once, to look into it several times. It cannot end before ``close``.
+    """A namespace that was entered once, to look up interfaces in it several times. It cannot end before ``close``.
 
     A socket stays in the namespace in which it was made, and every thread can use it.
     """
@@ -107,8 +93,8 @@ class EnteredNamespace:
             return False
         return (status.st_dev, status.st_ino) == self._identity
 
-    def look(self, ifname: str) -> Look | None:
-        """Look for an interface; return None if that cannot be seen."""
+    def look_up(self, ifname: str) -> InterfaceLookup | None:
+        """Look up an interface; return None if the kernel refuses to answer."""
         cookie = 0
         with suppress(OSError):
             cookie = int.from_bytes(self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
@@ -116,8 +102,8 @@ class EnteredNamespace:
         try:
             answer = fcntl.ioctl(self._socket, _SIOCGIFINDEX, request)
         except OSError as error:
-            return Look(0, cookie) if error.errno == errno.ENODEV else None
-        return Look(struct.unpack_from("i", answer, 16)[0], cookie)
+            return InterfaceLookup(0, cookie) if error.errno == errno.ENODEV else None
+        return InterfaceLookup(struct.unpack_from("i", answer, 16)[0], cookie)
 
     def close(self) -> None:
         """Leave the namespace."""

@@ -15,18 +15,12 @@ from libcni.errors import AttachmentExistsError, CNIError, ConfigError, Interfac
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
-from libcni.store.namespace import Look
+from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import READY, Record
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import (
-    LOOPBACK,
-    detach,
-    detach_chain,
-    is_same_interface,
-    is_same_namespace,
-    netns_of_own_interface,
-)
+from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
+from libcni.verbs.ownership import LOOPBACK, is_same_interface, is_same_namespace, netns_of_own_interface
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
 
@@ -78,7 +72,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = pending_record(net, rt)
     earlier = await _make_room(node, net, rt, draft, on_existing)
-    before = _look(node, rt)
+    before = _look_up(node, rt)
     is_there = before is not None and before.ifindex > 0
     if is_there and on_existing != "allow":
         raise _foreign_interface(net, rt)
@@ -88,7 +82,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     is_shared = is_there and (earlier is None or earlier.is_shared)
     path = earlier.path if earlier is not None else ""
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
-    record = await node.begin(replace(draft, path=path, is_shared=is_shared, **_seen(before)))
+    record = await node.begin(replace(draft, path=path, is_shared=is_shared, **_identity_fields(before)))
     result: Result | None = None
     printed: bytes | None = None
     try:
@@ -107,7 +101,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
                     node.records.keep_partial(record, result.text)
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        seen = {} if is_shared else _seen(_look(node, rt))
+        seen = {} if is_shared else _identity_fields(_look_up(node, rt))
         await node.complete(replace(record, state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
@@ -131,14 +125,14 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
     return unused
 
 
-def _look(node: Node, rt: RuntimeConf) -> Look | None:
-    """Look for the container's interface; return None if the namespace cannot be examined."""
-    return node.look(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
+def _look_up(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
+    """Look up the container's interface; return None if the namespace cannot be examined."""
+    return node.look_up(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
 
 
-def _seen(look: Look | None) -> dict[str, Any]:
-    """Return a record's fields that identify the interface and the namespace that were seen."""
-    return {} if look is None else {"ifindex": look.ifindex or None, "netns_cookie": look.cookie or None}
+def _identity_fields(found: InterfaceLookup | None) -> dict[str, Any]:
+    """Return a record's fields that identify the interface and the namespace that were found."""
+    return {} if found is None else {"ifindex": found.ifindex or None, "netns_cookie": found.cookie or None}
 
 
 def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
@@ -227,7 +221,7 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (seen := _look(node, rt)) and seen.ifindex:
+    if stale and on_existing != "allow" and (seen := _look_up(node, rt)) and seen.ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
         if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):

@@ -10,8 +10,9 @@ from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, DETACHING, LEGACY
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import lock_if_possible, netns_to_use
+from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
+from libcni.verbs.ownership import netns_to_use
 from libcni.verbs.reports import RetryPolicy
 
 __all__ = ["check"]

@@ -13,7 +13,6 @@ from libcni.config.versions import supports
 from libcni.errors import (
     CNIError,
     CNIErrorGroup,
-    NamespaceMismatchError,
     NetworkNotFoundError,
     PluginError,
     PluginNotFoundError,
@@ -21,30 +20,22 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
-from libcni.store.namespace import Look
-from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
+from libcni.store.record import CORRUPT, LEGACY, READY, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
+from libcni.verbs.ownership import netns_of_own_interface, netns_to_use
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen
 
 __all__ = [
-    "LOOPBACK",
     "WAY_OUT",
     "check_unchanged",
     "delete",
     "detach",
     "detach_chain",
-    "is_same_interface",
-    "is_same_namespace",
     "lock_if_possible",
-    "netns_of_own_interface",
-    "netns_to_use",
 ]
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-LOOPBACK = "lo"
-"""The interface that every namespace has."""
 
 WAY_OUT = (
     "mend the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; forget_attachment "
@@ -211,135 +202,6 @@ def _chains(
         executables = node.find_all([plugin.type for plugin in given.plugins], skip_missing=True)
         if all(executables):
             yield Chain(node, given, conf, executables, policy.retry)
-
-
-def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
-    """Return the namespace for DEL: the recorded one, or "" if it no longer exists.
-
-    The path may lead to another container's namespace now, where a DEL would remove that container's interface. So the
-    record decides.
-
-    Raises:
-        NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
-    """
-    given = rt.netns
-    if record is None or record.state == LEGACY or (use_given and given is not None):
-        return given or ""
-    if not given:
-        return record.netns if is_same_namespace(node, record) and given is None else ""
-    identity = node.namespace_identity(given)
-    recorded = record.netns_id or node.namespace_identity(record.netns)
-    # After a reboot inode numbers are used again, and no namespace has anything of the ADD.
-    if record.state == STALE_BOOT:
-        return given if identity is None else ""
-    # Plugins treat a path without a namespace like a namespace that no longer exists.
-    if identity is None:
-        return record.netns if record.netns_id is not None and is_same_namespace(node, record) else given
-    if recorded is None or identity == recorded:
-        return given
-    if is_same_namespace(node, record):
-        raise NamespaceMismatchError(
-            f"container {record.container_id}, interface {record.ifname}, network {record.network}: it was attached in "
-            f"the namespace {record.netns}, and {given} is another one",
-            container_id=record.container_id,
-            ifname=record.ifname,
-            network=record.network,
-            netns=given,
-            recorded_netns=record.netns,
-        )
-    return ""
-
-
-def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
-    """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
-
-    A person or another program may have removed the interface and made another one of the same name. Plugins delete an
-    interface by its name. With an empty CNI_NETNS they free the other resources and touch no interface.
-
-    Args:
-        node: examines the namespace and the records.
-        record: the attachment's record, or None.
-        rt: the attachment, with the namespace.
-        network: the network's name, if there is no record.
-
-    Raises:
-        NamespaceMismatchError: there is no record of this attachment, and there is one of another attachment that has
-            this interface in this namespace.
-    """
-    netns = rt.netns or ""
-    seen = node.look(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else None
-    if seen is None or not seen.ifindex:
-        return netns
-    is_same = is_same_interface(record, seen) if record is not None else None
-    if record is not None and is_same is not None:
-        # The plugin may have failed because the interface existed before: then the ADD made nothing of it.
-        is_unused = record.is_shared and record.result is None
-        if is_same and not is_unused:
-            return netns
-        whose = "is not the one of its ADD"
-    else:
-        holder = _holder(node, record, rt, network, seen)
-        if holder is None:
-            return netns
-        if record is None:
-            raise NamespaceMismatchError(
-                f"container {rt.container_id}, interface {rt.ifname}, network {network}: there is no record of it, and "
-                f"{rt.ifname} in {netns} belongs to container {holder.container_id}, network {holder.network}",
-                container_id=rt.container_id,
-                ifname=rt.ifname,
-                network=network,
-                netns=netns,
-                recorded_netns=holder.netns,
-            )
-        whose = f"belongs to container {holder.container_id}, network {holder.network}"
-    logger.warning("%s: %s in %s %s, so DEL leaves it alone", record.path, rt.ifname, netns, whose)
-    return ""
-
-
-def _holder(node: Node, record: Record | None, rt: RuntimeConf, network: str, seen: Look) -> Record | None:
-    """Return the record of another attachment that has this interface, or None."""
-    identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
-    here = node.namespace_identity(rt.netns or "")
-    try:
-        for other in node.records.iter_records():
-            if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
-                continue
-            if node.is_of_caller(other):  # this is a plugin that does the work of that attachment
-                continue
-            if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
-                continue
-            if (other.netns_id or node.namespace_identity(other.netns)) == here and _holds(other, record, seen):
-                return other
-    except RecordError as error:
-        logger.warning("DEL goes on without knowing the owner of %s: %s", rt.ifname, error)
-    return None
-
-
-def is_same_interface(record: Record, seen: Look) -> bool | None:
-    """Return whether an interface is the recorded one; None if the record has no interface number."""
-    if record.netns_cookie and seen.cookie and record.netns_cookie != seen.cookie:
-        return False
-    return None if record.ifindex is None else record.ifindex == seen.ifindex
-
-
-def _holds(other: Record, record: Record | None, seen: Look) -> bool:
-    """Return whether the attachment ``other`` has an interface; ``record`` itself has no interface number."""
-    is_same = is_same_interface(other, seen)
-    if is_same is not None:
-        return is_same
-    if record is None:
-        return True
-    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now.
-    if other.created is not None and record.created is not None:
-        return other.created > record.created
-    return other.result is not None and record.result is None
-
-
-def is_same_namespace(node: Node, record: Record) -> bool:
-    """Return whether the recorded path still leads to the namespace of the ADD. If the record has no identity: True."""
-    if record.state == STALE_BOOT:
-        return False
-    return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
 
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:

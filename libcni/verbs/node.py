@@ -28,7 +28,7 @@ from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.namespace import EnteredNamespace, Look, is_own_namespace
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
@@ -180,8 +180,8 @@ class Node:
 
     # The operations that can wait.
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Run one plugin to its end."""
+    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
+        """Run one plugin to its end; ``started``: its process, from ``prepare_plugin``."""
         raise NotImplementedError
 
     async def sleep(self, seconds: float) -> None:
@@ -203,10 +203,6 @@ class Node:
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
         """Start a plugin that waits for its configuration; None if it cannot be started now."""
-        raise NotImplementedError
-
-    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send its configuration to a plugin that waits for it, and wait for its end."""
         raise NotImplementedError
 
     async def discard_plugin(self, plugin: Any) -> None:
@@ -251,10 +247,8 @@ class Node:
             self._notify(self._observer.before_call, invocation)
         self._ahead = ahead
         try:
-            if self._prepared is None:
-                outcome = await self.run_plugin(invocation, options)
-            else:
-                outcome = await self._feed_or_run(invocation, options)
+            started = None if self._prepared is None else await self._take_prepared(invocation)
+            outcome = await self.run_plugin(invocation, options, started)
         except CNIError as error:
             self._observe_end(invocation, None, error)
             raise
@@ -269,16 +263,19 @@ class Node:
             self._observe_end(invocation, outcome, None)
         return outcome
 
-    async def _feed_or_run(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        if self._prepared is None:
-            raise AssertionError("only called for a plugin that waits")
-        (waiting, plugin), self._prepared = self._prepared, None
-        # all that the process was started with, and its place in the chain
-        if (waiting.path, waiting.env, waiting.index) == (invocation.path, invocation.env, invocation.index):
-            return await self.feed_plugin(plugin, invocation.stdin, options.timeout)
-        # Another call came than the expected one, for example the DEL of a roll-back. The process has read nothing yet.
-        await self.discard_plugin(plugin)
-        return await self.run_plugin(invocation, options)
+    async def _take_prepared(self, invocation: Invocation) -> Any:
+        """Return the process that was started ahead for this call. If it was for another call, kill it: None."""
+        waiting, process = self._prepared or (None, None)
+        # All that the process was started with, and its place in the chain.
+        if waiting and (waiting.path, waiting.env, waiting.index) == (
+            invocation.path,
+            invocation.env,
+            invocation.index,
+        ):
+            self._prepared = None
+            return process
+        await self.discard_prepared()  # for example before the DEL of a roll-back
+        return None
 
     def start_ahead(self, invocation: Invocation) -> None:
         """Start the process of a call that comes next, if its plugin is known to read its configuration first.
@@ -385,13 +382,13 @@ class Node:
         """Return whether a path leads to the network namespace of this program."""
         return is_own_namespace(netns)
 
-    def look(self, netns: str, ifname: str) -> Look | None:
-        """Look for an interface in a namespace; return None if that cannot be seen."""
+    def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
+        """Look up an interface in a namespace; return None if this program cannot enter the namespace."""
         # Entering takes a thread. An ADD looks twice, and the second time the path may lead elsewhere.
         if self._entered is None or not self._entered.is_at(netns):
             self._leave_namespace()
             self._entered = EnteredNamespace.enter(netns)
-        return None if self._entered is None else self._entered.look(ifname)
+        return None if self._entered is None else self._entered.look_up(ifname)
 
     def _leave_namespace(self) -> None:
         entered, self._entered = self._entered, None
@@ -579,18 +576,16 @@ class BlockingNode(Node):
         """Start a plugin that waits for its configuration."""
         return cast("PreparingExecutor", self._executor).prepare(invocation, options)
 
-    async def feed_plugin(self, plugin: Any, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send its configuration to a plugin, and run it to its end."""
-        outcome: Outcome = plugin.feed(stdin, timeout)
-        return outcome
-
     async def discard_plugin(self, plugin: Any) -> None:
         """Kill a plugin that waits for its configuration."""
         plugin.discard()
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
         """Run one plugin to its end, blocking."""
-        return self._executor.execute(invocation, options)
+        if started is None:
+            return self._executor.execute(invocation, options)
+        outcome: Outcome = started.feed(invocation.stdin, options.timeout)
+        return outcome
 
     async def sleep(self, seconds: float) -> None:
         """Sleep, blocking."""

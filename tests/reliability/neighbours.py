@@ -24,7 +24,7 @@ from uuid import uuid4
 from real.namespaces import PLUGIN_PATH, PLUGINS
 
 from libcni import AsyncCNIConfig, Attachment, CNIConfig, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
-from libcni.store.namespace import look
+from libcni.store.namespace import EnteredNamespace
 from reliability.forked import fork, kill_after
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -372,8 +372,12 @@ class Machine:
 
 def identity(path: str) -> int:
     """Return the kernel's cookie of a namespace, or 0 if there is none at the path. Inode numbers recur at once."""
-    seen = look(path, "lo")
-    return seen.cookie if seen is not None else 0
+    entered = EnteredNamespace.enter(path)
+    if entered is None:
+        return 0
+    found = entered.look_up("lo")
+    entered.close()
+    return found.cookie if found is not None else 0
 
 
 def adopt_orphans(*, wanted: bool) -> None:

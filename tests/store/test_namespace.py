@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from libcni.store.namespace import EnteredNamespace, Look, look
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup
 from libcni.testing import NetworkNamespace, network_namespace
 
 pytestmark = pytest.mark.real
@@ -29,17 +29,16 @@ def entered(namespace: NetworkNamespace) -> Iterator[EnteredNamespace]:
 
 
 def test_each_look_sees_the_interfaces_of_that_moment(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
-    lo = entered.look("lo")
+    lo = entered.look_up("lo")
     assert lo is not None
-    assert entered.look("one0") == Look(0, lo.cookie)
+    assert entered.look_up("one0") == InterfaceLookup(0, lo.cookie)
     namespace.run("ip", "link", "add", "one0", "type", "veth", "peer", "name", "two0")
-    first = entered.look("one0")
+    first = entered.look_up("one0")
     assert first is not None
     assert first.ifindex > 0
-    assert first == look(namespace.path, "one0")
     namespace.run("ip", "link", "del", "one0")
     namespace.run("ip", "link", "add", "one0", "type", "veth", "peer", "name", "two0")
-    second = entered.look("one0")
+    second = entered.look_up("one0")
     assert second is not None
     assert second.ifindex > first.ifindex
 
@@ -53,9 +52,11 @@ def test_another_namespace_at_the_path_is_noticed(entered: EnteredNamespace, nam
 def test_this_program_stays_where_it_is_and_no_descriptor_is_left(namespace: NetworkNamespace) -> None:
     own, descriptors = os.readlink("/proc/self/ns/net"), sorted(os.listdir("/proc/self/fd"))
     threads = threading.active_count()
-    assert look(namespace.path, "lo") is not None
-    assert look(f"{namespace.path}-none", "lo") is None
-    assert look("/dev/null", "lo") is None
+    entered = EnteredNamespace.enter(namespace.path)
+    assert entered is not None
+    entered.close()
+    assert EnteredNamespace.enter(f"{namespace.path}-none") is None
+    assert EnteredNamespace.enter("/dev/null") is None
     assert os.readlink("/proc/thread-self/ns/net") == own
     assert sorted(os.listdir("/proc/self/fd")) == descriptors
     assert threading.active_count() == threads
@@ -71,4 +72,4 @@ def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) 
         except OSError:
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert entered.look("lo") is not None
+    assert entered.look_up("lo") is not None

@@ -1,0 +1,173 @@
+"""Which namespace and which interface an attachment owns, so that DEL touches no other program's.
+
+Plugins delete an interface by its name in the namespace at a path. Both may be another's by now. With an empty
+CNI_NETNS they free their other resources and touch no interface.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import NamespaceMismatchError, RecordError
+from libcni.store.namespace import InterfaceLookup
+from libcni.store.record import LEGACY, STALE_BOOT, Record
+from libcni.verbs.node import Node
+
+__all__ = ["LOOPBACK", "is_same_interface", "is_same_namespace", "netns_of_own_interface", "netns_to_use"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+LOOPBACK = "lo"
+"""The interface that every namespace has."""
+
+
+def is_same_namespace(node: Node, record: Record) -> bool:
+    """Return whether the recorded path still leads to the namespace of the ADD. If the record has no identity: True."""
+    if record.state == STALE_BOOT:
+        return False
+    return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
+
+
+def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
+    """Return whether an interface is the recorded one; None if the record has no interface number."""
+    if record.netns_cookie and found.cookie and record.netns_cookie != found.cookie:
+        return False
+    return None if record.ifindex is None else record.ifindex == found.ifindex
+
+
+def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
+    """Return the namespace for DEL, or "" for none.
+
+    ==================================  ======================================================
+    The caller gives                    DEL gets
+    ==================================  ======================================================
+    nothing (None)                      the recorded path; "" if another one is there
+    an empty path                       ""
+    a path, and there is no record      that path
+    a path, with ``use_given``          that path
+    the recorded namespace              that path, also if the record does not know it
+    a path where no namespace is        the recorded path; that path if nothing is there either
+    another one, the recorded has gone  ""
+    another one, the recorded exists    NamespaceMismatchError
+    ==================================  ======================================================
+
+    After a reboot nothing of the ADD exists, and inode numbers are used again: then "" stands for every namespace.
+
+    Raises:
+        NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
+    """
+    given = rt.netns
+    if record is None or record.state == LEGACY or (use_given and given is not None):
+        return given or ""
+    is_there = is_same_namespace(node, record)
+    if not given:
+        return record.netns if given is None and is_there else ""
+    identity = node.namespace_identity(given)
+    if record.state == STALE_BOOT:
+        return given if identity is None else ""
+    # Plugins treat a path without a namespace like a namespace that no longer exists.
+    if identity is None:
+        return record.netns if record.netns_id is not None and is_there else given
+    recorded = record.netns_id or node.namespace_identity(record.netns)
+    if recorded is None or identity == recorded:
+        return given
+    if not is_there:
+        return ""
+    raise NamespaceMismatchError(
+        f"container {record.container_id}, interface {record.ifname}, network {record.network}: it was attached in "
+        f"the namespace {record.netns}, and {given} is another one",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=given,
+        recorded_netns=record.netns,
+    )
+
+
+def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
+    """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
+
+    ==================================================  =======================================================
+    The interface of that name in the namespace         DEL gets
+    ==================================================  =======================================================
+    does not exist, or cannot be looked up              the path
+    has the recorded number                             the path; "" if an ADD that failed had found it there
+    has another number, or the namespace has            ""
+    no number in the record, and is no other record's   the path
+    no number in the record, and is another record's    ""
+    no record at all, and is another record's           NamespaceMismatchError
+    ==================================================  =======================================================
+
+    Args:
+        node: examines the namespace and the records.
+        record: the attachment's record, or None.
+        rt: the attachment, with the namespace.
+        network: the network's name, if there is no record.
+
+    Raises:
+        NamespaceMismatchError: there is no record of this attachment, and there is one of another attachment that has
+            this interface in this namespace.
+    """
+    netns = rt.netns or ""
+    found = node.look_up(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else None
+    if found is None or not found.ifindex:
+        return netns
+    is_same = None if record is None else is_same_interface(record, found)
+    if record is not None and is_same is not None:
+        # The plugin may have failed because the interface existed before: then the ADD made nothing of it.
+        if is_same and not (record.is_shared and record.result is None):
+            return netns
+        whose = "is not the one of its ADD"
+    else:
+        other = _other_attachment_with(node, record, rt, network, found)
+        if other is None:
+            return netns
+        whose = f"belongs to container {other.container_id}, network {other.network}"
+        if record is None:
+            raise NamespaceMismatchError(
+                f"container {rt.container_id}, interface {rt.ifname}, network {network}: there is no record of it, and "
+                f"{rt.ifname} in {netns} {whose}",
+                container_id=rt.container_id,
+                ifname=rt.ifname,
+                network=network,
+                netns=netns,
+                recorded_netns=other.netns,
+            )
+    logger.warning("%s: %s in %s %s, so DEL leaves it alone", record.path, rt.ifname, netns, whose)
+    return ""
+
+
+def _other_attachment_with(
+    node: Node, record: Record | None, rt: RuntimeConf, network: str, found: InterfaceLookup
+) -> Record | None:
+    """Return the record of another attachment that has this interface, or None."""
+    identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
+    here = node.namespace_identity(rt.netns or "")
+    try:
+        for other in node.records.iter_records():
+            if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
+                continue
+            if node.is_of_caller(other):  # this is a plugin that does the work of that attachment
+                continue
+            if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
+                continue
+            is_here = (other.netns_id or node.namespace_identity(other.netns)) == here
+            if is_here and _has_interface(other, record, found):
+                return other
+    except RecordError as error:
+        logger.warning("DEL goes on without knowing the owner of %s: %s", rt.ifname, error)
+    return None
+
+
+def _has_interface(other: Record, record: Record | None, found: InterfaceLookup) -> bool:
+    """Return whether the attachment ``other`` has an interface; ``record`` itself has no interface number."""
+    is_same = is_same_interface(other, found)
+    if is_same is not None:
+        return is_same
+    if record is None:
+        return True
+    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now.
+    if other.created is not None and record.created is not None:
+        return other.created > record.created
+    return other.result is not None and record.result is None
