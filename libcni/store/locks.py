@@ -3,36 +3,38 @@
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
 so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
 filelock replaces them all, and one verb runs at a time.
-
-All verbs of a process share one descriptor of the file, because the start of a plugin takes time for each descriptor
-of the file and each lock on it. Locks of one open file do not exclude each other, so a table records which verb of the
-process holds which byte.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import io
 import itertools
 import os
-import struct
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from libcni.errors import LockTimeoutError, RecordError
-from libcni.store.files import FILE_MODE, keep_mode, make_directory
-
-try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes longer than the whole lock
-    from _blake2 import blake2b
-except ImportError:
-    from hashlib import blake2b
+from libcni.store.lock_file import (
+    ADDING,
+    ALL_CONTAINERS,
+    CONTAINER,
+    ENTRANCE,
+    NETWORK,
+    NONCE,
+    NONCE_BITS,
+    OTHER,
+    drop_all,
+    offset_of,
+    open_lock_file,
+    read_lock,
+    shared_lock_file,
+)
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -42,24 +44,11 @@ __all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet"]
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
 
-# The file has no content. Each region of byte offsets is a kind of lock; a name's hash is the offset within it. The
-# ranges are part of the format: other versions of this library lock the same bytes.
-_REGION = 1 << 50
-_CONTAINER, _NETWORK, _ENTRANCE, _ADDING, _NONCE, _OTHER = (region * _REGION for region in range(6))
-_NONCE_BITS = 48
-_REGIONS = {"ADD": _ADDING}  # every other verb: _OTHER
-_FLOCK = struct.Struct("hhqqi0q")
-_ABOVE_STDIO = 3
+_REGIONS = {"ADD": ADDING}  # every other verb: OTHER
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
 _DELAY_PER_WAITER, _LAST_IN_LINE = 0.001, 0.2
-_SILENT = 0.5
 _FEW_VERBS = 32
-_BUSY = {errno.EAGAIN, errno.EACCES}
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
-
-# F_OFD_*: the numbers are the same on every Linux. Python has the names only if they existed where it was built.
-_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
-_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +97,7 @@ class LockSet:
         self._cache_dir = cache_dir
         self._descriptors: dict[int, io.FileIO] = {}
         self._whole: FileLock | None = None
-        self._file = _shared_file(self.path, cache_dir, self._serial)
+        self._file = shared_lock_file(self.path, cache_dir, self._serial)
         _lock_sets.add(self)
         try:
             self._prepare(token)
@@ -123,18 +112,18 @@ class LockSet:
 
     def _prepare(self, token: str) -> None:
         request = self.request
-        networks = {_NETWORK + _hash(name) for name in request.networks}
-        container = _CONTAINER + _hash(request.container_id) if request.container_id else -1
+        networks = {NETWORK + offset_of(name) for name in request.networks}
+        container = CONTAINER + offset_of(request.container_id) if request.container_id else -1
         self._held_by_caller = held = self._locks_of(token)
         self._is_outermost = container >= 0 and container not in held
         # Network before container, networks in sorted order: with different orders two verbs could deadlock.
         self._todo = [
             *[step for network in sorted(networks - held) for step in _network_steps(network, request)],
             *([(fcntl.F_WRLCK, container)] if self._is_outermost else []),
-            *([(fcntl.F_WRLCK, _ALL_CONTAINERS)] if request.all_containers else []),
+            *([(fcntl.F_WRLCK, ALL_CONTAINERS)] if request.all_containers else []),
         ]
         offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
-        nonce = _NONCE + int.from_bytes(os.urandom(_NONCE_BITS // 8), "big")
+        nonce = NONCE + int.from_bytes(os.urandom(NONCE_BITS // 8), "big")
         # The token names a random byte that only this verb locks. So the token is worthless after the verb's end.
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
@@ -202,7 +191,7 @@ class LockSet:
 
     def is_held_by_caller(self, network: str, container_id: str) -> bool:
         """Return whether this process is a plugin, and the verb that runs it holds both locks."""
-        return {_NETWORK + _hash(network), _CONTAINER + _hash(container_id)} <= self._held_by_caller
+        return {NETWORK + offset_of(network), CONTAINER + offset_of(container_id)} <= self._held_by_caller
 
     def is_current(self) -> bool:
         """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
@@ -222,13 +211,13 @@ class LockSet:
         """
         if not self._is_outermost:
             return -1
-        region = _REGIONS.get(verb, _OTHER)
+        region = _REGIONS.get(verb, OTHER)
         if region not in self._descriptors:
             # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
-            file = _open(self.path, self._cache_dir, os.O_RDONLY)
-            offset = region + _hash(self.request.container_id)
+            file = open_lock_file(self.path, self._cache_dir, os.O_RDONLY)
+            offset = region + offset_of(self.request.container_id)
             try:
-                fcntl.fcntl(file, _SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0))
+                read_lock(file, offset)
             except OSError as error:
                 file.close()
                 raise self._refused(error) from error
@@ -240,7 +229,7 @@ class LockSet:
 
         A plugin that has started keeps its own copy.
         """
-        for region in (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),):
+        for region in (ADDING, OTHER) if not verb else (_REGIONS.get(verb, OTHER),):
             file = self._descriptors.pop(region, None)
             if file is not None:
                 file.close()
@@ -267,13 +256,13 @@ class LockSet:
         if self._whole is not None or not (self._is_outermost or container_id):
             return False
         container_id = container_id or self.request.container_id
-        if _CONTAINER + _hash(container_id) in self._held_by_caller:
+        if CONTAINER + offset_of(container_id) in self._held_by_caller:
             return False
-        regions = (_ADDING, _OTHER) if not verb else (_REGIONS.get(verb, _OTHER),)
+        regions = (ADDING, OTHER) if not verb else (_REGIONS.get(verb, OTHER),)
         if container_id == self.request.container_id:
             self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
         try:
-            return any(self._file.is_locked(region + _hash(container_id)) for region in regions)
+            return any(self._file.is_locked(region + offset_of(container_id)) for region in regions)
         except OSError as error:
             raise self._refused(error) from error
 
@@ -307,199 +296,18 @@ class LockSet:
             return set()
         # Only a random byte proves that the caller is a running verb. Otherwise anyone who sets the variable could name
         # any locked container, and this process would run without that container's lock.
-        if file != self._file.identity or not _NONCE <= offset < _NONCE + (1 << _NONCE_BITS):
+        if file != self._file.identity or not NONCE <= offset < NONCE + (1 << NONCE_BITS):
             return set()
         try:
-            return {one for one in offsets if 0 <= one < _ENTRANCE} if self._file.is_locked(offset) else set()
+            return {one for one in offsets if 0 <= one < ENTRANCE} if self._file.is_locked(offset) else set()
         except OSError as error:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
             raise self._refused(error) from error
 
 
-_ALL_CONTAINERS = -1
 _serials = itertools.count(1)
-
-
-class _SharedFile:
-    """This process's open lock file, and the table of the lock sets that hold its bytes or wait for them.
-
-    The table holds serial numbers instead of lock sets, so that a forgotten lock set can be finalised.
-    """
-
-    def __init__(self, file: io.FileIO) -> None:
-        status = os.fstat(file.fileno())
-        self.identity: str = f"{status.st_dev}:{status.st_ino}"
-        self._file = file
-        self._offsets: dict[int, set[int]] = {}
-        self._writers: dict[int, int] = {}
-        self._readers: dict[int, set[int]] = {}
-        self._lines: dict[int, dict[int, float]] = {}
-        self._line_of: dict[int, int] = {}
-
-    def add_user(self, holder: int) -> None:
-        """Add a lock set that uses the file. The file stays open until the last one has released everything."""
-        self._offsets[holder] = set()
-
-    def lock(self, kind: int, offset: int, holder: int) -> bool:
-        """Lock or unlock a byte; return False if another holder has it. Raises OSError if the system refuses."""
-        with _table_lock:
-            if holder not in self._offsets:
-                raise OSError(errno.EBADF, "the locks are closed")
-            if kind == fcntl.F_UNLCK:
-                self._unlock(offset, holder)
-                return True
-            # The kernel would grant it, because locks of one open file never exclude each other. So ask the table.
-            if self._is_held_by_others(kind, offset, holder):
-                return False
-            # First the table, then the kernel. A finaliser may run in between and release a shared byte for another
-            # holder: it must see that this one uses the byte.
-            self._offsets[holder].add(offset)
-            if kind == fcntl.F_WRLCK:
-                self._writers[offset] = holder
-            else:
-                self._readers.setdefault(offset, set()).add(holder)
-            try:
-                self._fcntl(kind, offset)
-            except BaseException as error:
-                self._forget(offset, holder)
-                if isinstance(error, OSError) and error.errno in _BUSY:
-                    return False
-                raise
-            return True
-
-    def _is_held_by_others(self, kind: int, offset: int, holder: int) -> bool:
-        if self._writers.get(offset, holder) != holder:
-            return True
-        if kind == fcntl.F_WRLCK and self._readers.get(offset, set()) - {holder}:
-            return True
-        if offset == _ALL_CONTAINERS:
-            return any(0 <= other < _NETWORK and owner != holder for other, owner in self._writers.items())
-        if offset < _NETWORK:
-            return self._writers.get(_ALL_CONTAINERS, holder) != holder or self._ahead(offset, holder) > 0
-        return False
-
-    def _fcntl(self, kind: int, offset: int) -> None:
-        start, length = (_CONTAINER, _REGION) if offset == _ALL_CONTAINERS else (offset, 1)
-        fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
-
-    def _forget(self, offset: int, holder: int) -> bool:
-        """Remove a holder from the table; return whether no lock set of this process holds the byte now."""
-        self._offsets[holder].discard(offset)
-        if self._writers.get(offset) == holder:
-            del self._writers[offset]
-        readers = self._readers.get(offset, set())
-        readers.discard(holder)
-        if not readers:
-            self._readers.pop(offset, None)
-        return offset not in self._writers and offset not in self._readers
-
-    def _unlock(self, offset: int, holder: int) -> None:
-        # Many lock sets of this process may share a byte, but it is one lock in the kernel. Only the last one unlocks.
-        if self._forget(offset, holder):
-            self._fcntl(fcntl.F_UNLCK, offset)
-
-    def is_locked(self, offset: int) -> bool:
-        """Return whether a verb of this or another process holds a byte. Raises OSError."""
-        with _table_lock:
-            if offset in self._writers or offset in self._readers:
-                return True  # the kernel does not report locks of the same open file
-            answer: Any = fcntl.fcntl(self._file, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
-            return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
-
-    def wait_in_line(self, todo: list[tuple[int, int]], holder: int) -> int:
-        """Enter a container's line or stay in it; return the number ahead, or -1 if this waits for another lock."""
-        with _table_lock:
-            offset = todo[0][1] if todo else _NETWORK
-            if not 0 <= offset < _NETWORK:
-                return -1
-            # Replacing a value in a dict keeps its position, so this is the order of arrival.
-            self._lines.setdefault(offset, {})[holder] = time.monotonic()
-            self._line_of[holder] = offset
-            return self._ahead(offset, holder)
-
-    def _ahead(self, offset: int, holder: int) -> int:
-        """Return how many lock sets wait longer for a container than this one. Silent ones do not count."""
-        line = self._lines.get(offset)
-        if not line:
-            return 0
-        # A thread that waits may be stopped, or its event loop busy. It must not hold up the others in the line.
-        oldest = time.monotonic() - _SILENT
-        found = 0
-        for other, asked in line.items():
-            if other == holder:
-                break
-            found += asked > oldest
-        return found
-
-    def leave_line(self, holder: int) -> None:
-        """Leave the line."""
-        with _table_lock:
-            offset = self._line_of.pop(holder, None)
-            if offset is not None:
-                line = self._lines.get(offset, {})
-                line.pop(holder, None)
-                if not line:
-                    self._lines.pop(offset, None)
-
-    def release_all(self, holder: int) -> None:
-        """Unlock all bytes of a lock set; close the file if it was the last user. Never raises."""
-        with _table_lock:
-            if holder not in self._offsets:
-                return
-            self.leave_line(holder)
-            # The last user: one call unlocks all, instead of one for each byte.
-            if len(self._offsets) == 1:
-                with suppress(OSError):
-                    fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
-                self.close()
-                return
-            for offset in list(self._offsets[holder]):
-                # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the file, too.
-                with suppress(OSError):
-                    self._unlock(offset, holder)
-            del self._offsets[holder]
-            if not self._offsets:
-                self.close()
-
-    def close(self) -> None:
-        """Close the descriptor. If a forked process has the open file, too, the locks stay until it closes it."""
-        self._offsets.clear()
-        for path in [path for path, one in _files.items() if one is self]:
-            del _files[path]
-        self._file.close()
-
-
-# Reentrant: the garbage collector may finalise a lock set, which releases its bytes, while this thread holds the lock.
-_table_lock = threading.RLock()
-_files: dict[str, _SharedFile] = {}
 _lock_sets: weakref.WeakSet[LockSet] = weakref.WeakSet()
-
-
-def _shared_file(path: str, cache_dir: str, user: int) -> _SharedFile:
-    """Return this process's open lock file at ``path``; open it if necessary. Raises RecordError."""
-    with _table_lock:
-        known = _files.get(path)
-        if known is None or known.identity != _identity_at(path):
-            # Another program removed the file. Verbs keep their locks on the old file; new verbs use the new file.
-            file = _open(path, cache_dir, os.O_RDWR)
-            try:
-                known = _SharedFile(file)
-            except OSError as error:
-                file.close()
-                text = f"{path}: cannot be opened: {error.strerror or error}"
-                raise RecordError(text, path=path, errno=error.errno) from error
-            _files[path] = known
-        known.add_user(user)
-        return known
-
-
-def _identity_at(path: str) -> str:
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return ""
-    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _drop_all() -> None:
@@ -508,13 +316,10 @@ def _drop_all() -> None:
     Otherwise a child that goes on running would keep the locks, even after its parent's death. The child shares the
     open file with its parent, so unlocking here would also unlock there.
     """
-    global _table_lock  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _table_lock = threading.RLock()
     for lock_set in list(_lock_sets):
         lock_set._file.close()  # noqa: SLF001 - the module's own class
         lock_set.close_plugin_descriptor()
-    for file in list(_files.values()):
-        file.close()
+    drop_all()
     _lock_sets.clear()
 
 
@@ -526,14 +331,8 @@ def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
     # A waiting GC keeps the entrance locked, which blocks new shared lockers. Otherwise a busy network would never be
     # free for GC.
     kind = fcntl.F_WRLCK if request.exclusive else fcntl.F_RDLCK
-    entrance = network - _NETWORK + _ENTRANCE
+    entrance = network - NETWORK + ENTRANCE
     return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
-
-
-@functools.lru_cache(maxsize=4096)
-def _hash(name: str) -> int:
-    """Return a name's offset within a region. Two names with one hash share a lock, which is slow but safe."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 
 def _try_lock(lock: FileLock) -> bool:
@@ -553,47 +352,3 @@ def _try_lock(lock: FileLock) -> bool:
 def _release(lock: FileLock) -> None:
     with suppress(OSError):
         lock.release()
-
-
-def _open(path: str, cache_dir: str, mode: int) -> io.FileIO:
-    """Open the lock file; raises RecordError."""
-    try:
-        try:
-            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
-        except FileNotFoundError:
-            make_directory(cache_dir, durable=False)
-            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
-    except OSError as error:
-        text = f"{path}: cannot be opened: {error.strerror or error}"
-        raise RecordError(text, path=path, errno=error.errno) from error
-
-
-class _LockFile(io.FileIO):
-    """A file that closes silently, also in its finaliser: a signal handler's exception must not leak a locked file."""
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()
-
-
-def _opener(mode: int) -> Callable[[str, int], int]:
-    def open_(path: str, _flags: int) -> int:
-        flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, mode | flags, FILE_MODE)
-        try:
-            if mode != os.O_RDONLY:
-                keep_mode(descriptor)
-            if descriptor >= _ABOVE_STDIO:
-                return descriptor
-            moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # The program has closed its stdin, stdout or stderr. A descriptor of that number would become a plugin's.
-        os.close(descriptor)
-        return moved
-
-    return open_

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
-from libcni.store import locks
+from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from reliability.forked import fork, wait
 from reliability.shell import RT, Shell
@@ -39,8 +39,8 @@ elif os.environ["CNI_COMMAND"] == "DEL":
 def either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test with both kinds of locks: the second is for systems without open-file-description locks."""
     if request.param == "filelock":
-        monkeypatch.setattr(locks, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
-        monkeypatch.setattr(locks, "_GETLK", 4095)
+        monkeypatch.setattr(lock_file, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
+        monkeypatch.setattr(lock_file, "_GETLK", 4095)
     return str(request.param)
 
 
@@ -130,8 +130,8 @@ def test_threads_of_one_program_wait_for_each_other(place: Place) -> None:
 
 
 def test_processes_without_range_locks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "_SETLK", 4095)
-    monkeypatch.setattr(locks, "_GETLK", 4095)
+    monkeypatch.setattr(lock_file, "_SETLK", 4095)
+    monkeypatch.setattr(lock_file, "_GETLK", 4095)
     run(place, 3, 20)
     assert (place.cache / "locks.whole").exists()
 
@@ -168,9 +168,8 @@ def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(s
 
 
 def _same_locks() -> str:
-    return (
-        f"import libcni\nfrom libcni.store import locks\nlocks._SETLK, locks._GETLK = {locks._SETLK}, {locks._GETLK}\n"
-    )
+    numbers = f"{lock_file._SETLK}, {lock_file._GETLK}"
+    return f"import libcni\nfrom libcni.store import lock_file\nlock_file._SETLK, lock_file._GETLK = {numbers}\n"
 
 
 def test_a_token_is_worth_nothing_after_its_verb(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from libcni.errors import LockTimeoutError, RecordError
-from libcni.store import locks
+from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 
 Make = Callable[..., LockSet]
@@ -279,7 +279,7 @@ def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     real = fcntl.fcntl
 
     def without(descriptor: Any, command: int, *args: Any) -> Any:
-        if command in {locks._SETLK, locks._GETLK}:
+        if command in {lock_file._SETLK, lock_file._GETLK}:
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(descriptor, command, *args)
 
@@ -480,23 +480,23 @@ def test_who_gives_up_holds_nobody_up(hold: Make, monkeypatch: pytest.MonkeyPatc
         del line
     elif how == "stop asking":
         assert not second.try_acquire()
-        monkeypatch.setattr(locks, "_SILENT", 0.0)
+        monkeypatch.setattr(lock_file, "_SILENT", 0.0)
     assert second.try_acquire()
 
 
 # tokens and descriptors that others could misuse
 
 
-@pytest.mark.parametrize("region", [locks._CONTAINER, locks._NETWORK, locks._ENTRANCE, locks._ADDING])
+@pytest.mark.parametrize("region", [lock_file.CONTAINER, lock_file.NETWORK, lock_file.ENTRANCE, lock_file.ADDING])
 def test_only_a_byte_of_the_token_region_is_proof(hold: Make, region: int) -> None:
     """Whoever sets the environment could else name any byte that somebody holds."""
     first = hold("n", container="c1")
     assert first.try_acquire()
-    container = locks._CONTAINER + locks._hash("c1")
+    container = lock_file.CONTAINER + lock_file.offset_of("c1")
     descriptor = first.plugin_descriptor("ADD")
     assert descriptor >= 0
-    name = "n" if region in {locks._NETWORK, locks._ENTRANCE} else "c1"
-    forged = f"{first.token.rsplit(':', 2)[0]}:{region + locks._hash(name)}:{container}"
+    name = "n" if region in {lock_file.NETWORK, lock_file.ENTRANCE} else "c1"
+    forged = f"{first.token.rsplit(':', 2)[0]}:{region + lock_file.offset_of(name)}:{container}"
     assert not hold(container="c1", token=forged).try_acquire()
 
 
@@ -508,8 +508,8 @@ def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         fcntl.fcntl(
             descriptor,
-            locks._SETLK,
-            locks._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, locks._CONTAINER + locks._hash("c2"), 1, 0),
+            lock_file._SETLK,
+            lock_file._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_file.CONTAINER + lock_file.offset_of("c2"), 1, 0),
         )
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.write(descriptor, b"x")
