@@ -13,8 +13,9 @@ from libcni.cli.failures import UsageError, report_errors
 from libcni.cli.session import DEFAULTS, Output, Session
 
 __all__ = [
-    "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument",
-    "NetworkOption", "NoTrunc", "Quiet", "RecordedContainer", "command", "complete_network",
+    "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "IfNameOrAll", "IgnoredNetns", "NetnsArgument",
+    "NetworkArgument", "NetworkOption", "NoTrunc", "Quiet", "RecordedContainer", "SkipMissing", "command",
+    "complete_network",
 ]  # fmt: skip
 
 _PANEL = "Where and how"
@@ -93,6 +94,12 @@ CapArgs = Annotated[
         help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
     ),
 ]
+IfNameOrAll = Annotated[
+    str,
+    typer.Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."),
+]
+SkipMissing = Annotated[bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")]
+IgnoredNetns = Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")]
 CniArgs = Annotated[str, typer.Option("--args", envvar="CNI_ARGS", metavar="K=V;K=V", help="CNI_ARGS.")]
 
 

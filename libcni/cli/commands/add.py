@@ -29,7 +29,7 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         Literal["refuse", "replace", "allow"], typer.Option(help="What to do if the container has that interface.")
     ] = "refuse",
     rollback: Annotated[bool, typer.Option(help="Undo an ADD that fails.")] = True,
-    strict: Annotated[bool, typer.Option(help="Refuse capability arguments that no plugin takes.")] = False,
+    strict: Annotated[bool, typer.Option(help="Refuse capability arguments that no plugin declares.")] = False,
     negotiate: Annotated[bool, typer.Option(help="Use the highest version that all plugins support.")] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,

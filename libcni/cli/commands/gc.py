@@ -11,7 +11,7 @@ from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import attachment_ids, network_of, read_document
-from libcni.cli.options import NetworkArgument
+from libcni.cli.options import IgnoredNetns, NetworkArgument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -21,7 +21,7 @@ __all__ = ["gc"]
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument = "",
-    _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
+    _netns: IgnoredNetns = "",
     valid: Annotated[
         list[str] | None, typer.Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
     ] = None,

@@ -8,6 +8,7 @@ import typer
 
 import libcni
 from libcni.cli.failures import message_of, print_error
+from libcni.cli.options import SkipMissing
 from libcni.cli.render import Fields, Table
 from libcni.cli.session import Session
 
@@ -20,9 +21,7 @@ def repair(
     pending_after: Annotated[
         float, typer.Option("--pending-after", help="Seconds after which an unfinished ADD counts as dead.")
     ] = 600.0,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Skip plugins whose executable is missing.")
-    ] = False,
+    skip_missing: SkipMissing = False,
 ) -> None:
     """Put the records in order.
 

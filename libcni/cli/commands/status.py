@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from libcni.cli.inputs import network_of
-from libcni.cli.options import NetworkArgument
+from libcni.cli.options import IgnoredNetns, NetworkArgument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["status"]
 
 
-def status(
-    session: Session,
-    network: NetworkArgument,
-    _netns: Annotated[str, typer.Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
-) -> None:
+def status(session: Session, network: NetworkArgument, _netns: IgnoredNetns = "") -> None:
     """Ask whether a network can serve ADD.
 
     Prints nothing if it can. With -v, prints a line for each plugin.
