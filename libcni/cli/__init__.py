@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_hook(arguments[1:])
     if list(arguments) == ["--version"]:
         # typer and its imports take six times as long as the answer.
-        print(version_line())  # noqa: T201
+        print(version_line())
         return 0
     from libcni.cli.app import run_app
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
-        print("libcni: for help and for these words it needs: pip install 'libcni[cli]'", file=sys.stderr)  # noqa: T201
+        print("libcni: for help and for these words it needs: pip install 'libcni[cli]'", file=sys.stderr)
         return _MISSING
 
 

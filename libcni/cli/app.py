@@ -92,7 +92,5 @@ def function_of(command: Command) -> Callable[..., object]:
 
 def _interrupted(interruption: Interruption) -> int:
     name = interruption.signal.name
-    print(  # noqa: T201
-        f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr
-    )
+    print(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr)
     return interruption.exit_code

@@ -149,23 +149,19 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> None:
-    session.show([_data(one) for one in items], _table(items, word))
+    rows = [
+        [one.rt.container_id, _name(one), one.rt.ifname, _addresses(one), "failed" if one.error else word]
+        for one in items
+    ]
+    columns = ("container", "network", "interface", "addresses", "state")
+    session.show([_data(one) for one in items], Table(columns, rows, empty="the list is empty"))
     errors = [one.error for one in items if one.error is not None]
     if session.output == "text":
         for error in errors:
             print_error(error)
-        print(f"{len(items) - len(errors)} {word}, {len(errors)} failed", file=sys.stderr)  # noqa: T201
+        print(f"{len(items) - len(errors)} {word}, {len(errors)} failed", file=sys.stderr)
     if errors:
         raise SystemExit(exit_code(libcni.CNIErrorGroup("batch", errors)))
-
-
-def _table(items: list[libcni.BatchItem[Any]], word: str) -> Table:
-    rows = [[one.rt.container_id, _name(one), one.rt.ifname, _addresses(one), _state(one, word)] for one in items]
-    return Table(("container", "network", "interface", "addresses", "state"), rows, empty="the list is empty")
-
-
-def _state(one: libcni.BatchItem[Any], word: str) -> str:
-    return word if one.error is None else "failed"
 
 
 def _name(one: libcni.BatchItem[Any]) -> str:

@@ -38,4 +38,4 @@ def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
 
 
 def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""List attachments. This module imports no typer, so that the quick path can use it."""
+"""List attachments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["addresses_of", "age_of", "as_data", "list_attachments", "matches", "row"]
+__all__ = [
+    "addresses_of", "age_of", "as_data", "list_attachments", "matches", "named_attachments", "no_record_error", "row",
+]  # fmt: skip
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -33,7 +35,7 @@ def list_attachments(  # noqa: PLR0913 - the options of the command
     found = [one for one in recorded if matches(one, wanted)]
     if quiet:
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
-            print(container_id)  # noqa: T201
+            print(container_id)
         return
     short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
     with_owner = any(one.owner for one in found)
@@ -45,6 +47,36 @@ def list_attachments(  # noqa: PLR0913 - the options of the command
         Table(columns, rows, empty="no attachments"),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
+
+
+def named_attachments(
+    cni: libcni.CNIConfig, text: str, network: str = "", *, detaches: bool = False
+) -> list[libcni.Attachment]:
+    """Return the recorded attachments that ``ID[:IFNAME]`` names; the beginning of the ID is enough.
+
+    Args:
+        cni: the client whose records are searched.
+        text: the argument of the command.
+        network: only attachments of this network; "" for all.
+        detaches: as for ``recorded_container``.
+
+    Raises:
+        NotAttachedError: there are none.
+        UsageError: several IDs begin with the given one.
+    """
+    container, _, ifname = text.partition(":")
+    container = recorded_container(cni, container, detaches=detaches)
+    wanted = {"container_id": container, "ifname": ifname, "network": network}
+    found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
+    if not found:
+        raise no_record_error(text, container, ifname)
+    return found
+
+
+def no_record_error(what: str, container: str, ifname: str = "") -> libcni.NotAttachedError:
+    """Return the error for an attachment or a container that has no record."""
+    hint = "libcni attachments lists the recorded attachments"
+    return libcni.NotAttachedError(f"there is no record of {what}", container_id=container, ifname=ifname, hint=hint)
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:

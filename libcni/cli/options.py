@@ -14,9 +14,9 @@ from libcni.cli.failures import UsageError, report_errors
 from libcni.cli.session import DEFAULTS, Output, Session
 
 __all__ = [
-    "Argument", "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "NetnsArgument", "NetworkArgument",
-    "NetworkOption", "NoTrunc", "Option", "Parameter", "Quiet", "RecordedContainer", "complete_network",
-    "parameters_of", "run_command",
+    "Argument", "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "IfNameOrAll", "IgnoredNetns",
+    "NetnsArgument", "NetworkArgument", "NetworkOption", "NoTrunc", "Option", "Parameter", "Quiet", "RecordedContainer",
+    "SkipMissing", "complete_network", "parameters_of", "run_command",
 ]  # fmt: skip
 
 _PANEL = "Where and how"
@@ -120,6 +120,11 @@ CapArgs = Annotated[
         help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
     ),
 ]
+IfNameOrAll = Annotated[
+    str, Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all.")
+]
+SkipMissing = Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")]
+IgnoredNetns = Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")]
 CniArgs = Annotated[str, Option("--args", envvar="CNI_ARGS", metavar="K=V;K=V", help="CNI_ARGS.")]
 
 

@@ -63,12 +63,7 @@ class Session:
         return None
 
     def _options(self) -> dict[str, Any]:
-        return {
-            "conf_dir": self.conf_dir,
-            "owner": self.owner,
-            "timeout": self.timeout or None,
-            "stderr": sys.stderr,
-        }
+        return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": sys.stderr}
 
     def command(self, text: str) -> str:
         """Return a libcni command with those common options that the environment of the caller does not set."""

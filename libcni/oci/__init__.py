@@ -1,7 +1,7 @@
-"""CNI as a hook of OCI runtimes: runc, crun, youki, and what builds on them.
+"""CNI as a hook of OCI runtimes: runc, crun, youki, and the programs that build on them.
 
-``libcni oci-hook`` is this package's ``main``. Its names are resolved on first use, because a hook runs at every start
-and every end of a container, and most of what is here is not needed each time.
+``libcni oci-hook`` is this package's ``main``. The names are resolved on first use: a hook runs at every start and end
+of a container, and needs few of these modules each time.
 """
 
 from __future__ import annotations

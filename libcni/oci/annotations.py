@@ -1,4 +1,4 @@
-"""Which networks a container wants, and with which arguments: its annotations, all of which begin with ``libcni.``.
+"""Read the networks that a container requests, and their arguments, from annotations that begin with ``libcni.``.
 
     libcni.networks      front, back@net1      (or a JSON array; ``none``: no network)
     libcni.args          IgnoreUnknown=1;K8S_POD_NAME=web
@@ -15,8 +15,8 @@ own: ``[{"network": "front", "ifname": "eth0", "args": {"K": "V"}, "capabilities
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from libcni.config.cni_args import Args, check_args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
@@ -35,7 +35,7 @@ _PROTOCOLS = {"tcp", "udp", "sctp"}
 
 
 class Request:
-    """One network that a container wants.
+    """One network that a container requests.
 
     Attributes:
         network (str): the network's name.
@@ -53,8 +53,8 @@ class Request:
         self.capabilities: dict[str, Any] = capabilities or {}
 
 
-class Wanted:
-    """What a container wants.
+class Wanted(NamedTuple):
+    """The networks and arguments that a container requests.
 
     Attributes:
         requests (list[Request] | None): the networks in order; [] for none; None: the node's default network.
@@ -62,10 +62,9 @@ class Wanted:
         capabilities (dict[str, Any]): capability arguments for the first network.
     """
 
-    def __init__(self, requests: list[Request] | None, args: Args, capabilities: dict[str, Any]) -> None:
-        self.requests = requests
-        self.args = args
-        self.capabilities = capabilities
+    requests: list[Request] | None
+    args: Args
+    capabilities: dict[str, Any]
 
 
 def annotated(annotations: Mapping[str, str]) -> bool:
@@ -74,10 +73,14 @@ def annotated(annotations: Mapping[str, str]) -> bool:
 
 
 def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> Wanted:
-    """Read what a container wants from its annotations, and from ``defaults`` (without prefix) what they do not say.
+    """Read the networks and arguments of a container from its annotations.
+
+    Args:
+        annotations: the container's annotations.
+        defaults: values for missing annotations; the keys have no prefix.
 
     Raises:
-        ConfigError: an annotation is unknown, or its value makes no sense; the text names it.
+        ConfigError: an annotation is unknown, or its value is invalid; the text names the annotation.
     """
     given = {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
     for key in given:
@@ -133,28 +136,12 @@ def _request(one: Any) -> Request:
 
 
 def _known(capabilities: Any) -> dict[str, Any]:
-    """Check capability arguments against the conventions; the others are passed on as they are."""
+    """Check capability arguments against the conventions. Arguments that the conventions do not have stay unchanged."""
     from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
 
     if not isinstance(capabilities, dict):
         raise ConfigError(f"capabilities: {_shown(capabilities)} is not an object")
     return CapabilityArgs(**capabilities).to_args()
-
-
-def _capabilities(text: str) -> dict[str, Any]:
-    return _known(_json(text, dict, "object"))
-
-
-def _bandwidth(text: str) -> dict[str, Any]:
-    return _known({"bandwidth": _json(text, dict, "object")})
-
-
-def _ips(text: str) -> dict[str, Any]:
-    return _known({"ips": _listed(text)})
-
-
-def _mac(text: str) -> dict[str, Any]:
-    return _known({"mac": text.strip()})
 
 
 def _ports(text: str) -> dict[str, Any]:
@@ -164,7 +151,7 @@ def _ports(text: str) -> dict[str, Any]:
 
 
 def _port(text: str) -> dict[str, Any]:
-    """Read ``[HOST_IP:]HOST_PORT:CONTAINER_PORT[/PROTOCOL]``; an IPv6 address stands in brackets."""
+    """Read ``[HOST_IP:]HOST_PORT:CONTAINER_PORT[/PROTOCOL]``, an IPv6 address in brackets."""
     import ipaddress
 
     ports, _, protocol = text.partition("/")
@@ -186,7 +173,8 @@ def _port(text: str) -> dict[str, Any]:
 
 
 def _port_number(text: str) -> int | None:
-    """Return a port, or None; int() alone would also take "+80", "8_0" and digits of other scripts."""
+    """Return a port, or None if the text is not one."""
+    # int() alone would also accept "+80", "8_0" and digits of other scripts.
     is_number = text.isascii() and text.isdigit()
     return int(text) if is_number and len(text) <= len(str(_MAX_PORT)) and 0 < int(text) <= _MAX_PORT else None
 
@@ -212,4 +200,11 @@ def _shown(value: Any) -> str:
     return shorten(repr(value), 80)
 
 
-_CAPABILITIES = {"ports": _ports, "ips": _ips, "mac": _mac, "bandwidth": _bandwidth, "capabilities": _capabilities}
+_CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "ports": _ports,
+    "ips": lambda text: _known({"ips": _listed(text)}),
+    "mac": lambda text: _known({"mac": text.strip()}),
+    "bandwidth": lambda text: _known({"bandwidth": _json(text, dict, "object")}),
+    "capabilities": lambda text: _known(_json(text, dict, "object")),
+}
+"""For each annotation of capability arguments the function that reads its text."""

@@ -1,7 +1,7 @@
 """The command ``libcni oci-hook``: its options, and one run of it.
 
 It runs at every start and every end of a container. So it is dispatched before the rest of the command line is loaded,
-and loads only what this run needs.
+and imports a module only if this run needs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATHS = {
     "pins": DIRECTORY,
     "log": "",
 }
-"""The options that are paths, and what they are without an option or variable."""
+"""The options that are paths, and their values without an option or variable."""
 _TIMEOUT = 50.0
 _ATTACH, _DETACH = ("creating", "created"), ("stopped",)
 _EPILOG = f"""
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
     if state.status not in _ATTACH:
         problem = f'there is nothing to do for container {state.container_id} in status "{state.status}"'
         raise ConfigError(problem, hint="run this hook as createRuntime or prestart, and as poststop")
-    # Before the annotations are read: a container that this hook is not for must not fail for their sake.
+    # Before the annotations are read: an invalid annotation must not stop a container that this hook ignores.
     if options.annotated_only and not annotated(state.annotations):
         return
     wanted = read_wanted(state.annotations, defaults)
@@ -111,7 +111,8 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
 
 
 def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
-    from libcni.oci.hook import Hook  # the verbs: only for containers that this hook is for
+    # Imports the verbs, which a container without annotations does not need.
+    from libcni.oci.hook import Hook
 
     return Hook(
         options.path,
@@ -152,7 +153,8 @@ def _observer(path: str) -> LoggingObserver:
     from libcni.observe.logs import LoggingObserver
 
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))  # arguments may be secrets
+        # The log holds the plugins' arguments, which may be secrets. So only its owner may read it.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=path) from error

@@ -1,8 +1,8 @@
-"""What the hook does: attach a container before its program starts, detach it after its processes have gone.
+"""Attach a container before its program starts, and detach it after its processes have ended.
 
-A hook can be killed at any moment, run twice, or not at all. So everything that it leaves is on record: attachments in
-the record directory, and namespaces in the directory of pins. The next hook of the same container, and ``libcni gc
---runtime``, finish what a hook has left.
+A hook can be killed at any moment, run twice, or not at all. So it records everything that it makes: attachments in the
+record directory, and namespaces in the directory of pins. The next hook of the same container, or ``libcni gc
+--runtime``, completes an interrupted hook.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -43,12 +42,12 @@ class Hook:
 
     Args:
         path: the directories with plugins (CNI_PATH).
-        cache_dir: where records and locks are kept.
-        conf_dir: where the networks' configurations are.
-        pins: where namespaces are pinned.
-        timeout: seconds for all that one hook does. A third of it is kept for the roll-back of an attach that fails.
+        cache_dir: the directory of records and locks.
+        conf_dir: the directory of the networks' configurations.
+        pins: the directory of pinned namespaces.
+        timeout: seconds for one hook. A third of it is kept for the roll-back of an attach that fails.
         resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
-        observer: is told of every verb and every plugin call.
+        observer: receives the begin and end of every verb and plugin call.
     """
 
     def __init__(  # noqa: PLR0913 - the options of the command
@@ -72,10 +71,10 @@ class Hook:
         self._observer = observer
 
     def attach(self, state: ContainerState, wanted: Wanted) -> None:
-        """Attach a container to the networks that it wants; a container that is attached already stays as it is.
+        """Attach a container to the networks that it requests. A container that is attached already stays unchanged.
 
         Raises:
-            CNIError: the container cannot be attached; nothing of it is left, or it is on record for ``detach``.
+            CNIError: the container cannot be attached. Nothing is left, or the rest is recorded for ``detach``.
         """
         identity = _own_namespace(state)
         if (other := self._shares_with(state, identity)) is not None:
@@ -92,16 +91,16 @@ class Hook:
             self._set_up(manager, container, state, identity)
 
     def detach(self, container_id: str) -> None:
-        """Detach a container from all that is recorded of it; a container that is not attached is no error.
+        """Detach all recorded attachments of a container. A container without attachments is no error.
 
         Raises:
-            CNIError: what could not be detached; it stays on record.
+            CNIError: an attachment could not be detached; it stays recorded.
         """
         recorded = self._recorded(container_id)
         manager = self._manager(max(1, len(recorded)))
         with closing(self._lock(container_id)):
-            # A runtime gives the ID free before it runs poststop. So this may come after the next container of the
-            # same ID has been attached, which is alive, and not for this hook to detach.
+            # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
+            # already. It is alive, and this hook must not detach it.
             if any(self._is_alive(one) for one in self._recorded(container_id)):
                 logger.warning("container %s runs: it stays attached", container_id)
                 return
@@ -128,7 +127,8 @@ class Hook:
         )
 
     def _lock(self, container_id: str) -> LockSet:
-        """Lock a container against other hooks; the order is this lock, the manager's, network, container."""
+        """Lock a container against other hooks."""
+        # The order of all locks: this one, the manager's, the network's, the container's.
         locks = LockSet(self._cache_dir, LockRequest((f"//oci-hook/{container_id}",), exclusive=True))
         try:
             for delay in locks.retry_delays(self._deadline):
@@ -139,12 +139,12 @@ class Hook:
         return locks
 
     def _shares_with(self, state: ContainerState, identity: Identity) -> str | None:
-        """Return the running container that came with the same namespace before, or None."""
+        """Return another running container that was attached in the same namespace, or None."""
         others = (pin for pin in self._pins.all() if pin.container_id != state.container_id)
         return next((pin.container_id for pin in others if pin.identity == identity and pin.is_alive), None)
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
-        """Return the container with its networks, checked as far as it goes before anything is run."""
+        """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
         requests = [
             NetworkRequest(one.network, one.ifname, one.args, one.capabilities or None) for one in wanted.requests or ()
         ] or [NetworkRequest(net.name) for net in manager.default_networks()]
@@ -173,7 +173,7 @@ class Hook:
         return manager.container(container.id)
 
     def _clear(self, manager: NetworkManager, container_id: str, identity: Identity) -> None:
-        """Detach what an earlier container of this ID, or a hook that was killed, has left."""
+        """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
         for pin in self._pins.all(container_id):
             if pin.is_alive and pin.identity != identity:
                 raise CNIError(
@@ -189,9 +189,9 @@ class Hook:
         try:
             self._tear_down(manager, container_id)
         except CNIError as error:
-            # A mistake in the configuration or an annotation may stop each DEL of what is recorded with it. The ADD
-            # that comes now detaches what it finds with the corrected one, or fails for the same reason.
-            logger.warning("going on with what an earlier container %s has left: %s", container_id, error)
+            # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
+            # detaches such an attachment with the corrected configuration, or fails for the same reason.
+            logger.warning("going on with the attachments of an earlier container %s: %s", container_id, error)
 
     def _set_up(self, manager: NetworkManager, container: Container, state: ContainerState, identity: Identity) -> None:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
@@ -214,7 +214,7 @@ class Hook:
             raise
 
     def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
-        """Detach a container from what this hook attached; unpin its namespace once nothing is recorded in it."""
+        """Detach this hook's attachments of a container, and remove each pin whose namespace has no record any more."""
         recorded = self._recorded(container_id)
         own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
         manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
@@ -234,7 +234,7 @@ class Hook:
         path = os.path.join(bundle, "resolv.conf")
         try:
             # In place: config.json mounts this file, so a new one under its name would not reach the container.
-            # O_NOFOLLOW: what a bundle has under this name must not lead to a file of the host.
+            # O_NOFOLLOW: a symbolic link in the bundle could lead to a file of the host.
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -262,10 +262,8 @@ def _own_namespace(state: ContainerState) -> Identity:
 
 
 def _check_capabilities(manager: NetworkManager, request: NetworkRequest) -> None:
-    """Refuse what no plugin takes: a port that is silently not published is worse than a container that fails."""
+    """Refuse capability arguments that no plugin declares."""
+    # A port that is silently not published is worse than a container that fails.
     net = manager.network(str(request.network))
-    taken = {name for plugin in net.plugins for name in plugin.capabilities}
-    given: Mapping[str, object] = dict(request.capability_args or {})
-    for name in given:
-        if name not in taken:
-            raise InvalidIdentifierError("capability argument", name, f"no plugin of network {net.name} takes it")
+    for name in net.unused_capabilities(dict(request.capability_args or {})):
+        raise InvalidIdentifierError("capability argument", name, f"no plugin of network {net.name} declares it")

@@ -22,7 +22,7 @@ _SPARE_SECONDS = 10
 
 
 class Installation:
-    """The hook with its options, ready to be written where a runtime finds it.
+    """The hook with its options, to be written into a file of a runtime.
 
     Args:
         arguments: the hook's options.
@@ -156,10 +156,10 @@ def _is_ours(hook: Any) -> bool:
 
 
 def _replace(file: str, text: str) -> None:
-    """Write a file under a temporary name first: a runtime never reads half of it."""
     mode = 0o644
     with suppress(FileNotFoundError):
         mode = os.stat(file).st_mode & 0o777
+    # Written under another name and renamed when it is complete: a runtime must never read half of a file.
     temporary = f"{file}.{os.getpid()}.tmp"
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:

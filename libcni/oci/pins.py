@@ -1,27 +1,28 @@
 """Pins: names for containers' network namespaces that outlive the containers' processes.
 
-A hook gets a process number, and ``/proc/PID/ns/net`` means a namespace only as long as that process lives; later it is
-nothing, or another process's namespace. Plugins need the namespace for a complete DEL (bridge removes its masquerade
-rules only then), and ``poststop`` comes after the process has gone. So ADD gets a bind mount of the namespace. A pinned
-namespace also keeps its inode number, so that comparing (device, inode) is exact.
+A hook gets a process number. ``/proc/PID/ns/net`` leads to the container's namespace only while that process lives;
+later it leads nowhere, or to another process's namespace. Plugins need the namespace for a complete DEL (bridge removes
+its masquerade rules only then), and ``poststop`` comes after the process has ended. So ADD gets a bind mount of the
+namespace. A pinned namespace also keeps its inode number, so that comparing (device, inode) is exact.
 
-A pin's name is ``CONTAINER_ID.PID``. The process number tells two containers apart that have one ID after the other.
+A pin's name is ``CONTAINER_ID.PID``. The process number distinguishes two successive containers with one ID.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
 from libcni.errors import CNIError
 
 __all__ = ["DIRECTORY", "OWNER", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
 
 DIRECTORY = "/run/libcni/netns"
-"""Where pins are unless told otherwise. /run is empty after a reboot, as is the list of namespaces."""
+"""The default directory of pins. /run is empty after a reboot, and no namespace survives one either."""
 
 OWNER = "oci-hook"
-"""The owner of the hook's attachments: only these are swept by ``libcni gc --runtime``."""
+"""The owner of the hook's attachments. ``libcni gc --runtime`` detaches only attachments of this owner."""
 
 Identity = tuple[int, int]
 """(device, inode) of a namespace."""
@@ -30,19 +31,18 @@ _MS_BIND = 4096
 _MNT_DETACH = 2
 
 
-class Pin:
+class Pin(NamedTuple):
     """One pin.
 
     Attributes:
-        path (str): the pin's path, which goes to the plugins as CNI_NETNS.
+        path (str): the pin's path, which the plugins receive as CNI_NETNS.
         container_id (str): the container.
         pid (int): the container's first process when the pin was made.
     """
 
-    def __init__(self, path: str, container_id: str, pid: int) -> None:
-        self.path = path
-        self.container_id = container_id
-        self.pid = pid
+    path: str
+    container_id: str
+    pid: int
 
     @property
     def identity(self) -> Identity | None:
@@ -67,7 +67,7 @@ class Pins:
         self.directory: str = os.path.abspath(directory)
 
     def all(self, container_id: str | None = None) -> list[Pin]:
-        """Return all pins, or those of one container, with the leavings of hooks that were killed.
+        """Return all pins, or those of one container. Names without a namespace, of hooks that were killed, count too.
 
         Raises:
             CNIError: the directory cannot be read.
@@ -82,7 +82,7 @@ class Pins:
         return [pin for pin in pins if container_id in {None, pin.container_id}]
 
     def parse(self, path: str) -> Pin | None:
-        """Return what a path means if it is that of a pin in this directory, whether the pin exists or not."""
+        """Return the pin that a path names, whether the pin exists or not; None for other paths."""
         directory, _, name = path.rpartition("/")
         container_id, _, pid = name.rpartition(".")
         if directory != self.directory or not container_id or not (pid.isascii() and pid.isdigit()):
@@ -102,7 +102,7 @@ class Pins:
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
-            # O_EXCL: what is at the path now is not ours, and must not be mounted over.
+            # O_EXCL: a file that another program has made here meanwhile must not be mounted over.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
             _mount(source, pin.path)
         except OSError as error:
@@ -157,7 +157,7 @@ def _mount(source: str, target: str) -> None:
 
 
 def _unmount(target: str) -> None:
-    """Unmount all that is mounted at a path; a path where nothing is mounted is no error."""
+    """Unmount everything at a path. A path without a mount is no error."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,8 +1,8 @@
-"""Attachments whose container has ended without its ``poststop`` hook: the records against the runtimes' state.
+"""Find attachments whose container has ended without its ``poststop`` hook, from records and the runtimes' state.
 
-A container lives as long as a runtime has a state directory for it, or a process is in its network namespace. Both
-count: a runtime with a ``--root`` that nobody knows of still has processes, and a container between its end and its
-deletion still has a directory.
+A container is alive while a runtime has a state directory for it, or while a process is in its network namespace. Both
+count: a runtime with an unknown ``--root`` still has processes, and a container between its end and its deletion still
+has a directory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
 from libcni.oci.pins import DIRECTORY, OWNER, Identity, Pin, Pins, namespace_of
@@ -28,29 +28,28 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "crun": ("/run/crun",),
     "youki": ("/run/youki",),
 }
-"""Each runtime's state directories, as patterns; a container has a directory of its own in one of them."""
+"""The patterns of each runtime's state directories. Each container has a subdirectory in one of them."""
 
 
-class Ended:
-    """What containers that have ended have left.
+class Ended(NamedTuple):
+    """The attachments and namespaces of containers that have ended.
 
     Attributes:
-        attachments (tuple[Attachment, ...]): attachments of this hook without a living container.
-        seen (int): how many attachments of this hook there are.
+        attachments (tuple[Attachment, ...]): attachments of this hook whose container has ended.
         pins (tuple[Pin, ...]): pinned namespaces of such containers.
+        seen (int): the number of all attachments of this hook.
     """
 
-    def __init__(self, attachments: Iterable[Attachment], pins: Iterable[Pin], seen: int) -> None:
-        self.attachments: tuple[Attachment, ...] = tuple(attachments)
-        self.seen = seen
-        self.pins: tuple[Pin, ...] = tuple(pins)
+    attachments: tuple[Attachment, ...]
+    pins: tuple[Pin, ...]
+    seen: int
 
 
 def container_ids(runtimes: Iterable[str]) -> set[str]:
     """Return the IDs of the containers that runtimes have.
 
     Args:
-        runtimes: names of ``RUNTIMES``, or paths of state directories (what the runtime got as ``--root``).
+        runtimes: names of ``RUNTIMES``, or paths of state directories (the runtime's ``--root``).
 
     Raises:
         ConfigError: an unknown name, or a directory that does not exist or cannot be read.
@@ -66,34 +65,34 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
                 # A directory without a state file counts: runc writes the file after the createRuntime hooks.
                 found |= set(os.listdir(directory))
             except OSError as error:
-                # No containers and no answer must not look alike: what is not in the answer is detached.
+                # A failed listing must not look like an empty one: containers that are not listed are detached.
                 problem = f"cannot list the containers of a runtime: {error.strerror}"
                 raise ConfigError(problem, file=directory) from error
     return found
 
 
 def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> Ended:
-    """Return what containers of this hook have left that have ended.
+    """Return the attachments and pinned namespaces of this hook whose containers have ended.
 
     Args:
-        cni: a client of the records that are compared.
-        runtimes: the runtimes that are looked at, as for ``container_ids``.
+        cni: a client of the records.
+        runtimes: the runtimes to ask, as for ``container_ids``.
 
     Raises:
         ConfigError: as ``container_ids``.
         RecordError: the records cannot be listed.
         CNIError: the pins cannot be listed.
     """
-    # The order matters: a container that starts meanwhile has its directory before its pin, and its pin before its
-    # record. So what is listed first can only miss containers of which nothing is listed later.
+    # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
+    # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
     directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
     pins = [pin for directory in sorted(directories) for pin in Pins(directory).all()]
     known = container_ids(runtimes)
     used = _namespaces_in_use()
     return Ended(
-        [one for one in attachments if one.container_id not in known and not _is_used(one, used)],
-        [pin for pin in pins if pin.container_id not in known and pin.identity not in used],
+        tuple(one for one in attachments if one.container_id not in known and not _is_used(one, used)),
+        tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )
 
@@ -103,15 +102,15 @@ def collect(
     cni: CNIConfig,
     runtimes: Sequence[str] = tuple(RUNTIMES),
 ) -> tuple[GCSummary, list[Pin]]:
-    """Detach what ended containers have left, and unpin their namespaces; return what was done.
+    """Detach the attachments of ended containers and unpin their namespaces; return the summary and the removed pins.
 
     Args:
-        sweep: runs GC with a function that returns the attachments that live, such as ``NetworkManager.gc``.
+        sweep: runs GC with a function that returns the live attachments, such as ``NetworkManager.gc``.
         cni: a client with the owner ``OWNER``.
         runtimes: as for ``container_ids``.
 
     Raises:
-        CNIErrorGroup: what could not be detached stays on record, and its namespace pinned.
+        CNIErrorGroup: some attachments could not be detached. They stay recorded, and their namespaces pinned.
         CNIError: as ``find_ended``.
     """
 
@@ -119,7 +118,8 @@ def collect(
         ended = {one.path for one in find_ended(cni, runtimes).attachments}
         return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
 
-    pins = find_ended(cni, runtimes).pins  # before the sweep: the records say where pins are
+    # Before the sweep, because the records name the directories of pins.
+    pins = find_ended(cni, runtimes).pins
     summary = sweep(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
     removed = [pin for pin in pins if pin.path not in recorded]
@@ -129,7 +129,8 @@ def collect(
 
 
 def _is_used(attachment: Attachment, used: set[Identity]) -> bool:
-    """Return whether a process is in the namespace; numbers from before the last reboot mean other namespaces."""
+    """Return whether a process is in an attachment's namespace."""
+    # After a reboot the kernel uses the recorded inode number for another namespace.
     return attachment.state != STALE_BOOT and attachment.record.netns_id in used
 
 

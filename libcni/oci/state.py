@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from libcni.config.identifiers import check_container_id
 from libcni.errors import ConfigError, shorten
@@ -14,7 +14,7 @@ __all__ = ["ContainerState", "read_state"]
 _WHERE = "container state on stdin"
 
 
-class ContainerState:
+class ContainerState(NamedTuple):
     """The state of one container.
 
     Attributes:
@@ -25,14 +25,11 @@ class ContainerState:
         annotations (Mapping[str, str]): the container's annotations.
     """
 
-    def __init__(
-        self, container_id: str, status: str, *, pid: int = 0, bundle: str = "", annotations: Mapping[str, str] = {}
-    ) -> None:
-        self.container_id = container_id
-        self.status = status
-        self.pid = pid
-        self.bundle = bundle
-        self.annotations = annotations
+    container_id: str
+    status: str
+    pid: int = 0
+    bundle: str = ""
+    annotations: Mapping[str, str] = {}
 
 
 def read_state(data: bytes) -> ContainerState:

@@ -121,7 +121,7 @@ def test_a_port_that_no_plugin_would_publish_is_refused(node: HookNode, process:
     node.network("front", "a")
     chain = {"cniVersion": "1.1.0", "name": "front", "plugins": [{"type": "a"}]}
     (node.directory / "net.d/front.conflist").write_text(json.dumps(chain))
-    assert "'portMappings': no plugin of network front takes it" in node.attach(process(), ports="80:80")
+    assert "'portMappings': no plugin of network front declares it" in node.attach(process(), ports="80:80")
     assert node.attached == []
 
 

@@ -27,7 +27,7 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         Literal["refuse", "replace", "allow"], Option(help="What to do if the container has that interface.")
     ] = "refuse",
     rollback: Annotated[bool, Option(help="Undo an ADD that fails.")] = True,
-    strict: Annotated[bool, Option(help="Refuse capability arguments that no plugin takes.")] = False,
+    strict: Annotated[bool, Option(help="Refuse capability arguments that no plugin declares.")] = False,
     negotiate: Annotated[bool, Option(help="Use the highest version that all plugins support.")] = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
@@ -58,4 +58,4 @@ def _show(session: Session, result: libcni.Result) -> None:
     if session.output == "yaml":
         session.show(result.to_dict())
     else:  # Like cnitool: indented by four spaces, no newline at the end.
-        print(result.to_json(), end="\n" if sys.stdout.isatty() else "")  # noqa: T201
+        print(result.to_json(), end="\n" if sys.stdout.isatty() else "")

@@ -8,7 +8,8 @@ import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument, Option
+from libcni.cli.listing import matches, no_record_error
+from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -19,10 +20,7 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument = "",
     netns: NetnsArgument = "",
-    ifname: Annotated[
-        str,
-        Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."),
-    ] = "",
+    ifname: IfNameOrAll = "",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
@@ -48,13 +46,10 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
 def _check_recorded(session: Session, container: str, ifname: str) -> None:
     cni = session.client()
     container = recorded_container(cni, container)
-    recorded = cni.get_cached_attachments(container or None)
-    found = [one for one in recorded if container in {"", one.container_id} and ifname in {"", one.ifname}]
+    wanted = {"container_id": container, "ifname": ifname}
+    found = [one for one in cni.get_cached_attachments(container or None) if matches(one, wanted)]
     if container and not found:
-        raise libcni.NotAttachedError(
-            f"there is no record of container {container}", container_id=container, ifname=ifname,
-            hint="libcni attachments lists the recorded attachments",
-        )  # fmt: skip
+        raise no_record_error(f"container {container}", container, ifname)
     errors: list[libcni.CNIError] = []
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []

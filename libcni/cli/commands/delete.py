@@ -12,7 +12,17 @@ from libcni.cli.batch import BatchFile, Parallel, del_all
 from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, NetnsArgument, NetworkArgument, Option
+from libcni.cli.listing import matches
+from libcni.cli.options import (
+    CapArgs,
+    CniArgs,
+    Container,
+    IfNameOrAll,
+    NetnsArgument,
+    NetworkArgument,
+    Option,
+    SkipMissing,
+)
 from libcni.cli.session import Session
 
 __all__ = ["delete"]
@@ -22,10 +32,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument = "",
     netns: NetnsArgument = "",
-    ifname: Annotated[
-        str,
-        Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all."),
-    ] = "",
+    ifname: IfNameOrAll = "",
     container: Container = None,
     args: CniArgs = "",
     capabilities: CapArgs = "",
@@ -33,7 +40,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     use_given: Annotated[
         bool, Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
     ] = False,
-    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")] = False,
+    skip_missing: SkipMissing = False,
     batch: BatchFile = None,
     parallel: Parallel = 16,
 ) -> None:
@@ -62,12 +69,12 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
     cni = session.client()
     container = recorded_container(cni, container, detaches=True)
-    recorded = [one for one in cni.get_cached_attachments(container) if one.container_id == container]
-    found = [one for one in recorded if ifname in {"", one.ifname}]
+    wanted = {"container_id": container, "ifname": ifname}
+    found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
     if not found:
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
-        print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)  # noqa: T201
+        print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
     errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
@@ -77,7 +84,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
 
 @contextmanager
 def _ways_out() -> Iterator[None]:
-    """Add to an error of DEL what only this command knows."""
+    """Add the command's own option to the error of a missing plugin."""
     try:
         yield
     except libcni.PluginNotFoundError as error:

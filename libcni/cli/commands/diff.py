@@ -16,10 +16,7 @@ __all__ = ["diff"]
 
 
 def diff(
-    session: Session,
-    network: NetworkArgument = "",
-    container: RecordedContainer = "",
-    no_trunc: NoTrunc = False,
+    session: Session, network: NetworkArgument = "", container: RecordedContainer = "", no_trunc: NoTrunc = False
 ) -> None:
     """Show how recorded configurations differ from today's files.
 
@@ -39,16 +36,10 @@ def diff(
             continue
         found += [{**about, **asdict(change)} for change in libcni.config_changes(one, net)]
     short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
-    rows = [
-        [
-            short[one["container_id"]],
-            one["network"],
-            one["key"] or "(file)",
-            _text(one["recorded"]),
-            _text(one["current"]),
-        ]
-        for one in found
-    ]
+    rows = []
+    for change in found:
+        values = [_text(change["recorded"]), _text(change["current"])]
+        rows.append([short[change["container_id"]], change["network"], change["key"] or "(file)", *values])
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
     if found:
         raise SystemExit(1)

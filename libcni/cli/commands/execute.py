@@ -50,20 +50,15 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     }
     # find_plugin refuses paths, so that a configuration cannot name any program. Here a person names it.
     path = os.path.abspath(plugin) if "/" in plugin else session.client().find_plugin(plugin)
-    stdin = read_bytes(config) if config else _minimal(name)
-    limits = libcni.CallOptions(session.timeout or None, _inherited())
+    minimal = {"cniVersion": libcni.CURRENT_VERSION, "name": "exec", "type": name}
+    stdin = read_bytes(config) if config else json.dumps(minimal).encode()
+    # This program's own CNI_* variables must not reach the plugin: it would see a mixture of two calls.
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("CNI_")}
+    limits = libcni.CallOptions(session.timeout or None, inherited)
     outcome = libcni.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
     _show(session, outcome)
     if outcome.exit_status != 0:
         raise SystemExit(1)
-
-
-def _minimal(plugin: str) -> bytes:
-    return json.dumps({"cniVersion": libcni.CURRENT_VERSION, "name": "exec", "type": plugin}).encode()
-
-
-def _inherited() -> dict[str, str]:
-    return {name: text for name, text in os.environ.items() if not name.startswith("CNI_")}
 
 
 def _show(session: Session, outcome: libcni.Outcome) -> None:

@@ -58,7 +58,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
 def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
     root = Node(f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}")
     for name in found.unused_capabilities:
-        root.add(f"warning: no plugin takes the capability argument {name}")
+        root.add(f"warning: no plugin declares the capability argument {name}")
     for error in found.missing:
         root.add(f"missing: {error}")
     for one in verbs:

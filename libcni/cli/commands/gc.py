@@ -9,7 +9,7 @@ from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import attachment_ids, network_of, read_document
-from libcni.cli.options import Argument, NetworkArgument, Option
+from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -19,7 +19,7 @@ __all__ = ["gc"]
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: NetworkArgument = "",
-    _netns: Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
+    _netns: IgnoredNetns = "",
     valid: Annotated[
         list[str] | None, Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
     ] = None,

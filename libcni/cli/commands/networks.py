@@ -23,10 +23,13 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     found = libcni.read_config_directory(session.conf_dir)
     if quiet:
         for net in found.networks:
-            print(net.name)  # noqa: T201
+            print(net.name)
         return
-    rows = [_row(net, is_default=index == 0) for index, net in enumerate(found.networks)]
-    problems = [[_name(error.file), _problem(error)] for error in found.problems]
+    rows = []
+    for index, net in enumerate(found.networks):
+        plugins = ", ".join(f"+{one.type}" if one.source else one.type for one in net.plugins)
+        rows.append([net.name, net.cni_version, plugins, _name(net.file), "" if index else "default"])
+    problems = [[_name(error.file), str(error).removeprefix(f"{error.file}: ")] for error in found.problems]
     problems += [[_name(net.file), f"warning: {text}"] for net in found.networks for text in net.warnings]
     columns = ("network", "version", "plugins", "file", "")
     session.show(
@@ -36,18 +39,8 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     )
 
 
-def _row(net: libcni.NetworkConfigList, *, is_default: bool) -> list[str]:
-    plugins = ", ".join(f"+{one.type}" if one.source else one.type for one in net.plugins)
-    return [net.name, net.cni_version, plugins, _name(net.file), "default" if is_default else ""]
-
-
 def _name(file: str | None) -> str:
     return os.path.basename(file or "")
-
-
-def _problem(error: libcni.ConfigError) -> str:
-    text = f"{error.location}: {error.problem}" if error.location else error.problem
-    return f"{text} ({error.hint})" if error.hint else text
 
 
 def _data(found: libcni.ConfigDirectory) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import libcni
 from libcni.cli.failures import message_of, print_error
-from libcni.cli.options import Option
+from libcni.cli.options import Option, SkipMissing
 from libcni.cli.render import Fields, Table
 from libcni.cli.session import Session
 
@@ -19,7 +19,7 @@ def repair(
     pending_after: Annotated[
         float, Option("--pending-after", help="Seconds after which an unfinished ADD counts as dead.")
     ] = 600.0,
-    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")] = False,
+    skip_missing: SkipMissing = False,
 ) -> None:
     """Put the records in order.
 

@@ -7,9 +7,7 @@ import os
 from typing import Any
 
 import libcni
-from libcni.cli.containers import recorded_container
-from libcni.cli.inputs import attachment_ids
-from libcni.cli.listing import addresses_of, age_of, as_data
+from libcni.cli.listing import addresses_of, age_of, as_data, named_attachments
 from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.render import Fields, plain
 from libcni.cli.session import Session
@@ -17,26 +15,9 @@ from libcni.cli.session import Session
 __all__ = ["show"]
 
 
-def show(
-    session: Session,
-    attachment: AttachmentArgument,
-    network: NetworkOption = "",
-) -> None:
+def show(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
     """Show all recorded data of a container."""
-    ((container, ifname),) = attachment_ids([attachment])
-    cni = session.client()
-    container = recorded_container(cni, container)
-    recorded = cni.get_cached_attachments(container)
-    found = [
-        one
-        for one in recorded
-        if one.container_id == container and ifname in {None, one.ifname} and network in {"", one.network}
-    ]
-    if not found:
-        raise libcni.NotAttachedError(
-            f"there is no record of {attachment}", container_id=container, ifname=ifname or "",
-            hint="libcni attachments lists the recorded attachments",
-        )  # fmt: skip
+    found = named_attachments(session.client(), attachment, network)
     session.show([_data(one) for one in found], *(_block(one) for one in found))
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 from libcni.cli.inputs import network_of
-from libcni.cli.options import Argument, NetworkArgument
+from libcni.cli.options import IgnoredNetns, NetworkArgument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["status"]
 
 
-def status(
-    session: Session,
-    network: NetworkArgument,
-    _netns: Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")] = "",
-) -> None:
+def status(session: Session, network: NetworkArgument, _netns: IgnoredNetns = "") -> None:
     """Ask whether a network can serve ADD.
 
     Prints nothing if it can. With -v, prints a line for each plugin.
@@ -35,6 +30,6 @@ def status(
         session.show(data, Table(("plugin", "state"), rows))
     if not asked:
         text = f"note: network {found.network} was not asked: its spec version has no STATUS (libcni validate helps)"
-        print(text, file=sys.stderr)  # noqa: T201
+        print(text, file=sys.stderr)
     for error in found.errors:
         raise error

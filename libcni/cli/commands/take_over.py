@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
-from libcni.cli.listing import as_data, row
+from libcni.cli.listing import as_data, matches, no_record_error, row
 from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -30,19 +29,11 @@ def take_over(
         raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')
     cni = session.client()
     container = recorded_container(cni, container)
-    found = [
-        one
-        for one in cni.get_cached_attachments(container or None)
-        if one.network
-        and container in {"", one.container_id}
-        and network in {"", one.network}
-        and from_owner in {None, one.owner}
-    ]
+    wanted = {"container_id": container, "network": network}
+    recorded = [one for one in cni.get_cached_attachments(container or None) if one.network and matches(one, wanted)]
+    found = [one for one in recorded if from_owner in {None, one.owner}]
     if container and not found:
-        raise libcni.NotAttachedError(
-            f"there is no record of container {container}", container_id=container,
-            hint="libcni attachments lists the recorded attachments",
-        )  # fmt: skip
+        raise no_record_error(f"container {container}", container)
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
     short = short_ids((one.container_id for one in taken), no_trunc=False)
     rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
