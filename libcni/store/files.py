@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import functools
 import itertools
 import os
 import stat
@@ -23,6 +25,7 @@ _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
+_EXT4_IOC_ALLOC_DA_BLKS = 0x660C
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 _serial = itertools.count()
 
@@ -108,7 +111,10 @@ def keep_mode(descriptor: int) -> None:
 
 
 def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
-    """Write a file under a temporary name and return the name. ``durable``: sync its bytes first."""
+    """Write a file under a temporary name and return the name.
+
+    ``durable``: its bytes reach the disk before each name that it gets later.
+    """
     name = f"{os.getpid()}-{time.monotonic_ns()}-{next(_serial)}"
     descriptor = os.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
     try:
@@ -119,8 +125,7 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
             while view:
                 view = view[os.write(descriptor, view) :]
             if durable:
-                # Bytes before name: otherwise a power cut could leave a record of 0 bytes under its final name.
-                os.fsync(descriptor)
+                _order_before_names(descriptor)
         finally:
             os.close(descriptor)
     except BaseException as error:
@@ -130,6 +135,31 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
             error.add_note(f"the temporary file {name} stays: {problem.strerror or problem}")
         raise
     return name
+
+
+def _order_before_names(descriptor: int) -> None:
+    """Let a file's bytes reach the disk before each name that it gets from now on.
+
+    Otherwise a power cut could leave a record of 0 bytes under its final name.
+    """
+    # With data=ordered ext4 writes the bytes of a file before the journal names it, if their blocks are allocated. So
+    # one sync of the directory is enough. It takes half of the time of a sync for the bytes and one for the name.
+    if _is_ordered(os.fstat(descriptor).st_dev):
+        with suppress(OSError):
+            fcntl.ioctl(descriptor, _EXT4_IOC_ALLOC_DA_BLKS)
+            return
+    os.fsync(descriptor)
+
+
+@functools.cache  # the mode is fixed as long as the device is mounted
+def _is_ordered(device: int) -> bool:
+    """Return whether a device has an ext4 file system with the mount option data=ordered, which is ext4's default."""
+    try:
+        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        with open(f"/proc/fs/ext4/{name}/options", encoding="utf-8") as options:
+            return "data=ordered\n" in options.read()
+    except OSError:
+        return False
 
 
 def remove(name: str, directory: int) -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni import CNIConfig, NetworkConfigList, RecordError, RuntimeConf
+from libcni.store import files, records
+from libcni.store.record import Record
+from libcni.store.records import RecordStore
 
 NEEDED = ("mkfs.ext4", "mount", "losetup")
 RT = RuntimeConf("c1", None, "eth0")
+EXT4_IOC_SHUTDOWN = 0x8004587D
+EXT4_GOING_FLAGS_NOLOGFLUSH = 2
 PLUGIN = """#!/bin/sh
 if [ "$CNI_COMMAND" = ADD ]; then
     : > "{root}/runs"
@@ -38,10 +46,10 @@ def loop_devices() -> None:
 
 
 @contextmanager
-def mounted(image: Path, directory: Path) -> Iterator[Path]:
+def mounted(image: Path, directory: Path, options: str = "loop,commit=300") -> Iterator[Path]:
     """Mount an image; its journal is written when something is synced, not by the clock."""
     directory.mkdir()
-    subprocess.run(["mount", "-o", "loop,commit=300", image, directory], check=True)
+    subprocess.run(["mount", "-o", options, image, directory], check=True)
     try:
         yield directory
     finally:
@@ -55,13 +63,81 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+def cut_power(disk: Path) -> None:
+    """Let another program's sync write the journal, and nothing after it."""
+    with (disk / "other").open("w") as other:
+        other.write("x")
+        other.flush()
+        os.fsync(other.fileno())
+    descriptor = os.open(disk, os.O_RDONLY)
+    try:
+        fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    return make_image(tmp_path / "image")
+
+
+def make_image(path: Path, *options: str) -> Path:
+    with path.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", *options, path], check=True)
+    return path
+
+
+def after_a_power_cut(image: Path, directory: Path, moment: str) -> list[Record]:
+    """Return the records on the disk after a power cut at this moment of an ADD."""
+    record = Record("net", "c1", "eth0", state="pending", config=b"c" * 5000)
+    with mounted(image, directory / "disk") as disk:
+        store = RecordStore(str(disk / "cni"))
+        store.forget(store.begin(Record("net", "c0", "eth0")))  # makes the directories
+        os.sync()
+        if moment == "the pending record has its name":
+            with pytest.MonkeyPatch.context() as patch, suppress(RecordError):  # the draft cannot be removed any more
+                patch.setattr(records, "sync_directory", lambda _: cut_power(disk))
+                store.begin(record)
+        else:
+            store.complete(replace(store.begin(record), state="ready", result="{}"))
+            cut_power(disk)
+    with mounted(image, directory / "after") as disk:
+        return RecordStore(str(disk / "cni")).records()
+
+
+MOMENTS = {"the pending record has its name": "pending", "the complete record has its name": "ready"}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_record_that_has_a_name_has_its_bytes(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_ordered: bool
+) -> None:
+    monkeypatch.setattr(files, "_is_ordered", lambda _: is_ordered)
+    [found] = after_a_power_cut(image, tmp_path, moment)
+    assert (found.state, found.config) == (MOMENTS[moment], b"c" * 5000), found.problem
+
+
+def test_without_the_order_it_would_be_empty(image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_order_before_names", lambda _: None)
+    [found] = after_a_power_cut(image, tmp_path, "the pending record has its name")
+    assert (found.state, found.problem) == ("corrupt", "it is empty")
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_only_a_journal_orders_bytes_and_names(tmp_path: Path, has_journal: bool) -> None:
+    made = make_image(tmp_path / "image", *(() if has_journal else ("-O", "^has_journal")))
+    with mounted(made, tmp_path / "disk", "loop") as disk:
+        assert files._is_ordered.__wrapped__(disk.stat().st_dev) is has_journal
+
+
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("cache", ["cni", "a/b/cni"])
-def test_the_record_is_on_the_disk_while_the_plugin_runs(tmp_path: Path, cache: str, durable: bool) -> None:
-    image, copy = tmp_path / "image", tmp_path / "copy"
-    with image.open("wb") as file:
-        file.truncate(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+def test_the_record_is_on_the_disk_while_the_plugin_runs(
+    image: Path, tmp_path: Path, cache: str, durable: bool
+) -> None:
+    copy = tmp_path / "copy"
     plugin = tmp_path / "slow"
     plugin.write_text(PLUGIN.format(root=tmp_path))
     plugin.chmod(0o755)
