@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 
 __all__ = [
-    "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "keep_mode", "make_directory", "read_file",
-    "remove", "stale_drafts", "sync_directory", "write_draft",
+    "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "is_ordered", "keep_mode", "make_directory",
+    "read_file", "remove", "stale_drafts", "sync_directory", "write_draft",
 ]  # fmt: skip
 
 FILE_MODE = 0o600
@@ -149,6 +149,14 @@ def _order_before_names(descriptor: int) -> None:
             fcntl.ioctl(descriptor, _EXT4_IOC_ALLOC_DA_BLKS)
             return
     os.fsync(descriptor)
+
+
+def is_ordered(path: str) -> bool:
+    """Return whether the file system at a path writes the bytes of files before their names, without a sync."""
+    try:
+        return _is_ordered(os.stat(path).st_dev)
+    except OSError:
+        return False
 
 
 @functools.cache  # the mode is fixed as long as the device is mounted

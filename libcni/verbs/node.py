@@ -534,19 +534,20 @@ class Node:
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
         )
-        return await self._write(partial(self.records.begin, stamped))
+        begin = partial(self.records.begin, stamped)
+        # Only a sync takes long enough to be worth a thread.
+        return await self.on_disk(begin) if self.settings.durable else begin()
 
     async def complete(self, record: Record) -> None:
         """Write the record of an ADD that succeeded."""
-        await self._write(partial(self.records.complete, record))
+        await self._change(partial(self.records.complete, record))
 
     async def mark_detaching(self, record: Record) -> Record:
         """Write to the record that its DEL has begun. If the disk refuses, DEL goes on."""
-        return await self._write(partial(self.records.mark_detaching, record))
+        return await self._change(partial(self.records.mark_detaching, record))
 
-    async def _write(self, work: Callable[[], _T]) -> _T:
-        # Only fsync takes long enough to be worth a thread.
-        return await self.on_disk(work) if self.settings.durable else work()
+    async def _change(self, work: Callable[[], _T]) -> _T:
+        return await self.on_disk(work) if self.records.changes_wait else work()
 
 
 class BlockingNode(Node):
