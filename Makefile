@@ -10,7 +10,10 @@ SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman ru
 
 # pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
 MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
-PARALLEL := -n 2 --dist loadgroup
+# More workers than cores: many tests wait for processes.
+PARALLEL := -n 4 --dist loadgroup
+# Without bytecode files, every worker and every plugin in Python compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs package clean

@@ -8,12 +8,14 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import coverage
 import pytest
+from forkserver import ForkServer
 from hypothesis import settings
 
 from libcni.testing import why_no_namespaces
@@ -24,20 +26,36 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 REAL_PLUGINS = Path("/usr/lib/cni")
 NEEDED = ("bridge", "host-local", "tuning", "portmap", "firewall", "bandwidth", "ptp", "macvlan", "loopback", "static")
 
+COVERAGE: dict[str, str] = {}
+"""The variables that make a child process measure its coverage."""
+
 # the same examples in every run: a test that fails now and then helps nobody
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Make the process like one at a terminal.
 
     Scripts are run by the Python of the tests: another one on PATH may be a wrapper that takes 0.2 s to start. SIGINT
     is heard: a shell that runs the tests in the background has them, and all that they start, ignore it.
+
+    What tests start is not measured: that would take twice the time, and the tests themselves cover the same lines. The
+    exception is the command line in the fork server.
     """
+    if hasattr(config, "workerinput"):
+        COVERAGE.update({name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_")})
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """Return the process that runs the command line for this session's tests."""
+    server = ForkServer(COVERAGE)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +97,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests marked ``real`` if they cannot run here, with the reason."""
     if item.get_closest_marker("real") and (reason := why_no_real_plugins()) is not None:
         pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Measure no coverage in property tests and those marked ``unmeasured``: it would take as long as they do."""
+    is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    measuring = coverage.Coverage.current()
+    if measuring is None or not (is_property or item.get_closest_marker("unmeasured")):
+        return (yield)
+    measuring.stop()
+    try:
+        return (yield)
+    finally:
+        measuring.start()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: an expected failure is told from a skip by then

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("typer")
 
+from forkserver import ForkServer
+
 from cli.node import DBNET, REPOSITORY, Node
 
 
@@ -28,12 +30,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict
 
 
 @pytest.fixture(scope="session")
-def new_node(installed: tuple[list[str], dict[str, str]]) -> Iterator[Callable[[], Node]]:
+def new_node(fork_server: ForkServer, installed: tuple[list[str], dict[str, str]]) -> Iterator[Callable[[], Node]]:
     """Return a function that makes nodes; all are removed at the end."""
     made: list[Node] = []
 
     def make() -> Node:
-        made.append(Node(*installed))
+        made.append(Node(fork_server, *installed))
         return made[-1]
 
     yield make

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forkserver import ForkServer
+
 import libcni
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -49,7 +51,8 @@ class Ran:
 class Node:
     """Configurations, plugins and records below one directory, whose path always has the same length."""
 
-    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, server: ForkServer, command: list[str], env: Mapping[str, str]) -> None:
+        self.server = server
         self.root = Path(tempfile.mkdtemp(prefix="cli-", dir="/tmp"))
         self.net_d, self.bin, self.cache = (self.root / name for name in ("net.d", "bin", "cache"))
         self.net_d.mkdir()
@@ -66,7 +69,7 @@ class Node:
             "CNI_PATH": str(self.bin),
             "LIBCNI_CACHE_DIR": str(self.cache),
             "FAKE_CNI_STATE": str(self.root / "state"),
-            **{name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")},
+            **server.coverage,
             **env,
         }
 
@@ -107,6 +110,10 @@ class Node:
 
     def run(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run a command in a pipe."""
+        return Ran(*self.server.run(argv, {**self.env, **env}, self.root, stdin))
+
+    def run_script(self, *argv: str, stdin: str = "", **env: str) -> Ran:
+        """Run the installed script in a pipe, with all its imports."""
         ran = subprocess.run(
             [*self.command, *argv], input=stdin, env={**self.env, **env}, capture_output=True, text=True, check=False,
             cwd=self.root, timeout=60,
@@ -118,13 +125,11 @@ class Node:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
         env = {**self.env, "COLUMNS": str(width), **env}
-        process = subprocess.Popen(
-            [*self.command, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=self.root
-        )
+        self.server.start(argv, [theirs] * 3, env, self.root)
         os.close(theirs)
         printed = _read_all(ours)
         os.close(ours)
-        return Ran(process.wait(60), printed.decode().replace("\r\n", "\n"))
+        return Ran(self.server.wait(time.monotonic() + 60), printed.decode().replace("\r\n", "\n"))
 
     def normal(self, text: str) -> str:
         """Return a text without what differs from run to run, each replaced by something of the same length."""

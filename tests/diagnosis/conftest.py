@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from forkserver import ForkServer
 from real.namespaces import Namespace, inside
 
 import libcni
@@ -25,8 +27,9 @@ class RealNode:
 
     bridge = "oper0"
 
-    def __init__(self, root: Path, new_namespace: Callable[[], Namespace]) -> None:
+    def __init__(self, root: Path, new_namespace: Callable[[], Namespace], server: ForkServer) -> None:
         self.root = root
+        self.server = server
         self.new_namespace = new_namespace
         self.net_d, self.bin, self.cache, self.leases = (root / name for name in ("net.d", "bin", "cache", "leases"))
         self.net_d.mkdir()
@@ -79,10 +82,15 @@ class RealNode:
         return matching[0]
 
     def type(self, command: str, *, code: int = 0) -> str:
-        """Type a command into a shell on the node."""
-        ran = subprocess.run(["bash", "-c", command], env=self.env, capture_output=True, text=True, check=False)
-        assert ran.returncode == code, f"{command}: {ran.stdout}{ran.stderr}"
-        return ran.stdout
+        """Type a command into a shell on the node; a plain command of libcni needs no shell."""
+        words = shlex.split(command)
+        if words[0] == "libcni" and not set(command) & set("|&;<>$"):
+            status, out, err = self.server.run(words[1:], self.env, self.root)
+        else:
+            ran = subprocess.run(["bash", "-c", command], env=self.env, capture_output=True, text=True, check=False)
+            status, out, err = ran.returncode, ran.stdout, ran.stderr
+        assert status == code, f"{command}: {out}{err}"
+        return out
 
     def mend(self, seen: str, *, run_check: bool = False) -> NodeFinding:
         """Find a problem, and type what the doctor says about it."""
@@ -100,7 +108,7 @@ class RealNode:
 
 @pytest.fixture
 def real_node(
-    tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]
+    tmp_path: Path, cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]], fork_server: ForkServer
 ) -> Iterator[RealNode]:
     """Return a node whose machine is a namespace of its own, so that none of this machine is touched."""
     with ExitStack() as stack:
@@ -111,7 +119,7 @@ def real_node(
         machine = new_namespace()
         stack.enter_context(inside(machine.path))
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        yield RealNode(tmp_path, new_namespace)
+        yield RealNode(tmp_path, new_namespace, fork_server)
 
 
 @pytest.fixture

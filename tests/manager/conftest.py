@@ -8,12 +8,25 @@ from typing import Any
 
 import pytest
 
+from libcni.manager import Container
 from manager.fakes import Blocking, Place
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def attached(place: Place) -> Place:
+    """Return a place where c1 is attached to the networks a and b, and c2 to b."""
+    place.network("a", version="1.1.0")
+    place.network("b", version="0.4.0")
+    manager = place.manager()
+    manager.set_up(Container("c1", "/ns", ["a", "b"]))
+    manager.set_up(Container("c2", "/ns", ["b"]))
+    place.log.unlink()
+    return place
 
 
 @pytest.fixture(params=["blocking", "asyncio"])

@@ -9,17 +9,6 @@ from libcni.manager import Container
 from manager.fakes import Place, fails
 
 
-@pytest.fixture
-def attached(place: Place) -> Place:
-    place.network("a", version="1.1.0")
-    place.network("b", version="0.4.0")
-    manager = place.manager()
-    manager.set_up(Container("c1", "/ns", ["a", "b"]))
-    manager.set_up(Container("c2", "/ns", ["b"]))
-    place.log.unlink()
-    return place
-
-
 def test_check_goes_over_all_attachments_in_order(attached: Place) -> None:
     report = attached.manager().check("c1")
     assert attached.calls() == ["CHECK a c1 eth0", "CHECK b c1 eth1"]

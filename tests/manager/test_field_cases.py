@@ -12,7 +12,7 @@ import pytest
 
 from libcni import CNIErrorGroup, NotAttachedError
 from libcni.errors import NetworkNotFoundError
-from libcni.manager import Container, NetworkRequest
+from libcni.manager import Container
 from manager.fakes import Place, fails
 
 Make = Callable[..., Any]
@@ -65,15 +65,6 @@ def test_an_earlier_file_that_comes_later_becomes_the_default(place: Place, make
     assert default_of(manager) == ["b"]
 
 
-def test_a_named_default_ignores_files_that_come_first(place: Place, make: Make) -> None:
-    """ocicni: ignores subsequent default network configs if the default is named."""
-    place.network("z")
-    manager = make(default="z")
-    place.network("a", file="00-a.conflist")
-    manager.reload()
-    assert default_of(manager) == ["z"]
-
-
 def test_a_first_file_that_is_broken_is_passed_over(place: Place, make: Make) -> None:
     (place.conf / "00-broken.conf").write_text("{")
     (place.conf / "01-empty.conflist").touch()
@@ -93,13 +84,6 @@ def test_an_empty_directory_is_not_initialized(place: Place, make: Make) -> None
         manager.set_up(Container("c1", "/ns"))
 
 
-@pytest.mark.parametrize(("minimum", "ready"), [(1, True), (2, True), (3, False)])
-def test_a_minimum_of_networks(place: Place, make: Make, minimum: int, ready: bool) -> None:
-    place.network("a")
-    place.network("b")
-    assert make(minimum=minimum).status().ready is ready
-
-
 def test_the_status_of_the_default_network_is_the_answer_of_its_plugins(place: Place, make: Make) -> None:
     """ocicni: STATUS is asked from 1.1.0 on, and only the default network's answer counts."""
     place.network("a", version="1.1.0")
@@ -113,16 +97,6 @@ def test_the_status_of_the_default_network_is_the_answer_of_its_plugins(place: P
 
 
 # GC: ocicni's GC(validPods)
-
-
-def test_gc_of_no_container_detaches_all_and_of_all_nothing(place: Place, make: Make) -> None:
-    place.network("a", version="1.1.0")
-    manager = make()
-    for container in ("c1", "c2"):
-        manager.set_up(Container(container, "/ns"))
-    assert manager.gc(["c1", "c2"]).detached == ()
-    assert {one.container_id for one in manager.gc([]).detached} == {"c1", "c2"}
-    assert manager.gc([]).detached == ()
 
 
 def test_gc_goes_over_every_network_even_if_one_fails(place: Place, make: Make) -> None:
@@ -146,25 +120,7 @@ def test_gc_of_a_network_that_disables_it_runs_nothing(place: Place, make: Make)
     assert place.calls("DEL", "GC") == []
 
 
-def test_gc_of_versions_before_1_1_detaches_and_asks_no_plugin(place: Place, make: Make) -> None:
-    place.network("a", version="0.4.0")
-    manager = make()
-    manager.set_up(Container("c1", "/ns"))
-    assert len(manager.gc([]).detached) == 1
-    assert place.calls("GC") == []
-
-
 # check: go-cni's Check, ocicni's GetPodNetworkStatus
-
-
-def test_check_calls_every_network_of_the_container_and_no_other(place: Place, make: Make) -> None:
-    for name in ("a", "b", "c"):
-        place.network(name)
-    manager = make()
-    manager.set_up(Container("c1", "/ns", ["a", NetworkRequest("b", "net5")]))
-    manager.set_up(Container("c2", "/ns", ["c"]))
-    manager.check("c1")
-    assert place.calls("CHECK") == ["CHECK a c1 eth0", "CHECK b c1 net5"]
 
 
 def test_check_after_tear_down_is_an_error(place: Place, make: Make) -> None:
@@ -174,14 +130,3 @@ def test_check_after_tear_down_is_an_error(place: Place, make: Make) -> None:
     manager.tear_down("c1")
     with pytest.raises(NotAttachedError):
         manager.check("c1")
-
-
-def test_check_of_a_network_that_failed_says_which(place: Place, make: Make) -> None:
-    place.network("a")
-    place.network("b")
-    manager = make()
-    manager.set_up(Container("c1", "/ns", ["a", "b"]))
-    place.plugin("b", fails("CHECK", msg="eth1 is missing"))
-    with pytest.raises(CNIErrorGroup) as caught:
-        manager.check("c1")
-    assert [(one.network, one.state) for one in caught.value.report.checks] == [("a", "ok"), ("b", "failed")]

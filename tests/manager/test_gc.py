@@ -18,17 +18,6 @@ from libcni.manager import Container, Namespaces
 from manager.fakes import FakeTool, Place, fails
 
 
-@pytest.fixture
-def attached(place: Place) -> Place:
-    place.network("a", version="1.1.0")
-    place.network("b", version="0.4.0")
-    manager = place.manager()
-    manager.set_up(Container("c1", "/ns", ["a", "b"]))
-    manager.set_up(Container("c2", "/ns", ["b"]))
-    place.log.unlink()
-    return place
-
-
 def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: Place) -> None:
     summary = attached.manager().gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a", "DEL b c1 eth1"]

@@ -50,7 +50,7 @@ def write_plugin(directory: Path, name: str, body: str) -> Path:
     """Write an executable plugin; ``body`` goes between ``plugin = Plugin(name)`` and ``plugin.run()``."""
     path = directory / name
     path.write_text(
-        f"#!{sys.executable} -I\n"
+        f"#!{sys.executable} -IS\n"
         f"import os, subprocess, sys\nsys.path.insert(0, {str(LIBRARY)!r})\n"
         "from libcni.plugin import ErrorCode, Plugin, VerbError\n"
         f"plugin = Plugin({name!r})\n{body}\nplugin.run()\n",
@@ -75,7 +75,7 @@ def write_example(directory: Path, name: str, module: str) -> Path:
     path = directory / name
     places = [str(LIBRARY), str(ROOT / "examples")]
     path.write_text(
-        f"#!{sys.executable} -I\nimport sys\nsys.path[:0] = {places!r}\nfrom {module} import plugin\nplugin.run()\n",
+        f"#!{sys.executable} -IS\nimport sys\nsys.path[:0] = {places!r}\nfrom {module} import plugin\nplugin.run()\n",
         encoding="utf-8",
     )
     path.chmod(0o755)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import coverage
 import pytest
 
 from reliability.shell import Shell
@@ -32,18 +31,6 @@ def place(tmp_path: Path, plugins: str) -> Place:
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     return Shell(tmp_path / f"shell{next(_numbers)}")
-
-
-@pytest.fixture
-def unmeasured() -> Iterator[None]:
-    """Stop measuring coverage: an exception out of a signal handler may hit coverage while it holds its own lock."""
-    measuring = coverage.Coverage.current()
-    if measuring is None:
-        yield
-        return
-    measuring.stop()
-    yield
-    measuring.start()
 
 
 @pytest.fixture

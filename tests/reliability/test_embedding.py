@@ -343,7 +343,7 @@ def _state(pid: int) -> str:
 
 # Python itself loses what is raised inside a __del__, and says so; all else must hold even then
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.unmeasured  # an exception out of a signal handler may hit coverage while it holds its own lock
 def test_interrupted_at_any_moment(place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the moment: no process goes on unwatched, no lock stays, the record tells what is held."""
     # Python's logging can lose the lock of a handler to such an interrupt. pytest's handlers live as long as pytest,

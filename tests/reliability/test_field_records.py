@@ -14,10 +14,8 @@ from libcni import (
     AttachmentExistsError,
     CNIError,
     CNIErrorGroup,
-    DelPolicy,
     InvalidIdentifierError,
     NetworkConfigList,
-    NotAttachedError,
     PluginError,
     RecordError,
     RuntimeConf,
@@ -26,7 +24,7 @@ from libcni import (
 from libcni.store import record
 from libcni.testing import network_namespace, why_no_namespaces
 from libcni.verbs import node as drive
-from reliability.shell import RESULT, RT, Shell
+from reliability.shell import RT, Shell
 
 C2 = RuntimeConf("c2", None, "eth0")
 
@@ -89,35 +87,6 @@ def test_field_03_the_record_stays_where_the_roll_back_fails(shell: Shell) -> No
     assert shell.states() == []
 
 
-def test_field_03_without_roll_back_if_the_caller_says_so(shell: Shell) -> None:
-    shell.plugin("breaks", failing(shell))
-    cni = shell.client()
-    with pytest.raises(PluginError):
-        cni.add_network_list(shell.network("breaks"), RT, rollback=False)
-    assert shell.calls() == ["ADD breaks"]
-    assert shell.states() == ["pending"]
-
-
-def test_field_07_del_uses_what_add_used(shell: Shell, tmp_path: Path) -> None:
-    """The configuration has changed in between, and a drop-in is gone."""
-    shell.plugin("a")
-    shell.plugin("dropped")
-    shell.plugin("other")
-    (tmp_path / "net.conflist").write_bytes(shell.network("a").raw)
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net" / "10.conf").write_text('{"type": "dropped", "n": 12345678901234567890.50}')
-    cni = shell.client(conf_dir=tmp_path)
-    cni.add_network_list("net", RuntimeConf("c1", None, "eth0", args=[("K", "v")]))
-    (tmp_path / "net.conflist").write_bytes(shell.network("other").raw)
-    (tmp_path / "net" / "10.conf").unlink()
-    cni.check_network_list("net", RT)
-    cni.del_network_list("net", RT)
-    assert shell.calls() == ["ADD a", "ADD dropped", "CHECK a", "CHECK dropped", "DEL dropped", "DEL a"]
-    assert '"n":12345678901234567890.50' in shell.stdin("dropped").replace(" ", "")
-    cni.del_network_list("net", RT, policy=DelPolicy(use_given=True))
-    assert shell.calls()[-1] == "DEL other"
-
-
 def test_field_08_a_crash_after_add_leaves_what_del_and_gc_find(shell: Shell) -> None:
     """The record is there before the first plugin runs."""
     shell.plugin("a", f"[ $CNI_COMMAND = ADD ] && ls {shell.results} > {shell.root}/seen")
@@ -167,15 +136,6 @@ def test_field_19_gc_needs_an_explicit_set(shell: Shell) -> None:
     assert shell.states() == []
 
 
-def test_field_19_gc_leaves_other_networks_alone(shell: Shell) -> None:
-    shell.plugin("a")
-    cni = shell.client()
-    cni.add_network_list(shell.network("a", name="mine", version="1.1.0"), RT)
-    cni.add_network_list(shell.network("a", name="theirs", version="1.1.0"), C2)
-    cni.gc_network_list(shell.network("a", name="mine", version="1.1.0"), [])
-    assert [one.network for one in cni.get_cached_attachments()] == ["theirs"]
-
-
 @pytest.mark.parametrize("version", ["0.1.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"])
 def test_field_20_gc_detaches_at_every_spec_version(shell: Shell, version: str) -> None:
     shell.plugin("a", result=json.dumps({"cniVersion": version}))
@@ -203,12 +163,6 @@ def test_field_21_records_from_before_a_reboot_are_told_apart(shell: Shell, monk
     }
     cni.gc_network_list(net, [])
     assert shell.states() == []
-
-
-def test_field_21_the_cache_directory_is_the_caller_s_choice(shell: Shell) -> None:
-    shell.plugin("a")
-    shell.client().add_network_list(shell.network("a"), RT)
-    assert names(shell.cache) == ["locks", "results", "tmp"]
 
 
 @pytest.mark.skipif(why_no_namespaces() is not None, reason="no network namespaces here")
@@ -254,40 +208,6 @@ def test_field_23_no_file_is_left(shell: Shell, version: str) -> None:
     assert names(shell.results) + names(shell.cache / "tmp") == []
 
 
-def test_field_23_what_a_killed_writer_left_is_swept_up(shell: Shell) -> None:
-    shell.plugin("a")
-    net, cni = shell.network("a"), shell.client()
-    cni.add_network_list(net, RT)
-    temporary = shell.cache / "tmp"
-    for name, age in ((f"{2**22 + 1}-1-1", 7200), (f"{2**22 + 1}-1-2", 0), (f"{os.getpid()}-1-3", 7200)):
-        (temporary / name).write_text("x")
-        os.utime(temporary / name, (os.stat(temporary / name).st_mtime - age,) * 2)
-    cni.gc_network_list(net, [("c1", "eth0")])
-    assert len(names(temporary)) == 2, "the young one may be in use, and the writer of the other lives"
-    assert len(repair_records(shell.cache, dry_run=True).temporary) == 2
-    assert len(names(temporary)) == 2
-    assert len(repair_records(shell.cache).temporary) == 2
-    assert names(temporary) == []
-    assert shell.states() == ["ready"]
-
-
-def test_repair_moves_what_is_corrupt_and_nothing_else(shell: Shell) -> None:
-    shell.plugin("a")
-    cni = shell.client()
-    cni.add_network_list(shell.network("a"), RT)
-    (shell.results / "torn").write_bytes(b"{")
-    (shell.results / "pipe").mkdir()
-    dry = repair_records(shell.cache, dry_run=True)
-    assert (sorted(Path(one.path).name for one in dry.corrupt), dry.moved_to) == (["pipe", "torn"], ())
-    assert len(names(shell.results)) == 3
-    done = repair_records(shell.cache)
-    assert all(os.path.exists(path) for path in done.moved_to)
-    assert names(shell.results) == ["net-c1-eth0"]
-    assert repair_records(shell.cache).corrupt == ()
-    assert repair_records(shell.root / "nothing") == repair_records(shell.root / "nothing", dry_run=True)
-    assert not (shell.root / "nothing").exists()
-
-
 HOSTILE = ["../../x", "..", ".", "", "/etc/passwd", "x/../../../victim", "a b", "a\n", "a\0", "é", "-a", "a" * 3 + "/"]
 
 
@@ -315,16 +235,6 @@ def test_field_24_a_hostile_container_id_touches_nothing_on_any_verb(shell: Shel
     assert [victim.read_text() for victim in victims] == ["precious"] * 3
     assert {path: path.stat().st_mtime_ns for path in shell.cache.rglob("*") if path.name != "locks"} == before
     assert shell.calls() == ["ADD a"]
-
-
-@pytest.mark.parametrize("ifname", ["", ".", "..", "a/b", "a:b", "a b", "a" * 16, "ü" * 8, "a\0", "\udc80"])
-def test_field_24_a_hostile_interface_name(shell: Shell, ifname: str) -> None:
-    shell.plugin("a")
-    net, cni = shell.network("a"), shell.client()
-    for work in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
-        with pytest.raises(InvalidIdentifierError):
-            work(net, RuntimeConf("c1", None, ifname))
-    assert shell.calls() == []
 
 
 @pytest.mark.parametrize("name", ["../../x", "", "a/b", "..", "a\n"])
@@ -406,20 +316,6 @@ def test_a_record_that_is_a_link_is_not_followed(shell: Shell) -> None:
     assert shell.states() == ["ready"]
 
 
-def test_field_25_names_that_run_together_are_two_attachments(shell: Shell) -> None:
-    shell.plugin("a")
-    cni = shell.client()
-    first, second = shell.network("a", name="a-b"), shell.network("a", name="a")
-    cni.add_network_list(first, RuntimeConf("c", None, "eth0"))
-    cni.add_network_list(second, RuntimeConf("b-c", None, "eth0"))
-    found = {(one.network, one.container_id) for one in cni.get_cached_attachments()}
-    assert found == {("a-b", "c"), ("a", "b-c")}
-    cni.del_network_list(first, RuntimeConf("c", None, "eth0"))
-    assert [(one.network, one.container_id) for one in cni.get_cached_attachments()] == [("a", "b-c")]
-    cni.del_network_list(second, RuntimeConf("b-c", None, "eth0"))
-    assert names(shell.results) == []
-
-
 @pytest.mark.parametrize("length", [100, 200, 240, 247, 248, 255, 256, 1000])
 def test_field_25_names_of_any_length(shell: Shell, length: int) -> None:
     shell.plugin("a")
@@ -431,65 +327,6 @@ def test_field_25_names_of_any_length(shell: Shell, length: int) -> None:
     for char in "xy":
         cni.del_network_list(shell.network("a"), RuntimeConf(char * length, None, "eth0"))
     assert names(shell.results) == []
-
-
-def test_field_26_a_result_that_cannot_be_converted_never_stops_a_del(shell: Shell) -> None:
-    shell.plugin("a", result='{"cniVersion": "1.0.0"}')
-    net, cni = shell.network("a"), shell.client()
-    cni.add_network_list(net, RT)
-    older = NetworkConfigList.from_dict({"cniVersion": "0.2.0", "name": "net", "plugins": [{"type": "a"}]})
-    cni.del_network_list(older, RT, policy=DelPolicy(use_given=True))
-    assert shell.calls() == ["ADD a", "DEL a"]
-
-
-def test_field_26_a_downgrade_does_not_make_containers_undeletable(shell: Shell) -> None:
-    shell.plugin("a")
-    net, cni = shell.network("a"), shell.client()
-    for version in ("9.9.9", "bogus"):
-        cni.add_network_list(net, RT)
-        path = shell.results / "net-c1-eth0"
-        document = json.loads(path.read_text())
-        document["libcni"]["cniVersion"] = document["result"]["cniVersion"] = version
-        path.write_text(json.dumps(document))
-        cni.del_network_list("net", RT)
-        assert json.loads(shell.stdin("a"))["cniVersion"] == version
-        assert shell.states() == []
-
-
-def test_field_31_check_needs_a_completed_add(shell: Shell) -> None:
-    shell.plugin("a", failing(shell))
-    net, cni = shell.network("a"), shell.client()
-    with pytest.raises(NotAttachedError):
-        cni.check_network_list(net, RT)
-    with pytest.raises(PluginError):
-        cni.add_network_list(net, RT, rollback=False)
-    with pytest.raises(NotAttachedError, match="its ADD has not ended"):
-        cni.check_network_list(net, RT)
-    assert shell.calls() == ["ADD a"]
-    shell.plugin("a")
-    cni.add_network_list(net, RT)
-    cni.check_network_list(net, RT)
-    assert json.loads(shell.stdin("a"))["prevResult"] == json.loads(RESULT)
-
-
-def test_field_43_del_with_a_namespace_that_has_gone(shell: Shell) -> None:
-    shell.plugin("a", f'echo "$CNI_COMMAND <$CNI_NETNS>" >> {shell.root}/seen')
-    net, cni = shell.network("a"), shell.client()
-    cni.add_network_list(net, RuntimeConf("c1", "/run/netns/gone", "eth0"))
-    cni.del_network_list(net, RT, policy=DelPolicy(empty_gone_netns=True))
-    assert (shell.root / "seen").read_text().splitlines()[-1] == "DEL <>"
-
-
-def test_field_44_a_missing_record_is_said_and_no_error(shell: Shell) -> None:
-    shell.plugin("a")
-    net, cni = shell.network("a"), shell.client()
-    assert cni.del_network_list(net, RT).record == "missing"
-    cni.add_network_list(net, RT)
-    assert cni.del_network_list(net, RT).record == "found"
-    cni.add_network_list(net, RT)
-    (shell.results / "net-c1-eth0").write_bytes(b"")
-    assert cni.del_network_list(net, RT).record == "unreadable"
-    assert "prevResult" not in json.loads(shell.stdin("a"))
 
 
 def test_field_45_a_second_add_is_refused_before_anything_runs(shell: Shell) -> None:
@@ -507,18 +344,6 @@ def test_field_45_a_second_add_is_refused_before_anything_runs(shell: Shell) -> 
     cni.add_network_list(shell.network("a"), RT, on_existing="allow")
     assert shell.calls()[3:] == ["ADD a"]
     assert {one.network for one in cni.get_cached_attachments()} == {"net", "other"}
-
-
-def test_field_45_what_a_crash_left_is_detached_first(shell: Shell) -> None:
-    shell.plugin("a", failing(shell))
-    net, cni = shell.network("a"), shell.client()
-    with pytest.raises(PluginError):
-        cni.add_network_list(net, RT, rollback=False)
-    shell.plugin("a")
-    shell.plugin("b")
-    cni.add_network_list(shell.network("b", name="other"), RT)
-    assert shell.calls() == ["ADD a", "DEL a", "ADD b"]
-    assert [(one.network, one.state) for one in cni.get_cached_attachments()] == [("other", "ready")]
 
 
 def test_a_record_made_by_go_whose_arguments_cannot_be_carried_is_detached(shell: Shell) -> None:

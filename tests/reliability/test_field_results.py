@@ -57,20 +57,6 @@ def test_field_27_a_broken_result_in_a_record_never_stops_a_del(shell: Shell, re
     assert shell.states() == []
 
 
-def test_field_32_capabilities_are_not_passed_on(shell: Shell) -> None:
-    shell.plugin("a")
-    document = {"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a", "capabilities": {"mac": True}}]}
-    net, cni = NetworkConfigList.from_dict(document), shell.client()
-    rt = RuntimeConf("c1", None, "eth0", capability_args={"mac": "00:11:22:33:44:55"})
-    for work in (cni.add_network_list, cni.check_network_list, cni.del_network_list):
-        work(net, rt)
-        given = json.loads(shell.stdin("a"))
-        assert "capabilities" not in given
-        assert given["runtimeConfig"] == {"mac": "00:11:22:33:44:55"}
-    cni.gc_network_list(net, [])
-    assert {"capabilities", "runtimeConfig"} & json.loads(shell.stdin("a")).keys() == set()
-
-
 def test_field_33_capability_arguments_that_nobody_takes_are_told(
     shell: Shell, caplog: pytest.LogCaptureFixture
 ) -> None:

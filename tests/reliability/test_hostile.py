@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from reliability.hostile import SEEDS, TARGETS, mutations
 
+pytestmark = pytest.mark.unmeasured
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))
 CASES = int(os.environ.get("LIBCNI_FUZZ_CASES", "1000"))
 MEGABYTES = 2 << 20

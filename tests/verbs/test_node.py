@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers import RESULT, ShellPlugins, network
 
-from libcni import CNIConfig, DelPolicy, RetryPolicy, RuntimeConf
+from libcni import CNIConfig, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace
@@ -136,12 +136,6 @@ def test_a_broken_log_loses_no_attachment(
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
 
 
-def test_skip_missing(cni: CNIConfig, plugins: ShellPlugins) -> None:
-    report = cni.del_network_list(network("a", "gone"), RT, policy=DelPolicy(skip_missing=True))
-    assert [one.state for one in report.plugins] == ["skipped", "done"]
-    assert plugins.calls == ["DEL a"]
-
-
 def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
     cni: CNIConfig, plugins: ShellPlugins
 ) -> None:
@@ -189,16 +183,6 @@ def test_try_again_later(
     assert time.monotonic() - started >= 0.05 * (attempts - 1)
 
 
-def test_check_and_del_are_tried_again_too(cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path) -> None:
-    retry = RetryPolicy(attempts=2, delay=0.0)
-    cni.add_network_list(network("a"), RT)
-    flaky(plugins, tmp_path, "CHECK", 2)
-    cni.check_network_list(network("a"), RT, retry=retry)
-    flaky(plugins, tmp_path, "DEL", 2)
-    cni.del_network_list(network("a"), RT, policy=DelPolicy(retry=retry))
-    assert plugins.calls == ["ADD a", "CHECK a", "CHECK a", "DEL a", "DEL a"]
-
-
 @pytest.mark.parametrize("retry", [None, RetryPolicy(attempts=5, delay=60.0)])
 def test_it_is_not_tried_again_where_nobody_asks_or_no_time_is_left(
     cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, retry: Any
@@ -216,14 +200,6 @@ def test_other_errors_are_not_tried_again(cni: CNIConfig, plugins: ShellPlugins)
         cni.add_network_list(network("a"), RT, retry=RetryPolicy())
     assert plugins.calls == ["ADD a", "DEL a"]
     assert caught.value.code == 7
-
-
-def test_an_add_that_cannot_be_undone_is_not_tried_again(cni: CNIConfig, plugins: ShellPlugins) -> None:
-    plugins.write("a", 'echo \'{"code":11,"msg":"later"}\'; exit 1')
-    with pytest.raises(PluginError) as caught:
-        cni.add_network_list(network("a"), RT, retry=RetryPolicy(delay=0.0))
-    assert plugins.calls == ["ADD a", "DEL a", *["DEL a"] * 3]  # the roll-back's may be tried again
-    assert caught.value.__notes__[0].startswith("the ADD was not tried again")
 
 
 def test_each_verb_passes_the_environment_as_it_is_then(

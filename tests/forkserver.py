@@ -1,0 +1,150 @@
+"""A process that has imported the command line and forks for each command typed: a fork takes 5 ms, the imports 300.
+
+What runs is a process of its own, with its own arguments, environment, directory and streams; only the imports are not
+repeated. The tests of the start itself (imports, signals, completion) run the installed script.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ForkServer"]
+
+_REQUEST = 200_000
+_CLONE_NEWNET = 0x40000000
+
+
+class ForkServer:
+    """The process that forks. ``coverage``: the variables that make a process measure its coverage, if they are set."""
+
+    def __init__(self, coverage: Mapping[str, str]) -> None:
+        self.coverage = coverage
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # Without TERM, FORCE_COLOR and the like, which the imported modules may read once.
+            env = {name: text for name, text in os.environ.items() if name.startswith("PYTHON")} | dict(coverage)
+            subprocess.run(
+                [sys.executable, __file__], stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=env, check=True
+            )
+
+    def close(self) -> None:
+        """End the process: it reads the end of the socket."""
+        self._socket.close()
+
+    def start(self, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str], cwd: Path) -> None:
+        """Start ``libcni`` with its three streams, in the network namespace of this thread."""
+        namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            request = json.dumps({"argv": argv, "env": dict(env), "cwd": str(cwd)})
+            socket.send_fds(self._socket, [request.encode()], [*streams, namespace])
+        finally:
+            os.close(namespace)
+
+    def wait(self, deadline: float) -> int:
+        """Return the exit status of the command that was started, negative for a signal."""
+        self._socket.settimeout(max(0.1, deadline - time.monotonic()))
+        answer = self._socket.recv(100)
+        assert answer, "the fork server has ended"
+        return int(answer)
+
+    def run(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: str = "", timeout: float = 60
+    ) -> tuple[int, str, str]:
+        """Run ``libcni`` with pipes for streams; return its exit status, and what it printed on stdout and stderr."""
+        deadline = time.monotonic() + timeout
+        pipes = [os.pipe() for _ in range(3)]
+        (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
+        self.start(argv, [in_read, out_write, err_write], env, cwd)
+        for descriptor in (in_read, out_write, err_write):
+            os.close(descriptor)
+        with open(in_write, "w", encoding="utf-8") as pipe:
+            pipe.write(stdin)
+        printed = {out_read: b"", err_read: b""}
+        with selectors.DefaultSelector() as selector:
+            for descriptor in printed:
+                selector.register(descriptor, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                assert ready, f"libcni {argv} did not end within {timeout} s"
+                for key, _ in ready:
+                    data = os.read(key.fd, 65536)
+                    printed[key.fd] += data
+                    if not data:
+                        selector.unregister(key.fd)
+                        os.close(key.fd)
+        return self.wait(deadline), printed[out_read].decode(), printed[err_read].decode()
+
+
+def _serve(requests: socket.socket) -> None:
+    """Fork for each request; return in the child."""
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, _REQUEST, 4)
+        if not data:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            _become(json.loads(data), *descriptors)
+            return
+        for descriptor in descriptors:
+            os.close(descriptor)
+        requests.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, namespace: int) -> None:
+    """Take over the streams, the namespace, the directory, the environment and the arguments of a new process."""
+    for number, descriptor in enumerate((stdin, stdout, stderr)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if os.fstat(namespace).st_ino != os.stat("/proc/self/ns/net").st_ino:
+        assert ctypes.CDLL(None).setns(namespace, _CLONE_NEWNET) == 0
+    os.close(namespace)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv[:] = ["libcni", *request["argv"]]
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+
+
+def _import() -> None:
+    """Import what the commands import, also what typer imports at its first command."""
+    import libcni
+    from libcni.cli.typer_app import make_app
+
+    for name in libcni.__all__:
+        getattr(libcni, name)
+    with contextlib.suppress(SystemExit):
+        make_app()(["validate", "--conf-dir", "/nonexistent"])
+    gc.freeze()  # a collection in a child would copy the pages of all that was imported
+
+
+if __name__ == "__main__":
+    from libcni.cli import run
+
+    if os.fork():  # no child of the tests: some of them assert that they leave none
+        os._exit(0)
+    _import()
+    _serve(socket.socket(fileno=os.dup(0)))
+    try:
+        run()
+    except SystemExit as end:
+        if threading.active_count() > 1:
+            raise
+        # To take the interpreter down takes longer than most commands.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(end.code)  # type: ignore[arg-type]
