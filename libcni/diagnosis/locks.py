@@ -52,11 +52,7 @@ def check_locks(node: NodeView) -> Observations:
 
 
 def is_locked(cni: CNIConfig, request: LockRequest) -> bool:
-    """Return whether another verb holds one of these locks.
-
-    Raises:
-        RecordError: the lock file cannot be opened.
-    """
+    """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
     locks = LockSet(cni.cache_dir, request)
     try:
         # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.

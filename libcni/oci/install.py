@@ -46,11 +46,7 @@ class Installation:
         }
 
     def text(self, path: str) -> str:
-        """Return the file that ``write`` would write.
-
-        Raises:
-            ConfigError: as ``write``.
-        """
+        """Return the file that ``write`` would write; raises ConfigError as ``write`` does."""
         document = self._for_hooks_d() if _bundle_config(path) is None else self._for_bundle(path)
         return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
 

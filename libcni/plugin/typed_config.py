@@ -26,9 +26,9 @@ _JSON_TYPES = {str: "a string", bool: "true or false", int: "an integer", float:
 
 
 def load_config(document: object, into: type[_T], path: str = "") -> _T:
-    """Return ``document`` as an object of the class ``into``.
+    """Return ``document`` as an object of the class ``into``. Errors are those of ``Request.load_config``.
 
-    Keys that the class does not have are ignored. An attribute ``data_dir`` of a dataclass takes the key ``dataDir``
+    Keys that the class does not have are ignored. An attribute ``data_dir`` of a dataclass takes the key ``dataDir``,
     too.
 
     Args:
@@ -36,9 +36,6 @@ def load_config(document: object, into: type[_T], path: str = "") -> _T:
         into: a dataclass, a TypedDict or a pydantic model. The annotations may be str, int, float, bool, Any, Literal,
             lists, tuples, dicts, unions, other such classes, and any class that takes one string.
         path: the key of ``document`` in the configuration, for errors.
-
-    Raises:
-        VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
     """
     if hasattr(into, "model_validate"):
         return _load_model(document, into, path)

@@ -88,14 +88,8 @@ def _bounded(stdout: bytes) -> str:
 def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:
     """Return the result that a plugin printed for ADD, converted to the configuration's spec version.
 
-    Args:
-        invocation: the call.
-        outcome: its outcome, with exit status 0.
-        version: the configuration's spec version.
-        strict: refuse a result of another version instead of converting it.
-
-    Raises:
-        InvalidOutputError: stdout is not a result, or it cannot be converted.
+    ``strict``: refuse a result of another version instead of converting it. Raises InvalidOutputError if stdout is not
+    a result, or cannot be converted.
     """
     try:
         result = read_result(outcome.stdout, version)
@@ -115,11 +109,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
 
 
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
-    """Return a plugin's answer to VERSION; a plugin of 0.2.0 may leave ``supportedVersions`` out.
-
-    Raises:
-        InvalidOutputError: stdout is not a version document.
-    """
+    """Return a plugin's answer to VERSION; raises InvalidOutputError. A plugin of 0.2.0 may leave the list out."""
     try:
         document = jsontext.parse(_bounded(outcome.stdout))
     except JSONTextError as error:
