@@ -86,8 +86,6 @@ class GC:
     """One GC of all networks.
 
     Attributes:
-        context: runs the verbs.
-        networks: the networks in force.
         live: the live containers and attachments, or a function that returns them.
         plan: returns the pairs that a set-up of a container makes.
         namespaces: removes the namespaces that set-ups made, or None.

@@ -85,7 +85,12 @@ class Installation:
         _check_namespaces(document, file)
         hooks = _object(document, "hooks", file)
         for stage in {"prestart", *_STAGES} & hooks.keys():
-            hooks[stage] = [one for one in hooks[stage] or () if not _is_ours(one)]
+            # An earlier installation is replaced: a container must not be attached twice.
+            hooks[stage] = [
+                one
+                for one in hooks[stage] or ()
+                if not isinstance(one, dict) or "oci-hook" not in (one.get("args") or ())
+            ]
         for stage in _STAGES:
             hooks[stage] = [*hooks.get(stage, ()), self._hook]
         if self._resolv_conf:
@@ -145,10 +150,6 @@ def _check_namespaces(document: dict[str, Any], file: str) -> None:
             file=file,
             hint='add {"type": "network"}',
         )
-
-
-def _is_ours(hook: Any) -> bool:
-    return isinstance(hook, dict) and "oci-hook" in (hook.get("args") or ())
 
 
 def _replace(file: str, text: str) -> None:

@@ -137,7 +137,8 @@ def _convert_dataclass(document: dict[str, Any], kind: Any, path: str) -> Any:
     hints = get_type_hints(kind)
     loaded = {}
     for name, field in kind.__dataclass_fields__.items():
-        key = name if name in document else _camel_case(name)
+        first, *others = name.split("_")
+        key = name if name in document else first + "".join(part.capitalize() for part in others)
         if not field.init:
             continue
         if key in document:
@@ -150,11 +151,6 @@ def _convert_dataclass(document: dict[str, Any], kind: Any, path: str) -> Any:
         if isinstance(error, VerbError):
             raise
         raise _invalid(path, str(error)) from error
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)
 
 
 def _checked(value: Any, kind: Any, path: str) -> Any:
