@@ -42,25 +42,16 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     document = _error_document(outcome.stdout) if outcome.signal is None else None
     if document is not None:
         code, msg, details = document
-        text = "; ".join(shorten(part) for part in (msg, details) if part) or "no message"
-        return plugin_failure(
-            PluginError, invocation, f"{text} (code {code})", outcome, code=code, msg=msg, details=details
-        )
+        problem = f"{'; '.join(shorten(part) for part in (msg, details) if part) or 'no message'} (code {code})"
+        return plugin_failure(PluginError, invocation, problem, outcome, code=code, msg=msg, details=details)
     printed = outcome.stdout[:KEPT].decode(errors="backslashreplace").strip()
     if outcome.signal is not None:
         suffix = f", and had printed {shorten(printed, 300)!r}" if printed else ""
-        return plugin_failure(
-            PluginError, invocation, f"it was ended by {_signal_name(outcome.signal)}{suffix}", outcome
-        )
+        name = next((f" ({one.name})" for one in signal.Signals if one == outcome.signal), "")
+        problem = f"it was ended by signal {outcome.signal}{name}{suffix}"
+        return plugin_failure(PluginError, invocation, problem, outcome)
     suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"
     return plugin_failure(PluginError, invocation, f"exit status {outcome.exit_status}, and {suffix}", outcome)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
