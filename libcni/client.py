@@ -376,28 +376,14 @@ class CNIConfig(ClientBase[Executor]):
     def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
         """Check an attachment of ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
 
-        Args:
-            plugin: the plugin's configuration, which must have a name.
-            rt: the attachment's parameters.
-            options: the options of ``check_network_list``.
-
-        Raises:
-            ConfigError: as for ``add_network``.
-            CNIError: as for ``check_network_list``.
+        Parameters and errors are those of ``add_network``, with the options and errors of ``check_network_list``.
         """
         return self.check_network_list(single(plugin), rt, **options)
 
     def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
         """Detach an attachment of ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
 
-        Args:
-            plugin: the plugin's configuration, which must have a name.
-            rt: the attachment's parameters.
-            options: the options of ``del_network_list``.
-
-        Raises:
-            ConfigError: as for ``add_network``.
-            CNIError: as for ``del_network_list``.
+        Parameters and errors are those of ``add_network``, with the options and errors of ``del_network_list``.
         """
         return self.del_network_list(single(plugin), rt, **options)
 

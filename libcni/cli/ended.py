@@ -16,12 +16,7 @@ _MEANING = "its addresses, ports and firewall rules stay in use"
 
 
 def with_ended(report: DoctorReport, cni: CNIConfig) -> DoctorReport:
-    """Return a report with a finding for each attachment and pinned namespace that an ended container has left.
-
-    Args:
-        report: the doctor's report.
-        cni: a client of the node's records.
-    """
+    """Return a report with a finding for each attachment and pinned namespace that an ended container has left."""
     try:
         ended = find_ended(cni)
     except CNIError as error:
@@ -47,12 +42,9 @@ def _findings(ended: Ended) -> Iterator[NodeFinding]:
 
 
 def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GCReport:
-    """Detach what ended containers have left, and return what was detached.
+    """Detach the attachments of ended containers, and return them; ``dry_run``: only return them.
 
-    Args:
-        session: the common options; the owner is the hook's.
-        runtimes: the runtimes that are asked, as for ``libcni.oci.container_ids``.
-        dry_run: only return what would be detached.
+    ``runtimes``: the runtimes to ask, as for ``libcni.oci.container_ids``.
     """
     from libcni.manager import NetworkManager
 

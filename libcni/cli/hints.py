@@ -26,6 +26,9 @@ __all__ = ["UsageError", "hint_of"]
 _NOT_STARTED = {None, 126, 127}  # env and shells exit with 126 and 127 if they cannot start a program
 
 
+_RETRY = "the plugin asks to be tried again later"
+
+
 class UsageError(CNIError):
     """Options that contradict each other, or an option that is missing."""
 
@@ -65,10 +68,6 @@ def _not_detached(error: PluginError) -> str:
     )
 
 
-def _retryable(error: PluginError) -> str:
-    return "the plugin asks to be tried again later" if error.retryable and not error.hint else ""
-
-
 def _timeout(error: PluginTimeoutError) -> str:
     if error.verb == "VERSION":
         # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
@@ -82,10 +81,6 @@ def _interface_exists(error: InterfaceExistsError) -> str:
         f"if nobody uses it: ip -n {name} link del {error.ifname}; else choose another --ifname; "
         "--on-existing allow lets the plugins work on it"
     )
-
-
-def _attached(error: AttachmentExistsError) -> str:
-    return f"detach it first (libcni del {_attachment(error)}), or use --on-existing replace"
 
 
 def _mismatch(error: NamespaceMismatchError) -> str:
@@ -121,11 +116,14 @@ def _record(error: RecordError) -> str:
 _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (PluginError, _not_started),
     (PluginError, _not_detached),
-    (PluginError, _retryable),
+    (PluginError, lambda error: _RETRY if error.retryable and not error.hint else ""),
     (PluginTimeoutError, _timeout),
     (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
     (InterfaceExistsError, _interface_exists),
-    (AttachmentExistsError, _attached),
+    (
+        AttachmentExistsError,
+        lambda error: f"detach it first (libcni del {_attachment(error)}), or use --on-existing replace",
+    ),
     (NamespaceMismatchError, _mismatch),
     (NetworkNotFoundError, lambda error: error.hint or "libcni networks lists the configured networks"),
     (ConfigError, _own_namespace),

@@ -65,11 +65,7 @@ def network_of(text: str) -> str | NetworkConfigList:
 
 
 def network_from_object(document: Any, source: str) -> NetworkConfigList:
-    """Return the network in a decoded document: a configuration or a NetworkAttachmentDefinition.
-
-    Raises:
-        ConfigError: the document is neither.
-    """
+    """Return the network in a decoded configuration or NetworkAttachmentDefinition; raises ConfigError."""
     if not isinstance(document, dict):
         raise ConfigError("a network's configuration must be an object", file=source)
     try:

@@ -86,16 +86,13 @@ class _Capability(BaseModel):
 
 
 class PortMapping(_Capability):
-    """``portMappings``: a port of the host that is forwarded to a port of the container.
+    """``portMappings``: a port of the host, forwarded to the container. A wrong value raises ConfigError.
 
     Attributes:
         host_port (int): 0 to 65535.
         container_port (int): 0 to 65535.
         protocol (str): ``tcp``, ``udp`` or ``sctp``, in any case.
         host_ip (str | None): the host's address to map; None: all addresses of the host.
-
-    Raises:
-        ConfigError: the convention does not allow a value.
     """
 
     host_port: _Port
@@ -105,16 +102,13 @@ class PortMapping(_Capability):
 
 
 class Bandwidth(_Capability):
-    """``bandwidth``: limits of an interface; None: no limit.
+    """``bandwidth``: limits of an interface; None: no limit. A wrong value raises ConfigError.
 
     Attributes:
         ingress_rate (int | None): into the container, bits per second.
         ingress_burst (int | None): bits.
         egress_rate (int | None): out of the container, bits per second.
         egress_burst (int | None): bits.
-
-    Raises:
-        ConfigError: the convention does not allow a value.
     """
 
     ingress_rate: _Bits | None = None
@@ -124,16 +118,13 @@ class Bandwidth(_Capability):
 
 
 class IPRange(_Capability):
-    """One pool of ``ipRanges``.
+    """One pool of ``ipRanges``. A value that is not an address raises ConfigError.
 
     Attributes:
         subnet (str): the network, in CIDR form.
         range_start (str | None): the first address of the pool.
         range_end (str | None): the last address of the pool.
         gateway (str | None): the subnet's gateway.
-
-    Raises:
-        ConfigError: a value is not an address.
     """
 
     subnet: _IPOrCIDR
@@ -143,15 +134,12 @@ class IPRange(_Capability):
 
 
 class DNSServers(_Capability):
-    """``dns``: the settings of the container's resolver.
+    """``dns``: the settings of the container's resolver. A server that is not an address raises ConfigError.
 
     Attributes:
         servers (Sequence[str]): addresses of name servers.
         searches (Sequence[str]): domains.
         options (Sequence[str]): resolver options, such as ``ndots:2``.
-
-    Raises:
-        ConfigError: a server is not an address.
     """
 
     servers: Sequence[_IP] = ()

@@ -34,12 +34,9 @@ def format_args(pairs: Args) -> str:
 
 
 def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
-    """Return ``args`` as pairs in order.
+    """Return ``args`` as pairs in order; raises InvalidIdentifierError if CNI_ARGS cannot carry a key or value.
 
     A ``=`` in a value is accepted although Go's plugins refuse it (pkg/types/args.go): the text can carry it.
-
-    Raises:
-        InvalidIdentifierError: the text cannot carry a key or value.
     """
     pairs = args.items() if isinstance(args, Mapping) else args
     return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)

@@ -100,38 +100,22 @@ def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkCo
 
 
 def network_conf_from_bytes(data: bytes | str) -> NetworkConfigList:
-    """Read a list from bytes; Go's ``ConfListFromBytes``. Same as ``NetworkConfigList.from_bytes``.
-
-    Raises:
-        ConfigError: as for the method.
-    """
+    """Read a list from bytes; Go's ``ConfListFromBytes``. As ``NetworkConfigList.from_bytes``, errors too."""
     return NetworkConfigList.from_bytes(data)
 
 
 def network_conf_from_file(path: str | os.PathLike[str]) -> NetworkConfigList:
-    """Read a list from a file; Go's ``ConfListFromFile``. Same as ``NetworkConfigList.from_file``.
-
-    Raises:
-        ConfigError: as for the method.
-    """
+    """Read a list from a file; Go's ``ConfListFromFile``. As ``NetworkConfigList.from_file``, errors too."""
     return NetworkConfigList.from_file(path)
 
 
 def plugin_conf_from_bytes(data: bytes | str) -> PluginConfig:
-    """Read a single plugin from bytes; Go's ``ConfFromBytes``. Same as ``PluginConfig.from_bytes``.
-
-    Raises:
-        ConfigError: as for the method.
-    """
+    """Read a single plugin from bytes; Go's ``ConfFromBytes``. As ``PluginConfig.from_bytes``, errors too."""
     return PluginConfig.from_bytes(data)
 
 
 def plugin_conf_from_file(path: str | os.PathLike[str]) -> PluginConfig:
-    """Read a single plugin from a file; Go's ``ConfFromFile``. Same as ``PluginConfig.from_file``.
-
-    Raises:
-        ConfigError: as for the method.
-    """
+    """Read a single plugin from a file; Go's ``ConfFromFile``. As ``PluginConfig.from_file``, errors too."""
     return PluginConfig.from_file(path)
 
 

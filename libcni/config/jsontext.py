@@ -175,8 +175,7 @@ def _structure(text: str) -> bytes:
 def parse(text: str) -> Any:
     """Return the one JSON document in ``text``, decoded. An integer with thousands of digits becomes a BigNumber.
 
-    Raises:
-        JSONTextError: the text is empty, not JSON, more than one document, nested too deeply, or has NaN or Infinity.
+    Raises JSONTextError if the text is empty, not one JSON document, nested too deeply, or has NaN or Infinity.
     """
     start = _skip(text, 0)
     if start == len(text):
@@ -187,15 +186,10 @@ def parse(text: str) -> Any:
 
 
 def members(text: str, *, objects: str | None = None) -> list[Member]:
-    """Return the members of the object ``text``, in order, duplicates included.
+    """Return the members of the object ``text``, in order, duplicates included; raises JSONTextError as ``parse`` does.
 
-    Args:
-        text: the object.
-        objects: the key of a member whose value is an array of objects. Its ``value`` is a list of ObjectText, so that
-            each object is decoded once.
-
-    Raises:
-        JSONTextError: as for ``parse``, or the document is not an object.
+    ``objects`` is the key of a member whose value is an array of objects. The ``value`` of that member is a list of
+    ObjectText, so that each object is decoded once.
     """
     found, end = _scan_members(text, _open(text, "{", "an object"), objects)
     _check_end(text, end + 1)
@@ -297,10 +291,8 @@ def merge(text: str, update: Mapping[str, Any]) -> str:
 def dumps(value: Any) -> str:
     """Return ``value`` as compact ASCII JSON with keys in their order; a BigNumber as its text.
 
-    Raises:
-        ValueError: a number is NaN or Infinity, or a container holds itself.
-        TypeError: a value has no JSON form.
-        RecursionError: the value is nested too deeply.
+    Raises ValueError for NaN, Infinity and a container that holds itself, TypeError for a value without a JSON form,
+    and RecursionError for a value that is nested too deeply.
     """
     try:
         return _encoder.encode(value)

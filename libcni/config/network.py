@@ -210,16 +210,13 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
 def parse_network(
     data: bytes | str, file: str | None = None, *, form: Form | None = None, lenient: bool = False
 ) -> NetworkConfigList:
-    """Parse a document without logging.
+    """Parse a document without logging; raises ConfigError.
 
     Args:
         data: the document.
         file: the document's path, for errors.
         form: the form that the document must have; None: either.
         lenient: accept every document that Go libcni accepts. For documents from records: DEL must be able to run.
-
-    Raises:
-        ConfigError: the document is wrong.
     """
     text = decode(data, file, lenient=lenient)
     found = split(text, file, "", objects="plugins")
@@ -265,11 +262,7 @@ def parse_plugin(text: str) -> PluginConfig:
 
 
 def read_document(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a configuration file.
-
-    Raises:
-        ConfigError: it cannot be read, is not a regular file, or is larger than 16 MiB.
-    """
+    """Return the bytes of a regular file of at most 16 MiB; raises ConfigError."""
     name = os.fspath(path)
     try:
         # O_NONBLOCK: without it, opening a FIFO blocks until a process opens it for writing.

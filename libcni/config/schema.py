@@ -111,18 +111,14 @@ _LIST_KEYS: dict[str, Check] = {
 
 
 def read_list_keys(by_key: Mapping[str, Member], file: str | None) -> dict[str, Any]:
-    """Return the keys of a configuration list that the runtime reads (spec 1.1.0, section 1, Configuration format).
-
-    Raises:
-        ConfigError: a value has the wrong type, or ``name`` is missing.
-    """
+    """Return the keys of a configuration list that the runtime reads (spec 1.1.0, section 1); raises ConfigError."""
     return _read(by_key, _LIST_KEYS, "name", file, "")
 
 
 def read_plugin_keys(
     by_key: Mapping[str, Member], file: str | None, where: str, *, lenient: bool = False
 ) -> dict[str, Any]:
-    """Return the keys of a plugin object that the runtime reads (spec 1.1.0, section 1, Plugin configuration objects).
+    """Return the keys of a plugin object that the runtime reads (spec 1.1.0, section 1); raises ConfigError.
 
     Args:
         by_key: the object's members.
@@ -130,9 +126,6 @@ def read_plugin_keys(
         where: the location of the object in the document, for errors.
         lenient: read an object that Go libcni accepted. Go finds keys in any case and checks only the values that it
             uses. So an unusable value is left out, except for ``type``.
-
-    Raises:
-        ConfigError: a value has the wrong type, or ``type`` is missing.
     """
     if not lenient:
         return _read(by_key, _PLUGIN_KEYS, "type", file, where)
@@ -168,15 +161,9 @@ def _read(
 
 
 def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str:
-    """Return a document's bytes as text.
+    """Return a document's bytes as text. Raises ConfigError if it is not text, or too large to be decoded safely.
 
-    Args:
-        data: the document.
-        file: the document's path, for errors.
-        lenient: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
-
-    Raises:
-        ConfigError: the document cannot be text, or it is too large to be decoded safely.
+    ``lenient``: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
     """
     try:
         if lenient:
@@ -187,11 +174,7 @@ def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str
 
 
 def split(text: str, file: str | None, where: str, *, objects: str | None = None) -> list[Member]:
-    """Return the members of the object ``text`` at ``where`` in ``file``; see ``jsontext.members``.
-
-    Raises:
-        ConfigError: it is not an object.
-    """
+    """Return the members of the object ``text`` at ``where`` in ``file``; as ``jsontext.members``, with ConfigError."""
     try:
         return jsontext.members(text, objects=objects)
     except JSONTextError as error:

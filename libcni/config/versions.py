@@ -34,11 +34,7 @@ _NAMES = ("major", "minor", "micro")
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
-    """Return ``text`` as (major, minor, micro); "" means 0.1.0, missing parts mean 0.
-
-    Raises:
-        VersionError: there are more than three parts, or a part is not a whole number.
-    """
+    """Return ``text`` as (major, minor, micro); "" means 0.1.0, missing parts mean 0. Raises VersionError."""
     if not isinstance(text, str):
         raise VersionError(f"invalid version {short_repr(text, 80)}: it must be a string", version=text)
     parts = (text or DEFAULT_VERSION).split(".")

@@ -82,7 +82,15 @@ def check_drift(node: NodeView) -> Observations:
     for network, attachments in by_network.items():
         net = node.configured(network)
         if net is None:
-            yield _no_file(network, attachments)
+            owners = dict.fromkeys(one.owner for one in attachments)
+            sweep = ["libcni", "gc", network, "--none-valid"]
+            yield NodeFinding(
+                "drift", "warning", f"network {network}",
+                f"it has no configuration file, and {len(attachments)} attachments: {_names(attachments)}",
+                "these work and can be detached from their records; no more can be attached",
+                "put the file back (libcni show ID has its content), or detach the attachments:",
+                tuple(shlex.join([*sweep, *(["--owner", owner] if owner else [])]) for owner in owners),
+            )  # fmt: skip
         else:
             yield from _changed(node, net, attachments)
     if by_network:
@@ -92,19 +100,6 @@ def check_drift(node: NodeView) -> Observations:
 def _names(attachments: list[Attachment]) -> str:
     names = ", ".join(one.container_id for one in attachments[:_SHOWN])
     return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"
-
-
-def _no_file(network: str, attachments: list[Attachment]) -> NodeFinding:
-    return NodeFinding(
-        "drift", "warning", f"network {network}",
-        f"it has no configuration file, and {len(attachments)} attachments: {_names(attachments)}",
-        "these work and can be detached from their records; no more can be attached",
-        "put the file back (libcni show ID has its content), or detach the attachments:",
-        tuple(
-            shlex.join(["libcni", "gc", network, "--none-valid", *(["--owner", owner] if owner else [])])
-            for owner in dict.fromkeys(one.owner for one in attachments)
-        ),
-    )  # fmt: skip
 
 
 def _changed(node: NodeView, net: NetworkConfigList, attachments: list[Attachment]) -> Observations:

@@ -101,11 +101,14 @@ def explain(
         find: returns the path of a plugin's executable.
     """
     missing: dict[str, PluginNotFoundError] = {}
-    record = attachment.record if attachment is not None else _recorded(net, rt)
-    used = (recorded_network(record) or net) if attachment is not None else net
-    # The recorded namespace counts, because the caller of DEL and CHECK may leave it out.
-    recorded_rt = replace(rt, netns=None) if attachment is not None else rt
-    from_record = f"from the record {record.path}" if attachment is not None else ""
+    if attachment is None:
+        result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"the result of {net.plugins[-1].type}"})
+        record = replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
+        used, recorded_rt, from_record = net, rt, ""
+    else:
+        record, used = attachment.record, recorded_network(attachment.record) or net
+        # The recorded namespace counts, because the caller of DEL and CHECK may leave it out.
+        recorded_rt, from_record = replace(rt, netns=None), f"from the record {record.path}"
 
     def play(verb: str, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
         is_recorded = verb in {"CHECK", "DEL"}
@@ -133,12 +136,6 @@ def explain(
 
 def _too_old(net: NetworkConfigList, verb: str) -> str:
     return "" if supports(net.cni_version, verb) else f"plugins are not called: version {net.cni_version} has no {verb}"
-
-
-def _recorded(net: NetworkConfigList, rt: RuntimeConf) -> Record:
-    """Return the record of an ADD as it would be if the ADD had succeeded."""
-    result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"the result of {net.plugins[-1].type}"})
-    return replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
 
 
 class _ExplainNode(Node):

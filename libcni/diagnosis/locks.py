@@ -52,11 +52,7 @@ def check_locks(node: NodeView) -> Observations:
 
 
 def is_locked(cni: CNIConfig, request: LockRequest) -> bool:
-    """Return whether another verb holds one of these locks.
-
-    Raises:
-        RecordError: the lock file cannot be opened.
-    """
+    """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
     locks = LockSet(cni.cache_dir, request)
     try:
         # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.
@@ -82,17 +78,21 @@ def plugin_processes(cni: CNIConfig, attachment: Attachment) -> list[PluginProce
 
 
 def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess | None:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:  # The process has ended meanwhile, or belongs to another user.
-        return None
+    variables = _proc(f"{pid}/environ").split(b"\0")
+    command = _proc(f"{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
     if not wanted.issubset(variables) or not any(one.startswith(token) for one in variables) or not command:
         return None
     verb = next((one.partition(b"=")[2].decode() for one in variables if one.startswith(b"CNI_COMMAND=")), "")
     return PluginProcess(pid, command, verb) if verb else None
+
+
+def _proc(path: str) -> bytes:
+    """Return the content of a file in /proc, or b"" if the process has ended or belongs to another user."""
+    try:
+        with open(f"/proc/{path}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def lock_users(path: str) -> Iterator[str]:
@@ -101,7 +101,7 @@ def lock_users(path: str) -> Iterator[str]:
     identity = namespace_identity(path)
     for pid in _processes():
         if pid != os.getpid() and identity is not None and _holds_lock(pid, identity):
-            yield f"{_name_of(pid)} ({pid})"
+            yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
 
 
 def _processes() -> list[int]:
@@ -114,21 +114,5 @@ def _holds_lock(pid: int, identity: tuple[int, int]) -> bool:
     except OSError:
         return False
     same_file = [number for number in descriptors if namespace_identity(f"/proc/{pid}/fd/{number}") == identity]
-    return any(_is_locking(pid, number) for number in same_file)
-
-
-def _is_locking(pid: int, number: str) -> bool:
     # A runtime keeps the file open between its verbs. Only fdinfo shows whether a descriptor holds a lock.
-    try:
-        with open(f"/proc/{pid}/fdinfo/{number}", encoding="utf-8") as file:
-            return "\nlock:" in file.read()
-    except OSError:
-        return False
-
-
-def _name_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return "?"
+    return any(b"\nlock:" in _proc(f"{pid}/fdinfo/{number}") for number in same_file)

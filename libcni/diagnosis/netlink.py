@@ -43,13 +43,9 @@ class Link:
 
 
 def links(netns: str | None = None) -> dict[str, Link]:
-    """Return the interfaces of a network namespace by name.
+    """Return the interfaces of the network namespace at a path by name; None: the namespace of this thread.
 
-    Args:
-        netns: the namespace's path; None: the namespace of this thread.
-
-    Raises:
-        OSError: the path is no network namespace, or this user may not enter it.
+    Raises OSError if the path is no network namespace, or if this user may not enter it.
     """
     with _socket_in(netns) as connection:
         # The kernel answers at once. The limit is for a kernel that never ends the list.

@@ -20,13 +20,7 @@ from libcni import _lazy
 if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
-    from libcni.manager.container_result import (
-        Address,
-        AttachmentResult,
-        ContainerResult,
-        InterfaceResult,
-        ResolvConf,
-    )
+    from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
     from libcni.manager.default_route import DefaultRouteError
     from libcni.manager.events import Event, EventStream
     from libcni.manager.kubernetes import (
@@ -38,13 +32,7 @@ if TYPE_CHECKING:
         parse_selection,
     )
     from libcni.manager.manager import NetworkManager
-    from libcni.manager.namespaces import (
-        IdentifyingTool,
-        NamespaceError,
-        NamespaceIdentity,
-        Namespaces,
-        NamespaceTool,
-    )
+    from libcni.manager.namespaces import IdentifyingTool, NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
     from libcni.manager.networks import LOOPBACK, NetworkSet
     from libcni.manager.reports import (
         AttachmentCheck,

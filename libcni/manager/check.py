@@ -20,8 +20,7 @@ __all__ = ["check"]
 async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
     """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
 
-    Raises:
-        NotAttachedError: the container has no record.
+    Raises NotAttachedError if the container has no record.
     """
     await context.lock_container(container_id)
     # The store also returns torn records, because any of them may be this container's. Only those whose file name fits

@@ -117,10 +117,8 @@ def plan_attachments(
 ) -> list[PlannedAttachment]:
     """Return the attachments of a container in order, all of them checked.
 
-    A request whose network is None uses up an interface name, but has no attachment.
-
-    Raises:
-        InvalidIdentifierError: a name breaks the rules, or two networks want the same interface name.
+    A request whose network is None uses up an interface name, but has no attachment. Raises InvalidIdentifierError if a
+    name breaks the rules, or if two networks want the same interface name.
     """
     # Names are assigned before unknown networks are left out: a tear-down must compute the same names as the set-up.
     names = assign_names([request.ifname for request, _ in wanted], prefix)

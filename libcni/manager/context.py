@@ -8,7 +8,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from libcni.client import CNIConfig
@@ -78,9 +77,7 @@ class OperationContext(ABC, Generic[ClientT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cleanup.close()
 
     @property
@@ -146,28 +143,19 @@ class OperationContext(ABC, Generic[ClientT]):
         return await self.in_thread(lambda: [attachment_of(record) for record in store.records(container_id)])
 
     async def lock_container(self, container_id: str) -> None:
-        """Acquire a container's lock until the context ends.
-
-        Raises:
-            LockTimeoutError: another operation held the lock for the whole timeout.
-        """
+        """Acquire a container's lock until the context ends; raises LockTimeoutError."""
         request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
         await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
 
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
-        """Acquire the locks of a set-up's networks, shared with other set-ups. GC waits for them.
-
-        Raises:
-            LockTimeoutError: GC held one of the networks for the whole timeout.
-        """
+        """Acquire the locks of a set-up's networks, shared with other set-ups, against GC; raises LockTimeoutError."""
         request = LockRequest(tuple(f"{_NETWORK_LOCK}{name}" for name in names))
         await self._lock(request, f"container {container_id}", "the GC of a manager held one of its networks")
 
     async def lock_network_for_gc(self, name: str) -> None:
         """Acquire a network's lock exclusively for GC, so that no set-up uses the network meanwhile.
 
-        Raises:
-            LockTimeoutError: set-ups used the network for the whole timeout; the error names their containers.
+        Raises LockTimeoutError, which names the containers whose set-ups used the network for the whole timeout.
         """
         request = LockRequest((f"{_NETWORK_LOCK}{name}",), exclusive=True)
         try:
@@ -184,11 +172,7 @@ class OperationContext(ABC, Generic[ClientT]):
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
 
     async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
-        """Wait until fewer set-ups run than the limit allows.
-
-        Raises:
-            LockTimeoutError: too many set-ups ran for the whole timeout.
-        """
+        """Wait until fewer set-ups run than the limit allows; raises LockTimeoutError."""
         started, delay = time.monotonic(), _FIRST_DELAY
         deadline = self.deadline
         while not limit.try_acquire():

@@ -22,17 +22,14 @@ class DefaultRouteError(CNIError):
 
 
 def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
-    """Set the default route of a network namespace through an interface, for the address family of each gateway.
+    """Set the default route of a network namespace through an interface; raises DefaultRouteError.
 
     The default routes of other networks stay, with a high metric, because a CHECK of their plugins looks for them.
 
     Args:
         netns: the path of the namespace.
         ifname: the interface's name.
-        gateways: the gateways, at most one of each family.
-
-    Raises:
-        DefaultRouteError: ``ip`` or ``nsenter`` failed.
+        gateways: the gateways, at most one of each address family.
     """
     for gateway in gateways:
         family = f"-{ipaddress.ip_address(gateway).version}"

@@ -58,9 +58,8 @@ Plan = Callable[[Container], Iterable[tuple[str, str]]]
 def read_live(live: Any, plan: Plan) -> LiveSet:
     """Sort live containers and attachments.
 
-    Raises:
-        TypeError: ``live`` is None or a string, or holds an object of another type.
-        InvalidIdentifierError: a name breaks the specification's rules.
+    Raises TypeError if ``live`` is None or a string, or holds an object of another type, and InvalidIdentifierError if
+    a name breaks the specification's rules.
     """
     # A mistake here detaches every container: None may come from a failed query, and a string is iterable.
     if live is None or isinstance(live, str | bytes):
@@ -87,8 +86,6 @@ class GC:
     """One GC of all networks.
 
     Attributes:
-        context: runs the verbs.
-        networks: the networks in force.
         live: the live containers and attachments, or a function that returns them.
         plan: returns the pairs that a set-up of a container makes.
         namespaces: removes the namespaces that set-ups made, or None.

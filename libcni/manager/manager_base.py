@@ -226,11 +226,7 @@ class ManagerBase(Generic[ClientT]):
     def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
         """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
 
-        Compare them with the records to find missing attachments and changes.
-
-        Raises:
-            NetworkNotFoundError: a network is unknown.
-            InvalidIdentifierError: a name breaks the rules.
+        Compare them with the records to find missing attachments and changes. Errors are those of ``preview``.
         """
         return tuple(self._plan(container))
 
@@ -315,13 +311,11 @@ class ManagerBase(Generic[ClientT]):
         return await status(context, self._configuration.current, defaults, names)
 
     async def _gc(self, context: OperationContext[Any], live: Live, *, dry_run: bool) -> GCSummary:
-        gc = GC(context, self._configuration.current, live, self._pairs, self._namespaces, dry_run)
-        return await gc.run()
+        def pairs(container: Container) -> list[tuple[str, str]]:
+            return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
+
+        return await GC(context, self._configuration.current, live, pairs, self._namespaces, dry_run).run()
 
     async def _container(self, context: OperationContext[Any], container_id: str) -> ContainerResult | None:
         attachments = await context.attachments(check_container_id(container_id))
         return await context.in_thread(lambda: container_result(container_id, attachments))
-
-    def _pairs(self, container: Container) -> list[tuple[str, str]]:
-        """Return the pairs that a set-up of a container would make on known networks."""
-        return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]

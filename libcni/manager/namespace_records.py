@@ -57,9 +57,8 @@ class ContainerNamespaces:
     def ensure(self, container_id: str) -> str:
         """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
 
-        Raises:
-            NamespaceError: this manager did not make the existing namespace of that name, or no new one can be made.
-            RecordError: the record cannot be written; no namespace was made.
+        Raises NamespaceError if another program made the namespace of that name or none can be made, and RecordError if
+        the record cannot be written; then no namespace was made.
         """
         path = self.path(container_id)
         recorded = self._read(container_id)
@@ -85,9 +84,7 @@ class ContainerNamespaces:
     def remove_if_unused(self, container_id: str) -> str:
         """Remove the namespace that a set-up made if nothing is recorded as attached; return its path or "".
 
-        Raises:
-            NamespaceError: it cannot be removed.
-            RecordError: the records cannot be read.
+        Raises NamespaceError if it cannot be removed, and RecordError if the records cannot be read.
         """
         recorded = self._read(container_id)
         if recorded is None or self._is_attached(container_id):
@@ -105,11 +102,7 @@ class ContainerNamespaces:
         return removed
 
     def recorded(self) -> list[str]:
-        """Return the container IDs of all namespaces on record that this manager may remove.
-
-        Raises:
-            RecordError: the records cannot be listed.
-        """
+        """Return the container IDs of all recorded namespaces that this manager may remove; raises RecordError."""
         try:
             names = sorted(os.listdir(self._directory))
         except FileNotFoundError:

@@ -70,6 +70,8 @@ class IdentifyingTool(NamespaceTool, Protocol):
 class Namespaces:
     """Make and remove named network namespaces; blocking.
 
+    A method raises InvalidIdentifierError if a name breaks the rule for container IDs.
+
     Args:
         tool: ``iproute2`` (runs ``ip``), ``pyroute2`` (extra ``libcni[netns]``), or your own.
         directory: the directory of the names. Your own tool must use the same one.
@@ -86,28 +88,16 @@ class Namespaces:
         self._tool: NamespaceTool = tool
 
     def path(self, name: str) -> str:
-        """Return the path of a named namespace, whether it exists or not.
-
-        Raises:
-            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
-        """
+        """Return the path of a named namespace, whether it exists or not."""
         return f"{self.directory}/{check_container_id(name)}"
 
     def identity(self, name: str) -> NamespaceIdentity | None:
-        """Return the identity of the namespace of that name, or None if there is none.
-
-        Raises:
-            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
-        """
+        """Return the identity of the namespace of that name, or None if there is none."""
         path = self.path(name)
         return self._tool.identity(name) if isinstance(self._tool, IdentifyingTool) else _identity(path)
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a namespace of that name.
-
-        Raises:
-            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
-        """
+        """Return whether there is a namespace of that name."""
         return self.identity(name) is not None
 
     def create(self, name: str, announce: Callable[[NamespaceIdentity | None], None] = lambda _: None) -> str:
@@ -145,7 +135,6 @@ class Namespaces:
 
         Raises:
             NamespaceError: the tool failed.
-            InvalidIdentifierError: ``name`` breaks the rule for container IDs.
         """
         path = self.path(name)
         self._tool.pin(name, pid)

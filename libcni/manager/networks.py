@@ -86,12 +86,7 @@ class NetworkSet:
 
 
 def check_default(default: Default, minimum: int | None) -> None:
-    """Refuse a default that means no network.
-
-    Raises:
-        ValueError: ``default`` or ``minimum`` is less than 1, or ``default`` has no name.
-        TypeError: one of them is of another type.
-    """
+    """Refuse a default that means no network, with ValueError, or one of another type, with TypeError."""
     for name, value in (("default", default), ("minimum", minimum)):
         if isinstance(value, bool):
             raise TypeError(f"{name} must be a number, not {value!r}")
@@ -104,8 +99,7 @@ def check_default(default: Default, minimum: int | None) -> None:
 def choose_default(networks: NetworkSet, default: Default, minimum: int | None = None) -> tuple[NetworkConfigList, ...]:
     """Return the networks of a container that requests none.
 
-    Raises:
-        NetworkNotFoundError: a network is missing, or there are fewer than the minimum.
+    Raises NetworkNotFoundError if a network is missing, or if there are fewer than the minimum.
     """
     if isinstance(default, int):
         if not networks.networks:

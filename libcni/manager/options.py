@@ -38,9 +38,7 @@ class SetUpOptions(TypedDict, total=False):
 def check_options(options: Mapping[str, Any]) -> None:
     """Check the options now, because ``add_network_list`` would refuse them in the middle of a set-up.
 
-    Raises:
-        TypeError: an option is unknown or of the wrong type.
-        ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
+    Raises TypeError for an unknown option or a wrong type, and ValueError for an unknown word.
     """
     unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
     if unknown:

@@ -29,8 +29,6 @@ class SetUp:
     """The set-up of one container.
 
     Attributes:
-        context: runs the verbs.
-        container: the caller's request.
         planned: the attachments to make, in order.
         namespaces: makes a namespace if the container has none, or None.
         policy: the policy for DEL in a roll-back.

@@ -24,13 +24,9 @@ async def status(
     defaults: tuple[NetworkConfigList, ...] | CNIError,
     names: Collection[str] | None,
 ) -> ManagerStatus:
-    """Ask networks whether they can serve ADD.
+    """Ask the networks ``names``, or all networks if that is None, whether they can serve ADD.
 
-    Args:
-        context: runs the verbs.
-        networks: the networks in force.
-        defaults: the default networks, or the error that tells why there are none.
-        names: the networks to ask; None: all.
+    ``defaults``: the default networks, or the error that tells why there are none.
     """
     deadline = context.deadline
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)

@@ -40,10 +40,7 @@ class TearDown:
     """The tear-down of one container.
 
     Attributes:
-        context: runs the verbs.
-        container_id: the container.
         networks: the networks in force, for incomplete records.
-        policy: the policy for DEL.
         namespaces: removes the namespace that a set-up made, or None.
         unrecorded: attachments to detach even without a record.
         unknown: (network name, error) of requested networks that have no configuration.

@@ -77,9 +77,12 @@ class Hook:
             CNIError: the container cannot be attached. Nothing is left, or the rest is recorded for ``detach``.
         """
         identity = _own_namespace(state)
-        if (other := self._shares_with(state, identity)) is not None:
-            logger.info("container %s uses the network of container %s", state.container_id, other)
-            return
+        # Containers of a pod share a namespace. The first one is attached for all of them.
+        others = [pin for pin in self._pins.all() if pin.container_id != state.container_id]
+        for pin in others:
+            if pin.identity == identity and pin.is_alive:
+                logger.info("container %s uses the network of container %s", state.container_id, pin.container_id)
+                return
         manager = self._manager(len(wanted.requests or (1,)))
         with closing(self._lock(state.container_id)):
             container = self._container(manager, state, wanted)
@@ -137,11 +140,6 @@ class Hook:
             locks.close()
             raise
         return locks
-
-    def _shares_with(self, state: ContainerState, identity: Identity) -> str | None:
-        """Return another running container that was attached in the same namespace, or None."""
-        others = (pin for pin in self._pins.all() if pin.container_id != state.container_id)
-        return next((pin.container_id for pin in others if pin.identity == identity and pin.is_alive), None)
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks. Refuse unknown networks and unused capability arguments."""

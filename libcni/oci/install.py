@@ -46,11 +46,7 @@ class Installation:
         }
 
     def text(self, path: str) -> str:
-        """Return the file that ``write`` would write.
-
-        Raises:
-            ConfigError: as ``write``.
-        """
+        """Return the file that ``write`` would write; raises ConfigError as ``write`` does."""
         document = self._for_hooks_d() if _bundle_config(path) is None else self._for_bundle(path)
         return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
 
@@ -89,7 +85,12 @@ class Installation:
         _check_namespaces(document, file)
         hooks = _object(document, "hooks", file)
         for stage in {"prestart", *_STAGES} & hooks.keys():
-            hooks[stage] = [one for one in hooks[stage] or () if not _is_ours(one)]
+            # An earlier installation is replaced: a container must not be attached twice.
+            hooks[stage] = [
+                one
+                for one in hooks[stage] or ()
+                if not isinstance(one, dict) or "oci-hook" not in (one.get("args") or ())
+            ]
         for stage in _STAGES:
             hooks[stage] = [*hooks.get(stage, ()), self._hook]
         if self._resolv_conf:
@@ -149,10 +150,6 @@ def _check_namespaces(document: dict[str, Any], file: str) -> None:
             file=file,
             hint='add {"type": "network"}',
         )
-
-
-def _is_ours(hook: Any) -> bool:
-    return isinstance(hook, dict) and "oci-hook" in (hook.get("args") or ())
 
 
 def _replace(file: str, text: str) -> None:

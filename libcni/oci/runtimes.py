@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
-from libcni.oci.pins import DIRECTORY, OWNER, Identity, Pin, Pins, namespace_of
+from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins, namespace_of
 from libcni.store.record import STALE_BOOT
 
 if TYPE_CHECKING:
@@ -89,9 +89,11 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
     pins = [pin for directory in sorted(directories) for pin in Pins(directory).all()]
     known = container_ids(runtimes)
-    used = _namespaces_in_use()
+    used = {namespace_of(name) for name in os.listdir("/proc") if name.isdigit()} - {None}
+    # After a reboot the kernel uses the recorded inode numbers for other namespaces.
+    alive = {one.path for one in attachments if one.state != STALE_BOOT and one.record.netns_id in used}
     return Ended(
-        tuple(one for one in attachments if one.container_id not in known and not _is_used(one, used)),
+        tuple(one for one in attachments if one.container_id not in known and one.path not in alive),
         tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )
@@ -126,15 +128,3 @@ def collect(
     for pin in removed:
         Pins(os.path.dirname(pin.path)).remove(pin)
     return summary, removed
-
-
-def _is_used(attachment: Attachment, used: set[Identity]) -> bool:
-    """Return whether a process is in an attachment's namespace."""
-    # After a reboot the kernel uses the recorded inode number for another namespace.
-    return attachment.state != STALE_BOOT and attachment.record.netns_id in used
-
-
-def _namespaces_in_use() -> set[Identity]:
-    """Return the network namespaces that have a process."""
-    pids = (name for name in os.listdir("/proc") if name.isdigit())
-    return {identity for pid in pids if (identity := namespace_of(pid)) is not None}

@@ -47,13 +47,19 @@ def read_state(data: bytes) -> ContainerState:
         raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=_WHERE) from error
     if not isinstance(document, dict):
         raise ConfigError("it is not a JSON object", file=_WHERE)
-    return ContainerState(
+    state = ContainerState(
         check_container_id(_member(document, "id", str, None)),
         _member(document, "status", str, None),
-        pid=_pid(document),
-        bundle=_member(document, "bundle", str, ""),
-        annotations=_annotations(document),
+        _member(document, "pid", int, 0),
+        _member(document, "bundle", str, ""),
+        _member(document, "annotations", dict, {}),
     )
+    if state.pid < 0:
+        raise ConfigError(f"pid: no process has the number {state.pid}", file=_WHERE)
+    for key, value in state.annotations.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"annotations: the value of {key} is not a string", file=_WHERE)
+    return state
 
 
 def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any) -> Any:
@@ -65,18 +71,3 @@ def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any
         shown = "it is missing" if value is None else f"{shorten(repr(value), 80)} is not of type {kind.__name__}"
         raise ConfigError(f"{key}: {shown}", file=_WHERE)
     return value
-
-
-def _pid(document: Mapping[str, Any]) -> int:
-    pid: int = _member(document, "pid", int, 0)
-    if pid < 0:
-        raise ConfigError(f"pid: no process has the number {pid}", file=_WHERE)
-    return pid
-
-
-def _annotations(document: Mapping[str, Any]) -> dict[str, str]:
-    annotations: dict[Any, Any] = _member(document, "annotations", dict, {})
-    for key, value in annotations.items():
-        if not isinstance(value, str):
-            raise ConfigError(f"annotations: the value of {key} is not a string", file=_WHERE)
-    return annotations

@@ -15,11 +15,7 @@ _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def parse_args(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of ``text``, such as ``K8S_POD_NAME=web;IgnoreUnknown=1``, in order.
-
-    Raises:
-        VerbError: with code 4, if a pair does not have exactly one ``=``.
-    """
+    """Return the pairs of a CNI_ARGS text in order. A pair without exactly one ``=`` raises VerbError with code 4."""
     return [_pair(part) for part in text.split(";")] if text else []
 
 
@@ -35,11 +31,7 @@ def load_args(text: str, into: type[_T]) -> _T:
 
     An attribute whose name is not in ``text`` keeps the class's default, or becomes None. The annotation converts the
     value: str, bool (1, true, 0 or false in any case), int, or any class that takes one string. The class is called
-    without arguments.
-
-    Raises:
-        VerbError: with code 4, if a pair or a value is malformed, or a name is unknown and ``IgnoreUnknown=1`` is
-            missing.
+    without arguments. Errors are those of ``Request.load_args``.
     """
     pairs = parse_args(text)
     kinds = {name: kind for name, kind in get_type_hints(into).items() if not name.startswith("_")}

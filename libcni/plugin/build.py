@@ -164,7 +164,8 @@ def build(
         BuildError: if a file is missing or no Python, or the product does not answer VERSION.
     """
     path, target = Path(plugin), Path(output)
-    sources = {name: _library_source(name) for name in _library_names()}
+    files = {name: _library_file(name) for name in _library_names()}
+    sources = {name: _read(file) for name, file in files.items()}
     sources.update({Path(extra).stem: _read(Path(extra)) for extra in include or []})
     sources["__main__"] = _read(path)
     # The interpreter of the node compiles: bytecode is of one version of Python only.
@@ -177,7 +178,7 @@ def build(
         name=target.name,
         version=__version__,
         magic=magic,
-        packages={name: _is_package(name) for name in sources if name != "__main__"},
+        packages={name: name in files and files[name].name == "__init__.py" for name in sources if name != "__main__"},
         eager=b2a_base64(marshal.dumps(eager), newline=False).decode(),
         later=b2a_base64(zlib.compress(marshal.dumps(later), 9), newline=False).decode(),
         source=b85encode(zlib.compress(marshal.dumps(sources), 9)).decode(),
@@ -222,17 +223,9 @@ def _library_names() -> list[str]:
     return [name for name in dict.fromkeys([*_LIBRARY, *whole]) if name not in _NOT_AT_RUN_TIME]
 
 
-def _is_package(name: str) -> bool:
-    return name == "libcni" or (name.startswith("libcni.") and name.count(".") == 1 and _library_path(name).is_dir())
-
-
-def _library_path(name: str) -> Path:
-    return Path(__file__).parents[1].joinpath(*name.split(".")[1:])
-
-
-def _library_source(name: str) -> str:
-    path = _library_path(name)
-    return _read(path / "__init__.py" if path.is_dir() else path.with_suffix(".py"))
+def _library_file(name: str) -> Path:
+    path = Path(__file__).parents[1].joinpath(*name.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _read(path: Path) -> str:

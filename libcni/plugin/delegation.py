@@ -47,12 +47,10 @@ class Delegate:
         self.path: str = find_plugin(plugin_type, directories)
 
     def run(self, verb: str) -> Outcome:
-        """Run ``verb``, and print the delegate's stderr on this plugin's.
+        """Run ``verb``, and print the delegate's stderr on this plugin's stderr.
 
-        There is no deadline: the runtime has one for this plugin.
-
-        Raises:
-            PluginError: if the delegate does not exit with status 0, or cannot be started.
+        There is no deadline: the runtime has one for this plugin. Raises PluginError if the delegate does not exit with
+        status 0, or cannot be started.
         """
         invocation = self._invocation(verb)
         # The executor merges both again; CNI_COMMAND of this plugin must not win over the delegate's verb.
@@ -68,9 +66,8 @@ class Delegate:
     def add(self, version: str) -> PluginResult:
         """Run ADD and return its result, to be printed in ``version``.
 
-        Raises:
-            PluginError: if ADD fails; its ``code`` is that of the error document, or None if there is none.
-            InvalidOutputError: if the delegate exits with status 0 and prints no result.
+        Raises PluginError if ADD fails; its ``code`` is that of the error document. Raises InvalidOutputError if the
+        delegate exits with status 0 and prints no result.
         """
         outcome = self.run("ADD")
         invocation = self._invocation("ADD")

@@ -278,21 +278,13 @@ class _Input:
             self._problem = error
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration.
-
-        Raises:
-            VerbError: if stdin could not be read or decoded.
-        """
+        """Return the configuration; raises the VerbError of a stdin that could not be read or decoded."""
         if self._problem is not None:
             raise self._problem
         return self._config
 
     def request(self, supported: Sequence[str]) -> Request:
-        """Return the request.
-
-        Raises:
-            VerbError: if the configuration is invalid, or of a version that is not ``supported``.
-        """
+        """Return the request. Raises VerbError if the configuration is invalid, or its version is not supported."""
         config = self.config()
         check_name(config)
         check_version(self.verb, self.version, supported)

@@ -31,11 +31,7 @@ _RULES: Mapping[str, Callable[[object], str]] = {"CNI_CONTAINERID": check_contai
 
 
 def check_environment(verb: str, env: Mapping[str, str]) -> None:
-    """Refuse a missing or an invalid variable.
-
-    Raises:
-        VerbError: with code 4; the text names all variables that are missing or invalid for ``verb``.
-    """
+    """Raise a VerbError with code 4 that names all variables that are missing or invalid for ``verb``."""
     if verb not in REQUIRED:
         raise _wrong(f"unknown CNI_COMMAND: {verb}")
     # All problems at once: a person who starts a plugin by hand needs one attempt, not six.
@@ -63,12 +59,9 @@ def _wrong(msg: str, details: str = "") -> VerbError:
 
 
 def check_netns(env: Mapping[str, str]) -> None:
-    """Refuse the plugin's own network namespace as CNI_NETNS.
+    """Raise a VerbError with code 8 if CNI_NETNS is the plugin's own network namespace.
 
     Nothing is checked if CNI_NETNS_OVERRIDE is ``1`` or ``true``, or on another system than Linux.
-
-    Raises:
-        VerbError: with code 8, if both are the same namespace.
     """
     netns = env.get("CNI_NETNS", "")
     if not netns or sys.platform != "linux" or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:

@@ -44,14 +44,10 @@ class VerbError(CNIError):
 
 
 def error_document(error: BaseException, version: str) -> dict[str, Any]:
-    """Return the error document for ``error`` (spec 1.1.0, section 5, Error).
+    """Return the error document for ``error`` in the spec version ``version`` (spec 1.1.0, section 5, Error).
 
     The error of a delegate keeps its code and message, and the end of the delegate's output is added to its details.
     Any other exception gets code 999.
-
-    Args:
-        error: the exception that ended the verb.
-        version: the configuration's ``cniVersion``.
     """
     document: dict[str, Any] = {"cniVersion": version, "code": INTERNAL, "msg": _text(error)}
     details = ""

@@ -30,9 +30,7 @@ class _Options:
 def loads(text: str) -> Any:
     """Return the value of the JSON document ``text``; NaN and Infinity are refused.
 
-    Raises:
-        ValueError: ``text`` is not one JSON document.
-        RecursionError: it is nested too deeply.
+    Raises ValueError if ``text`` is not one JSON document, and RecursionError if it is nested too deeply.
     """
     # The C scanner skips white space inside the document, not around it.
     bare = text.strip(" \t\n\r")
@@ -55,9 +53,7 @@ def loads(text: str) -> Any:
 def dumps(document: object) -> str:
     """Return ``document`` as JSON.
 
-    Raises:
-        TypeError: it holds a value that JSON does not have.
-        ValueError: it holds NaN or an infinity, or contains itself.
+    Raises TypeError for a value that JSON does not have, and ValueError for NaN, an infinity or a cycle.
     """
     try:
         from _json import encode_basestring_ascii, make_encoder

@@ -25,11 +25,7 @@ _VERSION_WAIT = 1.0
 
 
 def read(stdin: BinaryIO) -> bytes:
-    """Return all bytes of ``stdin``.
-
-    Raises:
-        VerbError: with code 5, if reading fails.
-    """
+    """Return all bytes of ``stdin``; raises VerbError with code 5."""
     try:
         return stdin.read()
     except (OSError, ValueError) as error:
@@ -39,10 +35,8 @@ def read(stdin: BinaryIO) -> bytes:
 def read_version_request(stdin: BinaryIO) -> bytes:
     """Return the configuration on ``stdin`` for a VERSION, or no bytes if nothing comes within a second.
 
-    VERSION needs no configuration, and a person at a terminal or a runtime's open pipe may send none.
-
-    Raises:
-        VerbError: with code 5, if reading fails.
+    VERSION needs no configuration, and a person at a terminal or a runtime's open pipe may send none. Raises VerbError
+    with code 5.
     """
     try:
         if stdin.isatty():
@@ -59,11 +53,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in ``raw``.
-
-    Raises:
-        VerbError: with code 6, if ``raw`` is not one JSON object.
-    """
+    """Return the JSON object in ``raw``; raises VerbError with code 6."""
     # bytes.decode is strict: text that is no UTF-8 would reach a delegate, which sees other characters.
     try:
         document = loads(raw.decode())
@@ -81,11 +71,7 @@ def _undecodable(problem: str) -> VerbError:
 
 
 def check_name(config: dict[str, Any]) -> None:
-    """Refuse a configuration without a valid network name.
-
-    Raises:
-        VerbError: with code 7.
-    """
+    """Raise a VerbError with code 7 if a configuration has no valid network name."""
     if not config.get("name"):
         raise VerbError("missing network name", code=INVALID_NETWORK_CONFIG)
     try:
@@ -100,10 +86,9 @@ def version_of(config: dict[str, Any]) -> str:
 
 
 def check_version(verb: str, version: str, supported: Sequence[str]) -> None:
-    """Refuse a version that the plugin does not support, or that does not have the verb.
+    """Raise a VerbError with code 1 if the plugin does not support a version, or if the version does not have the verb.
 
-    Raises:
-        VerbError: with code 1; with code 6 if ``version`` is malformed.
+    The code is 6 if ``version`` is malformed.
     """
     if verb in SINCE:
         _check_since(verb, version, supported)

@@ -197,10 +197,9 @@ class PluginResult:
 
 
 def refuse_other_form(document: object, version: str) -> None:
-    """Refuse a ``prevResult`` whose form is not that of ``version``, as Go's ``version.ParsePrevResult`` does.
+    """Raise a VerbError with code 6 if the form of a ``prevResult`` is not that of ``version``.
 
-    Raises:
-        VerbError: with code 6, if its ``cniVersion`` is unknown, or prints results in another form.
+    Go's ``version.ParsePrevResult`` does the same.
     """
     found = document.get("cniVersion") if isinstance(document, dict) else None
     if found is None or found == "":

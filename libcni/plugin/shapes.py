@@ -15,12 +15,9 @@ _Problems = Iterator[str]
 
 
 def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool = False) -> list[str]:
-    """Return the problems of ``result``, which an ADD printed in ``version``.
+    """Return the problems of ``result``, which an ADD printed for a configuration of ``version``.
 
-    Args:
-        result: the document.
-        version: the configuration's ``cniVersion``.
-        abbreviated: whether an IPAM plugin printed it, so without ``interfaces`` and ``ips[].interface``.
+    ``abbreviated``: an IPAM plugin printed it, so it must have neither ``interfaces`` nor ``ips[].interface``.
     """
     # The other checks rely on lists of objects.
     problems = [*_not_objects(result)]

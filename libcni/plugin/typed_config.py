@@ -26,9 +26,9 @@ _JSON_TYPES = {str: "a string", bool: "true or false", int: "an integer", float:
 
 
 def load_config(document: object, into: type[_T], path: str = "") -> _T:
-    """Return ``document`` as an object of the class ``into``.
+    """Return ``document`` as an object of the class ``into``. Errors are those of ``Request.load_config``.
 
-    Keys that the class does not have are ignored. An attribute ``data_dir`` of a dataclass takes the key ``dataDir``
+    Keys that the class does not have are ignored. An attribute ``data_dir`` of a dataclass takes the key ``dataDir``,
     too.
 
     Args:
@@ -36,9 +36,6 @@ def load_config(document: object, into: type[_T], path: str = "") -> _T:
         into: a dataclass, a TypedDict or a pydantic model. The annotations may be str, int, float, bool, Any, Literal,
             lists, tuples, dicts, unions, other such classes, and any class that takes one string.
         path: the key of ``document`` in the configuration, for errors.
-
-    Raises:
-        VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
     """
     if hasattr(into, "model_validate"):
         return _load_model(document, into, path)
@@ -140,7 +137,8 @@ def _convert_dataclass(document: dict[str, Any], kind: Any, path: str) -> Any:
     hints = get_type_hints(kind)
     loaded = {}
     for name, field in kind.__dataclass_fields__.items():
-        key = name if name in document else _camel_case(name)
+        first, *others = name.split("_")
+        key = name if name in document else first + "".join(part.capitalize() for part in others)
         if not field.init:
             continue
         if key in document:
@@ -153,11 +151,6 @@ def _convert_dataclass(document: dict[str, Any], kind: Any, path: str) -> Any:
         if isinstance(error, VerbError):
             raise
         raise _invalid(path, str(error)) from error
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)
 
 
 def _checked(value: Any, kind: Any, path: str) -> Any:

@@ -42,25 +42,16 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     document = _error_document(outcome.stdout) if outcome.signal is None else None
     if document is not None:
         code, msg, details = document
-        text = "; ".join(shorten(part) for part in (msg, details) if part) or "no message"
-        return plugin_failure(
-            PluginError, invocation, f"{text} (code {code})", outcome, code=code, msg=msg, details=details
-        )
+        problem = f"{'; '.join(shorten(part) for part in (msg, details) if part) or 'no message'} (code {code})"
+        return plugin_failure(PluginError, invocation, problem, outcome, code=code, msg=msg, details=details)
     printed = outcome.stdout[:KEPT].decode(errors="backslashreplace").strip()
     if outcome.signal is not None:
         suffix = f", and had printed {shorten(printed, 300)!r}" if printed else ""
-        return plugin_failure(
-            PluginError, invocation, f"it was ended by {_signal_name(outcome.signal)}{suffix}", outcome
-        )
+        name = next((f" ({one.name})" for one in signal.Signals if one == outcome.signal), "")
+        problem = f"it was ended by signal {outcome.signal}{name}{suffix}"
+        return plugin_failure(PluginError, invocation, problem, outcome)
     suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"
     return plugin_failure(PluginError, invocation, f"exit status {outcome.exit_status}, and {suffix}", outcome)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
@@ -88,14 +79,8 @@ def _bounded(stdout: bytes) -> str:
 def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:
     """Return the result that a plugin printed for ADD, converted to the configuration's spec version.
 
-    Args:
-        invocation: the call.
-        outcome: its outcome, with exit status 0.
-        version: the configuration's spec version.
-        strict: refuse a result of another version instead of converting it.
-
-    Raises:
-        InvalidOutputError: stdout is not a result, or it cannot be converted.
+    ``strict``: refuse a result of another version instead of converting it. Raises InvalidOutputError if stdout is not
+    a result, or cannot be converted.
     """
     try:
         result = read_result(outcome.stdout, version)
@@ -115,11 +100,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
 
 
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
-    """Return a plugin's answer to VERSION; a plugin of 0.2.0 may leave ``supportedVersions`` out.
-
-    Raises:
-        InvalidOutputError: stdout is not a version document.
-    """
+    """Return a plugin's answer to VERSION; raises InvalidOutputError. A plugin of 0.2.0 may leave the list out."""
     try:
         document = jsontext.parse(_bounded(outcome.stdout))
     except JSONTextError as error:

@@ -334,16 +334,13 @@ class ResultProblem(ValueError):  # noqa: N818 - internal; callers raise it as I
 
 
 def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Result:
-    """Return the result in ``data``.
+    """Return the result in ``data``; raises ResultProblem.
 
     Args:
         data: the JSON document.
         version: the spec version if the document has no ``cniVersion``.
         lenient: accept any number of elements. For results from records: Go libcni, which has no limit, may have
             written them.
-
-    Raises:
-        ResultProblem: the document is not a result.
     """
     try:
         text = jsontext.decode(data).strip()

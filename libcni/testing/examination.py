@@ -111,11 +111,7 @@ class Examination:
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:
-        """Call the plugin; a call that hangs is an answer too.
-
-        Raises:
-            TooSlowError: if too many calls have hung.
-        """
+        """Call the plugin. A call that hangs is an answer, too; raises TooSlowError if too many calls have hung."""
         env = changes.pop("env", {})
         options = {**self.options, **changes}
         try:

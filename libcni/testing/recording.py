@@ -55,11 +55,7 @@ class _Recorder:
         return [(call.invocation.verb, call.invocation.plugin) for call in self.calls]
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path that the plugin would have in the first directory of ``path``.
-
-        Raises:
-            PluginNotFoundError: it is not one of ``plugins``.
-        """
+        """Return the path that the plugin would have in the first directory of ``path``; raises PluginNotFoundError."""
         if self._plugins is not None and plugin not in self._plugins:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
@@ -102,11 +98,7 @@ class RecordingExecutor(_Recorder):
     """
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Record the call and return its answer.
-
-        Raises:
-            BaseException: the answer, if it is an exception.
-        """
+        """Record the call and return its answer, or raise the answer if it is an exception."""
         return self._answer(invocation, options)
 
 
@@ -114,11 +106,7 @@ class AsyncRecordingExecutor(_Recorder):
     """An executor for AsyncCNIConfig that runs nothing. Parameters and attributes are those of RecordingExecutor."""
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Record the call and return its answer.
-
-        Raises:
-            BaseException: the answer, if it is an exception.
-        """
+        """Record the call and return its answer, or raise the answer if it is an exception."""
         return self._answer(invocation, options)
 
 

@@ -41,11 +41,12 @@ def doctor(
 
 def _blocks(report: libcni.DoctorReport) -> list[Block]:
     not_checked = [(one.subject, one.reason) for one in report.not_checked]
+    left = f"; {len(not_checked)} not checked" if not_checked else ""
     return [
         Table(("check", "checked", "result"), _checked(report)),
         *([Fields("not checked", not_checked)] if not_checked else []),
         *(_finding(one) for one in report.findings),
-        _summary(report),
+        (_counts(report) or "ok: no problems found in what was checked") + left,
     ]
 
 
@@ -68,8 +69,3 @@ def _counts(report: libcni.DoctorReport, check: str = "") -> str:
 def _finding(one: libcni.NodeFinding) -> Fields:
     rows = [("seen", one.seen), ("meaning", one.meaning), ("remedy", one.remedy), ("type", "\n".join(one.commands))]
     return Fields(f"{one.severity} {one.subject}", [row for row in rows if row[1]])
-
-
-def _summary(report: libcni.DoctorReport) -> str:
-    left = f"; {len(report.not_checked)} not checked" if report.not_checked else ""
-    return (_counts(report) or "ok: no problems found in what was checked") + left

@@ -30,7 +30,10 @@ def validate(
     """
     cni = session.client()
     checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
-    rows = [[name, "failed" if errors else "ok", problem] for name, errors in checked for problem in _texts(errors)]
+    rows: list[list[str]] = []
+    for name, errors in checked:
+        texts = [f"{message_of(one)} ({hint})" if (hint := hint_of(one)) else message_of(one) for one in errors]
+        rows += [[name, "failed", text] for text in texts] or [[name, "ok", ""]]
     data = [
         {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]} for name, errors in checked
     ]
@@ -41,10 +44,6 @@ def validate(
 
 
 _Checked = tuple[str, list[libcni.CNIError]]
-
-
-def _texts(errors: list[libcni.CNIError]) -> list[str]:
-    return [f"{message_of(one)} ({hint})" if (hint := hint_of(one)) else message_of(one) for one in errors] or [""]
 
 
 def _of_directory(cni: libcni.CNIConfig) -> list[_Checked]:

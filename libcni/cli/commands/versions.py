@@ -24,18 +24,16 @@ def versions(
     Without PLUGIN: the plugins of the configured networks.
     """
     cni = session.client()
-    wanted = plugins or (_installed(cni) if everything else _configured(cni))
+    wanted = plugins or (_installed(cni) if everything else [])
+    if not plugins and not everything:
+        every = [one for net in cni.networks() for one in net.plugins]
+        wanted = list(dict.fromkeys(name for one in every for name in (one.type, one.ipam_type) if name))
     asked = [_ask(cni, plugin) for plugin in wanted]
     rows = [[one["plugin"], ", ".join(one["versions"]) or f"error: {one['problem']}", one["path"]] for one in asked]
     hint = "no networks are configured; name plugins, or use --all" if not everything else "no plugins are installed"
     session.show(asked, Table(("plugin", "versions", "executable"), rows, empty=hint))
     if any(one["problem"] for one in asked):
         raise SystemExit(1)
-
-
-def _configured(cni: libcni.CNIConfig) -> list[str]:
-    found = [name for net in cni.networks() for one in net.plugins for name in (one.type, one.ipam_type) if name]
-    return list(dict.fromkeys(found))
 
 
 def _installed(cni: libcni.CNIConfig) -> list[str]:
