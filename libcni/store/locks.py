@@ -316,10 +316,10 @@ def _drop_all() -> None:
     Otherwise a child that goes on running would keep the locks, even after its parent's death. The child shares the
     open file with its parent, so unlocking here would also unlock there.
     """
+    drop_all()  # first: it replaces the table's lock, which another thread of the parent may have held
     for lock_set in list(_lock_sets):
         lock_set._file.close()  # noqa: SLF001 - the module's own class
         lock_set.close_plugin_descriptor()
-    drop_all()
     _lock_sets.clear()
 
 
