@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -43,11 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
     What tests start is not measured: that would take twice the time, and the tests themselves cover the same lines. The
     exception is the command line in the fork server.
     """
+    measuring = coverage.Coverage.current()
     if hasattr(config, "workerinput"):
         COVERAGE.update({name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_")})
+    elif measuring is not None and config.getoption("numprocesses", None):
+        measuring.stop()  # this process runs no test, it only reads what the workers report
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from visiting all collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -225,7 +225,6 @@ class ShellPlugins:
         self.directory = directory / "plugins"
         self.directory.mkdir()
         self._fakes = FakePlugins(self.directory)
-        (directory / "calls.log").symlink_to(self.directory / ".calls")
 
     @property
     def path(self) -> str:

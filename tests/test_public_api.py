@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -33,6 +34,7 @@ LAYERS = [
 PLAIN = {"errors", "config", "protocol"}
 
 
+@cache
 def modules() -> dict[str, set[str]]:
     """Return our modules that each module imports, by the first part of their names below libcni."""
     found: dict[str, set[str]] = {}

@@ -54,8 +54,10 @@ def in_terminal(node: Node, argv: Sequence[str]) -> str:
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_looking_in_a_pipe(shown_node: Node, name: str) -> None:
-    """With the installed script, so that each command's own imports are seen to be enough."""
-    seen = _shown(shown_node, LOOKS[name], shown_node.run_script(*LOOKS[name]))
+    """Each command once with the installed script, so that its own imports are seen to be enough."""
+    is_first = name == next(one for one, look in LOOKS.items() if look[0] == LOOKS[name][0])
+    run = shown_node.run_script if is_first else shown_node.run
+    seen = _shown(shown_node, LOOKS[name], run(*LOOKS[name]))
     assert "\x1b" not in seen
     compare(f"{name}.pipe", seen)
 

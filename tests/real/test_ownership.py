@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,7 @@ def test_without_the_privilege_to_look_add_goes_on(machine: Machine, container: 
             directory.chmod(directory.stat().st_mode | 0o755)
     machine.cache.mkdir(mode=0o777)
     machine.cache.chmod(0o777)
+    import_module("concurrent.futures.thread")  # this user may not be able to read Python's modules
     child = os.fork()
     if child == 0:  # pragma: no cover - another process
         try:

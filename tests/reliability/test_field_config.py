@@ -7,12 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from libcni import (
     NetworkConfigList,
-    PluginNotFoundError,
-    VersionError,
     read_config_directory,
 )
 from reliability.shell import RT, Shell
@@ -52,24 +48,6 @@ def test_field_28_what_was_attached_without_a_version_can_be_detached(shell: She
     assert json.loads(shell.stdin("a"))["cniVersion"] == "0.1.0"
 
 
-def test_field_29_the_version_is_agreed_on_with_the_plugins(shell: Shell) -> None:
-    shell.plugin("new", VERSIONS.format('["0.4.0", "1.0.0", "1.1.0"]'))
-    shell.plugin("old", VERSIONS.format('["0.3.1", "0.4.0"]'), result='{"cniVersion": "0.4.0"}')
-    net = shell.network("new", "old", cniVersions=["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
-    cni = shell.client()
-    assert cni.negotiate_version(net).cni_version == "0.4.0"
-    with pytest.raises(VersionError, match="old"):
-        cni.negotiate_version(shell.network("new", "old", version="1.0.0"))
-
-
-def test_field_30_validation_reports_on_every_plugin(shell: Shell) -> None:
-    shell.plugin("good", VERSIONS.format('["1.0.0"]'))
-    shell.plugin("old", VERSIONS.format('["0.4.0"]'))
-    report = shell.client().validate_network_list(shell.network("missing", "old", "good"))
-    assert [type(one.problem).__name__ for one in report.plugins] == ["PluginNotFoundError", "VersionError", "NoneType"]
-    assert len(report.problems) == 2
-
-
 def test_field_39_a_network_cannot_name_another_directory(tmp_path: Path) -> None:
     (tmp_path / "net.d").mkdir()
     (tmp_path / "etc").mkdir()
@@ -78,18 +56,6 @@ def test_field_39_a_network_cannot_name_another_directory(tmp_path: Path) -> Non
     found = read_config_directory(tmp_path / "net.d")
     assert found.networks == ()
     assert "invalid network name '../etc'" in str(found.problems[0])
-
-
-def test_field_41_status_is_told_plugin_by_plugin(shell: Shell) -> None:
-    shell.plugin("ready")
-    not_ready = '{"cniVersion": "1.1.0", "code": 50, "msg": "starting"}'
-    shell.plugin("starts", f"[ $CNI_COMMAND = STATUS ] && {{ echo '{not_ready}'; exit 1; }}")
-    status = shell.client().network_status(shell.network("ready", "starts", "missing", version="1.1.0"))
-    assert [one.state for one in status.plugins] == ["ready", "not-ready", "missing"]
-    assert not status.ready
-    old = shell.client().network_status(shell.network("ready", "missing", version="1.0.0"))
-    assert [one.state for one in old.plugins] == ["unsupported", "missing"], "a missing binary is no success"
-    assert isinstance(old.errors[0], PluginNotFoundError)
 
 
 def test_a_pipe_in_the_configuration_directory_holds_nobody_up(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from libcni import InvalidOutputError, NetworkConfigList, PluginError, RuntimeConf
-from libcni.errors import ConfigError
+from libcni import InvalidOutputError, NetworkConfigList
 from reliability.shell import RT, Shell
 
 
@@ -57,18 +56,6 @@ def test_field_27_a_broken_result_in_a_record_never_stops_a_del(shell: Shell, re
     assert shell.states() == []
 
 
-def test_field_33_capability_arguments_that_nobody_takes_are_told(
-    shell: Shell, caplog: pytest.LogCaptureFixture
-) -> None:
-    shell.plugin("a")
-    net, cni = shell.network("a"), shell.client()
-    rt = RuntimeConf("c1", None, "eth0", capability_args={"portMappings": []})
-    assert cni.add_network_list(net, rt).unused_capabilities == ("portMappings",)
-    assert "portMappings" in caplog.text
-    with pytest.raises(ConfigError, match="portMappings"):
-        cni.add_network_list(net, RuntimeConf("c2", None, "eth0", capability_args={"portMappings": []}), strict=True)
-
-
 @pytest.mark.parametrize("number", ["9007199254740993", "1.0", "1e21", "1e400", "0.10000000000000000001", "1" * 5000])
 def test_field_34_numbers_are_passed_as_they_are_written(shell: Shell, number: str) -> None:
     result = f'{{"cniVersion": "1.0.0", "vendor": {number}}}'
@@ -100,14 +87,3 @@ def test_field_35_fields_that_nobody_knows_are_kept(shell: Shell) -> None:
     assert cached.to_dict() == json.loads(result)
     cni.del_network_list(net, RT)
     assert json.loads(shell.stdin("a"))["prevResult"] == json.loads(result)
-
-
-def test_field_36_a_result_of_another_version_is_converted_before_it_is_passed_on(shell: Shell) -> None:
-    shell.plugin("new", result='{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')
-    shell.plugin("next", result='{"cniVersion": "0.4.0"}')
-    cni = shell.client()
-    assert cni.add_network_list(shell.network("new", "next", version="0.4.0"), RT).cni_version == "0.4.0"
-    given = json.loads(shell.stdin("next"))["prevResult"]
-    assert given == {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.5/16"}]}
-    with pytest.raises(PluginError, match=r"answered in version 1.1.0 instead of 0.4.0"):
-        cni.add_network_list(shell.network("new", version="0.4.0"), RuntimeConf("c2", None, "eth0"), strict=True)

@@ -59,13 +59,6 @@ def test_field_02_also_where_both_ignore_term(shell: Shell) -> None:
     wait_until(lambda: gone(shell.root / "pid"))
 
 
-def test_field_02_term_comes_first_and_gives_time_to_clean_up(shell: Shell) -> None:
-    shell.plugin("polite", f"trap 'touch {shell.root}/cleaned; exit 1' TERM; while :; do sleep 0.01; done")
-    cni = shell.client()
-    assert seconds_of(cni.add_network_list, shell.network("polite"), RT, timeout=0.3, rollback=False) < 0.7
-    assert (shell.root / "cleaned").exists()
-
-
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_field_02_a_grandchild_that_holds_the_output_delays_nothing(shell: Shell, stream: str) -> None:
     """The plugin's exit ends the call. Some plugins start a daemon on purpose, and it lives on."""

@@ -172,25 +172,6 @@ def _same_locks() -> str:
     return f"import libcni\nfrom libcni.store import lock_file\nlock_file._SETLK, lock_file._GETLK = {numbers}\n"
 
 
-def test_a_token_is_worth_nothing_after_its_verb(tmp_path: Path) -> None:
-    ended = take(tmp_path, LockRequest(("net",), "c1"))
-    token = ended.token
-    assert is_free(tmp_path, LockRequest(("net",), "c1"), token), "while the verb runs its plugins may go on"
-    ended.close()
-    other = take(tmp_path, LockRequest(("net",), "c1"))
-    assert not is_free(tmp_path, LockRequest(("net",), "c1"), token)
-    other.close()
-
-
-@pytest.mark.parametrize("token", ["", ":", "a:b:c", "1:2:3:4", "0:0:0:0", "9" * 5000, f"1:1:{1 << 80}:1", "\udcff"])
-def test_a_token_that_makes_no_sense_is_none(tmp_path: Path, token: str) -> None:
-    hold = take(tmp_path, LockRequest((), "c1"))
-    identity = hold.token.rsplit(":", 2)[0]
-    for text in (token, f"{identity}:{token}"):
-        assert not is_free(tmp_path, LockRequest((), "c1"), text)
-    hold.close()
-
-
 @pytest.mark.usefixtures("either_kind")
 def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
     def die() -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import RESULT, ShellPlugins, network
@@ -22,11 +21,6 @@ from libcni.store.records import RecordStore
 from libcni.testing import network_namespace
 
 RT = RuntimeConf("c1", None, "eth0")
-LATER = """
-tries=$(grep -c "$CNI_COMMAND a" {log})
-[ $CNI_COMMAND = {verb} ] && [ $tries -lt {times} ] && {{ echo '{{"code":11,"msg":"later"}}'; exit 1; }}
-[ $CNI_COMMAND != ADD ] || echo '{result}'
-"""
 
 
 @pytest.fixture
@@ -152,46 +146,7 @@ def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
     assert cni.get_version_info("a").supported_versions == ("0.4.0",)
 
 
-# try again later
-
-
-def flaky(plugins: ShellPlugins, tmp_path: Path, verb: str, times: int) -> None:
-    plugins.write("a", LATER.format(log=tmp_path / "calls.log", verb=verb, times=times, result=json.dumps(RESULT)))
-
-
-@pytest.mark.parametrize(
-    ("attempts", "calls"),
-    [
-        (3, ["ADD a", "DEL a", "ADD a", "DEL a", "ADD a"]),
-        (2, ["ADD a", "DEL a", "ADD a", "DEL a"]),
-        (1, ["ADD a", "DEL a"]),
-    ],
-)
-def test_try_again_later(
-    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, attempts: int, calls: list[str]
-) -> None:
-    flaky(plugins, tmp_path, "ADD", 3)
-    retry = RetryPolicy(attempts=attempts, delay=0.05)
-    started = time.monotonic()
-    if attempts == 3:
-        cni.add_network_list(network("a"), RT, retry=retry)
-    else:
-        with pytest.raises(PluginError) as caught:
-            cni.add_network_list(network("a"), RT, retry=retry)
-        assert caught.value.retryable
-    assert plugins.calls == calls
-    assert time.monotonic() - started >= 0.05 * (attempts - 1)
-
-
-@pytest.mark.parametrize("retry", [None, RetryPolicy(attempts=5, delay=60.0)])
-def test_it_is_not_tried_again_where_nobody_asks_or_no_time_is_left(
-    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, retry: Any
-) -> None:
-    flaky(plugins, tmp_path, "CHECK", 9)
-    cni.add_network_list(network("a"), RT)
-    with pytest.raises(PluginError, match="later"):
-        cni.check_network_list(network("a"), RT, retry=retry, timeout=10.0)
-    assert plugins.calls == ["ADD a", "CHECK a"]
+# try again later: more in tests/reliability/test_faults.py
 
 
 def test_other_errors_are_not_tried_again(cni: CNIConfig, plugins: ShellPlugins) -> None:
