@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
+from reliability.forked import fork, wait
 
+from libcni.store import namespace as namespace_module
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup
 from libcni.testing import NetworkNamespace, network_namespace
 
@@ -73,3 +78,85 @@ def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) 
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert entered.look_up("lo") is not None
+
+
+@pytest.fixture
+def busy(entered: EnteredNamespace, namespace: NetworkNamespace) -> Iterator[list[EnteredNamespace]]:
+    """Return two verbs' namespaces, so that the next one meets the visitor."""
+    wait_for(lambda: namespace_module._visits is None)
+    second = EnteredNamespace.enter(namespace.path)
+    assert second is not None
+    yield [entered, second]
+    second.close()
+    wait_for(lambda: namespace_module._visits is None)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def namespaces_of_threads() -> set[str]:
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found.add(os.readlink(f"/proc/self/task/{task}/ns/net"))
+    return found
+
+
+def enter(path: str) -> EnteredNamespace:
+    found = EnteredNamespace.enter(path)
+    assert found is not None
+    found.close()
+    return found
+
+
+def test_the_visitor_of_many_verbs_goes_home_and_ends(
+    busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace_module, "_IDLE_SECONDS", 1.0)
+    threads = len(os.listdir("/proc/self/task"))
+    with network_namespace() as other:
+        cookies = []
+        for path in (namespace.path, other.path, namespace.path):
+            found = EnteredNamespace.enter(path)
+            assert found is not None
+            lo = found.look_up("lo")
+            assert lo is not None
+            cookies.append(lo.cookie)
+            found.close()
+        assert cookies[0] == cookies[2] != cookies[1]
+        assert EnteredNamespace.enter("/dev/null") is None
+    assert namespace_module._visits is not None
+    wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
+    wait_for(lambda: namespace_module._visits is None)
+    wait_for(lambda: len(os.listdir("/proc/self/task")) <= threads)
+
+
+def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
+    busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, own = namespace_module.enter_namespace, os.stat("/proc/self/ns/net").st_ino
+
+    def enter_but_not_home(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == own:
+            time.sleep(0.1)  # meanwhile the other visits queue up
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        real(descriptor)
+
+    monkeypatch.setattr(namespace_module, "enter_namespace", enter_but_not_home)
+    threads = [threading.Thread(target=enter, args=(namespace.path,)) for _ in range(5)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(10)
+        assert not one.is_alive()
+    wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
+
+
+def test_a_forked_worker_has_a_visitor_of_its_own(busy: list[EnteredNamespace], namespace: NetworkNamespace) -> None:
+    enter(namespace.path)
+    assert namespace_module._visits is not None
+    assert wait(fork(lambda: enter(namespace.path))) == 0
