@@ -186,6 +186,7 @@ def _write_some(stream: IO[bytes], data: bytes) -> bytes:
 
 def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
     stdout, stderr = StringIO(), StringIO()
+    # check=True: a plugin under test must learn about an invalid result before a runtime does.
     status = plugin.main(env, BytesIO(stdin), stdout, stderr, check=True)
     return Answer(status, stdout.getvalue(), stderr.getvalue())
 
@@ -211,6 +212,7 @@ def environment(  # noqa: PLR0913 - one parameter per variable
         "CNI_IFNAME": ifname,
         "CNI_ARGS": args,
         "CNI_PATH": path,
+        # Otherwise a plugin refuses the namespace of this process, which a test without root has to give.
         "CNI_NETNS_OVERRIDE": "1",
         **env,
     }

@@ -209,6 +209,7 @@ class FakePlugins:
         shutil.rmtree(home, ignore_errors=True)
         (home / "calls").mkdir(parents=True)
         (home / file).write_text(text, encoding="utf-8")
+        # The plugin is a copy of the script and runs with -IS: it must not depend on the test's own packages and paths.
         source = Path(fake_script.__file__).read_text(encoding="utf-8")
         return self._write(name, f"#!{sys.executable} -IS\n{source}")
 
@@ -216,7 +217,8 @@ class FakePlugins:
         path, new = self.path / name, self.path / f".{name}.new"
         new.write_text(text, encoding="utf-8")
         new.chmod(0o755)
-        new.rename(path)  # not written in place: a running shell would go on in the new text
+        # Not written in place: a shell reads its script while it runs, and would go on in the new text.
+        new.rename(path)
         return FakePlugin(path)
 
 
@@ -256,6 +258,7 @@ def _check(steps: Mapping[str, Any]) -> None:
 
 def _calls(directory: Path) -> Iterator[FakeCall]:
     """Read the log of a directory's plugins; calls that were forgotten are passed over."""
+    # Only the log has the order of the calls of all plugins.
     log = directory / _LOG
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         name, number = line.split(" ", 1)[1].rsplit(" ", 1)
