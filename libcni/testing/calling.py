@@ -101,7 +101,10 @@ def call_plugin(
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()
     whole = environment(verb, env or {}, **parameters)
     if isinstance(plugin, Plugin):
-        return _call_here(plugin, stdin, whole)
+        stdout, stderr = StringIO(), StringIO()
+        # check=True: a plugin under test must learn about an invalid result before a runtime does.
+        status = plugin.main(whole, BytesIO(stdin), stdout, stderr, check=True)
+        return Answer(status, stdout.getvalue(), stderr.getvalue())
     return _call_executable(os.fspath(plugin), stdin, whole, timeout)
 
 
@@ -182,13 +185,6 @@ def _write_some(stream: IO[bytes], data: bytes) -> bytes:
         return b""
     except BlockingIOError:
         return data
-
-
-def _call_here(plugin: Plugin, stdin: bytes, env: Mapping[str, str]) -> Answer:
-    stdout, stderr = StringIO(), StringIO()
-    # check=True: a plugin under test must learn about an invalid result before a runtime does.
-    status = plugin.main(env, BytesIO(stdin), stdout, stderr, check=True)
-    return Answer(status, stdout.getvalue(), stderr.getvalue())
 
 
 def environment(  # noqa: PLR0913 - one parameter per variable
