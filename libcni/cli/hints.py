@@ -1,4 +1,4 @@
-"""Say what to type about an error, in the words of the command line."""
+"""Hints for errors in the words of the command line, as commands to type if possible."""
 
 from __future__ import annotations
 

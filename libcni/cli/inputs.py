@@ -59,7 +59,7 @@ def network_of(text: str) -> str | NetworkConfigList:
     is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
     if not is_path:
         return text
-    # Only from_file reads the drop-in plugins beside the file.
+    # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):
         return libcni.NetworkConfigList.from_file(text)
     return _network_from(read_bytes(text), "stdin" if text == "-" else text)

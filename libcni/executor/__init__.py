@@ -33,4 +33,5 @@ __all__ = [
     "PreparingExecutor", "ProcessExecutor", "find_plugin",
 ]  # fmt: skip
 
-__getattr__, __dir__ = _lazy(__name__, _MODULES)
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

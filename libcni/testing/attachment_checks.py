@@ -29,7 +29,7 @@ def check_attachment(exam: Examination, version: str) -> None:
 def check_host(exam: Examination, version: str) -> None:
     """Check that an attachment leaves nothing on the host.
 
-    The attachments before have made what a plugin shares between attachments, such as a bridge or a chain of rules.
+    Earlier attachments have made the objects that attachments share, such as a bridge or a chain of rules.
     """
     if exam.namespace is None:
         return

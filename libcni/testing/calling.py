@@ -178,7 +178,7 @@ def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -
 
 
 def _write_some(stream: IO[bytes], data: bytes) -> bytes:
-    """Write what the pipe takes, and return the rest; a plugin that reads no more takes nothing."""
+    """Write as much as the pipe accepts, and return the rest; b"" if the plugin reads no more."""
     try:
         return data[os.write(stream.fileno(), data[:_CHUNK]) :] if data else b""
     except BrokenPipeError:

@@ -94,7 +94,7 @@ def answer(verb: str, step: dict[str, Any], config: dict[str, Any]) -> str:
 
 
 def begin(step: dict[str, Any]) -> None:
-    """Do what comes before the answer."""
+    """Play the part of a step that comes before the answer."""
     if step.get("ignoreTerm"):
         import signal
 

@@ -89,7 +89,7 @@ class NetworkNamespace:
 
     @contextmanager
     def echo_server(self, port: int = 0, address: str = "") -> Iterator[int]:
-        """Serve a TCP port of the namespace that sends back what it gets; give its number to the block.
+        """Serve a TCP port of the namespace that returns its input; give its number to the block.
 
         Args:
             port: the port's number, 0 for a free one.
