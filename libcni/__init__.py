@@ -158,7 +158,7 @@ def _lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any
     return resolve, lambda: sorted(home)
 
 
-_resolve, _ = _lazy(__name__, _MODULES)
+_resolve = _lazy(__name__, _MODULES)[0]
 
 
 def __getattr__(name: str) -> Any:

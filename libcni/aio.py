@@ -426,7 +426,13 @@ class _InOrder:
         queue = self._queues.setdefault(self._container_id, _Queue())
         queue.users += 1
         try:
-            await _acquired(queue, self._node)
+            # Do not test whether the lock is free. It looks free between its release and the start of the next waiting
+            # verb, and a verb that acquired it then would overtake the waiting one.
+            if queue.users == 1:
+                await queue.lock.acquire()
+            else:
+                async with asyncio.timeout(self._node.seconds_left()):
+                    await queue.lock.acquire()
         # Also a cancellation: a queue with a user that is gone would stay in the dictionary for ever.
         except BaseException as error:
             self._leave(queue)
@@ -467,16 +473,6 @@ class _Slot:
 
     async def __aexit__(self, *_: object) -> None:
         self._acquired.release()
-
-
-async def _acquired(queue: _Queue, node: Node) -> None:
-    # Do not test whether the lock is free. It looks free between its release and the start of the next waiting verb,
-    # and a verb that takes it then would overtake the waiting one.
-    if queue.users == 1:
-        await queue.lock.acquire()
-        return
-    async with asyncio.timeout(node.seconds_left()):
-        await queue.lock.acquire()
 
 
 async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:

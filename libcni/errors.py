@@ -37,6 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 _SHOWN = 2048
+# Members of ErrorCode, whose import takes time.
+_UNKNOWN_CONTAINER, _TRY_AGAIN_LATER = 3, 11
 # A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
@@ -273,16 +275,12 @@ class PluginError(CNIError):
     @property
     def retryable(self) -> bool:
         """Whether the plugin asked the runtime to try again later (code 11)."""
-        from libcni._error_code import ErrorCode
-
-        return self.well_known is ErrorCode.TRY_AGAIN_LATER
+        return self.well_known == _TRY_AGAIN_LATER
 
     @property
     def cleanup_needed(self) -> bool:
         """Whether a DEL is needed: False if the plugin reported that it does not know the container (code 3)."""
-        from libcni._error_code import ErrorCode
-
-        return self.well_known is not ErrorCode.UNKNOWN_CONTAINER
+        return self.well_known != _UNKNOWN_CONTAINER
 
 
 class PluginTimeoutError(PluginError, TimeoutError):

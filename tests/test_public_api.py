@@ -31,7 +31,7 @@ LAYERS = [
     ["oci"],
     ["cli"],
 ]
-PLAIN = {"errors", "config", "protocol"}
+PLAIN = {"_lazy", "errors", "config", "protocol"}
 
 
 @cache

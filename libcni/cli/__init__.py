@@ -18,7 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments without the program's name; None: those of this process.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments and arguments[0] == "oci-hook":  # it runs at every start of a container, and needs no typer
+    # The hook runs at every start and end of a container, so it must not wait for the imports of the other commands.
+    if arguments and arguments[0] == "oci-hook":
         from libcni.oci import main as run_hook
 
         return run_hook(arguments[1:])
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run_app(list(arguments))
     except ImportError as error:
+        # Only the packages of the extra may be missing. Any other failed import is a defect, and needs its traceback.
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
         print("libcni: for help and for these words it needs: pip install 'libcni[cli]'", file=sys.stderr)

@@ -51,10 +51,12 @@ def run_app(argv: Sequence[str]) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.addLevelName(logging.WARNING, "warning")
     interruption = Interruption()
+    # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
     interruption.install()
     try:
         _run(argv)
-        sys.stdout.flush()  # here, where a reader that has gone is no error
+        # Here, and not at the interpreter's exit: a reader that has gone is no error here.
+        sys.stdout.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         # typer turns a KeyboardInterrupt into this code, without a word.

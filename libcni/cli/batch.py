@@ -46,6 +46,7 @@ def del_all(session: Session, file: str, parallel: int, options: dict[str, Any])
 
 
 def _requests(file: str) -> list[_Request]:
+    # The whole file is checked before the first verb runs: a mistake in the last entry must not leave half a batch.
     document = read_document(file)
     if not isinstance(document, list):
         raise libcni.ConfigError("it must be a list of attachments", file=file)
@@ -85,6 +86,7 @@ def _request(entry: _Entry) -> _Request:
     netns, container = entry.text("netns"), entry.text("container")
     if not netns and not container:
         raise entry.error('"netns" or "container" is missing')
+    # YAML reads 10 as a number and yes as true, but CNI_ARGS are texts.
     args = {str(key): str(value) for key, value in (entry.mapping("args") or {}).items()}
     try:
         rt = libcni.RuntimeConf(
@@ -135,6 +137,7 @@ def _progress(total: int) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    # On stderr: stdout holds the table or the JSON, which a script may read.
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)

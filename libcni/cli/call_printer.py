@@ -38,4 +38,5 @@ def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
 
 
 def _print(line: str) -> None:
+    # Flushed: the plugins' stderr follows on the same stream, and the lines must stay in order.
     print(line, file=sys.stderr, flush=True)

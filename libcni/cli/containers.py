@@ -48,11 +48,13 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, detaches: bool = Fal
         UsageError: several IDs begin with ``text``.
     """
     try:
+        # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
         if not text or any(one.container_id == text for one in cni.get_cached_attachments(text)):
             return text
         matching = {one.container_id for one in cni.get_cached_attachments() if one.container_id.startswith(text)}
     except (libcni.RecordError, libcni.InvalidIdentifierError):
-        return text  # The verb itself reports it, and DEL works without records.
+        # The verb itself reports it, and DEL works without records.
+        return text
     if detaches and not sys.stdin.isatty() and len(text) < _SHORT:
         matching = {one for one in matching if len(one) >= _GENERATED and not set(one) - set(hexdigits)}
     if len(matching) > 1:

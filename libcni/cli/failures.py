@@ -66,6 +66,7 @@ def report_errors(session: Session) -> Iterator[None]:
 
 def print_error(error: CNIError, output: str = "text") -> None:
     """Print an error on stderr."""
+    # On stderr also as JSON: stdout may hold a part of the answer already.
     if output in {"json", "yaml"}:
         print_data({"error": as_data(error)}, output, sys.stderr)
         return

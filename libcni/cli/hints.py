@@ -1,4 +1,4 @@
-"""Say what to type about an error, in the words of the command line."""
+"""Hints for errors in the words of the command line, as commands to type if possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from libcni import (
 
 __all__ = ["UsageError", "hint_of"]
 
-_NOT_STARTED = {None, 126, 127}  # env and shells exit with 126 and 127 if they cannot start a program
+# env and shells exit with 126 and 127 if they cannot start a program.
+_NOT_STARTED = {None, 126, 127}
 
 
 _RETRY = "the plugin asks to be tried again later"

@@ -26,6 +26,7 @@ _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 
 def container_id_of(netns: str) -> str:
     """Return the container ID that cnitool derives from a namespace's path."""
+    # cnitool's own formula: each of the two programs must find the other one's attachments.
     digest = hashlib.sha512(os.fsencode(os.path.abspath(netns))).hexdigest()
     return f"cnitool-{digest[:20]}"
 
@@ -58,7 +59,7 @@ def network_of(text: str) -> str | NetworkConfigList:
     is_path = text == "-" or "/" in text or (text.endswith(_ENDINGS) and os.path.isfile(text))
     if not is_path:
         return text
-    # Only from_file reads the drop-in plugins beside the file.
+    # Only from_file reads the drop-in plugins of the file.
     if text.endswith((".conflist", ".conf")):
         return libcni.NetworkConfigList.from_file(text)
     return _network_from(read_bytes(text), "stdin" if text == "-" else text)
@@ -78,7 +79,8 @@ def network_from_object(document: Any, source: str) -> NetworkConfigList:
 
 def _network_from(data: bytes, source: str) -> NetworkConfigList:
     if data.lstrip().startswith(b"{") and b'"kind"' not in data:
-        return libcni.NetworkConfigList.from_bytes(data, file=source)  # keeps each number as it is written
+        # Not decoded here: from_bytes keeps each number as it is written.
+        return libcni.NetworkConfigList.from_bytes(data, file=source)
     return network_from_object(_parse(data, source), source)
 
 
@@ -121,6 +123,7 @@ def _parse(data: bytes | str, source: str) -> Any:
     import yaml
 
     try:
+        # Not the full loader, which lets a document make any Python object: this program runs as root.
         return yaml.safe_load(data)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)

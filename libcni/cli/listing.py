@@ -37,6 +37,7 @@ def list_attachments(  # noqa: PLR0913 - the options of the command
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
             print(container_id)
         return
+    # Shortened among all records, not only the listed ones: a short ID must be unique when somebody types it.
     short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
     with_owner = any(one.owner for one in found)
     columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]

@@ -84,7 +84,8 @@ def _options(group: Any, name: str, *, common: bool) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     text = text.replace("\\", "\\e").replace("-", "\\-")
-    return f"\\&{text}" if text[:1] in {".", "'"} else text  # a line that begins so would be a command of roff
+    # A line that begins with one of these would be a command of roff.
+    return f"\\&{text}" if text[:1] in {".", "'"} else text
 
 
 def completion_script(shell: str) -> str:

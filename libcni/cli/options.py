@@ -54,6 +54,7 @@ def complete_network(ctx: Any, incomplete: str) -> list[str]:
     try:
         found = read_config_directory(ctx.params.get("conf_dir") or DEFAULTS["conf_dir"])
     except CNIError:
+        # No error may be printed into the line that somebody types.
         return []
     return [net.name for net in found.networks if net.name.startswith(incomplete)]
 

@@ -15,7 +15,7 @@ _COLUMNS = 79
 
 
 class Progress(Observer):
-    """Show one line on stderr if a verb takes longer than a second: what it waits for, or which plugin runs.
+    """Show one line on stderr if a verb takes longer than a second: the lock that it waits for, or its running plugin.
 
     The line is erased when the verb ends. It is overwritten with spaces, not with an escape sequence, because
     NO_COLOR and simple terminals allow none.

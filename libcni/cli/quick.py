@@ -31,6 +31,7 @@ def read_words(function: Callable[..., object], words: Sequence[str]) -> dict[st
             if not _is_list(rest[0]):
                 del rest[0]
             continue
+        # Anything unusual goes to typer: a wrong guess would run the command with other values than typer reads.
         if word not in flags:
             return None
         one, value = flags[word]
@@ -38,6 +39,7 @@ def read_words(function: Callable[..., object], words: Sequence[str]) -> dict[st
             given[one.name] = value
             continue
         text = next(waiting, "--")
+        # An option without its value: the next word is another option, or there is none.
         if text.startswith("-") and text != "-":
             return None
         texts.setdefault(one.name, []).append(text)

@@ -85,6 +85,7 @@ def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
 def print_block(block: Block, file: TextIO | None = None) -> None:
     """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
+    # rich fits tables to the width of a terminal. In a pipe the lines must not depend on it, because scripts read them.
     if out.isatty() and os.environ.get("TERM") != "dumb" and (console := _console(out)) is not None:
         console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
     else:

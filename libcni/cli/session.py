@@ -63,6 +63,7 @@ class Session:
         return None
 
     def _options(self) -> dict[str, Any]:
+        # 0 means no limit on the command line. The library refuses 0, and takes None for it.
         return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": sys.stderr}
 
     def command(self, text: str) -> str:

@@ -43,6 +43,7 @@ def _for_typer(function: Callable[..., object]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         run_command(function, given)
 
+    # typer reads the options from the signature. That of ``run`` is **given, so it is replaced.
     vars(run)["__signature__"] = inspect.Signature([_parameter(one) for one in parameters_of(function)])
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +67,8 @@ class RuntimeConf:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # MappingProxyType cannot be pickled, so the mappings travel as plain dicts.
-        return RuntimeConf, (
-            self.container_id,
-            self.netns,
-            self.ifname,
-            self.args,
-            None if self.capability_args is None else dict(self.capability_args),
-            None if self.network_args is None else dict(self.network_args),
-        )
+        values = (getattr(self, one.name) for one in fields(self))
+        return RuntimeConf, tuple(dict(one) if isinstance(one, MappingProxyType) else one for one in values)
 
     def __hash__(self) -> int:
         # Mappings have no hash. Equal objects still have equal hashes, because the identity is part of both.

@@ -45,8 +45,9 @@ def _of_type(kind: type[_T], words: str) -> Callable[[Any], _T]:
     return check
 
 
-string, integer, _boolean = _of_type(str, "a string"), _of_type(int, "an integer"), _of_type(bool, "true or false")
-_object, _list = _of_type(dict, "an object"), _of_type(list, "a list")
+string: Callable[[Any], str] = _of_type(str, "a string")
+integer: Callable[[Any], int] = _of_type(int, "an integer")
+_boolean, _object, _list = _of_type(bool, "true or false"), _of_type(dict, "an object"), _of_type(list, "a list")
 
 
 def _flag(value: Any) -> bool:

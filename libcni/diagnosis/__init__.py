@@ -1,1 +1,1 @@
-"""Explain what a verb would run, and look for what is wrong on a node."""
+"""Explain the plugin calls of a verb, and find the problems of a node."""

@@ -50,7 +50,7 @@ def diagnose(cni: CNIConfig, *, run_check: bool = False) -> DoctorReport:
         try:
             observations.extend(check(node))
         except (OSError, CNIError) as error:
-            # One check that fails must not hide what the others find, nor pass for "nothing found".
+            # A check that fails must not hide the findings of the others, nor look like a check without findings.
             observations.append(NotChecked(name, "the rest of this check", str(error)))
     return DoctorReport(
         findings=tuple(one for one in observations if isinstance(one, NodeFinding)),

@@ -35,7 +35,7 @@ class ExplainedCall:
     """One call that a verb would make.
 
     Attributes:
-        invocation: what the plugin would get; ``path`` is "" if its executable is missing.
+        invocation: the input of the plugin; ``path`` is "" if its executable is missing.
         injected: the keys of stdin that are not in the plugin's configuration, or not with that value.
         removed: the keys of the plugin's configuration that are not in stdin.
         source: the drop-in file that the configuration comes from, or None.

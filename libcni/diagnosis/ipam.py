@@ -49,7 +49,14 @@ def check_ipam(node: NodeView) -> Observations:
         yield from _leaks(node, network, reservations)
         yield from _missing(node, network, directory, reservations)
         yield from _fill_level(node, network, reservations)
-    yield from _other_plugins(node)
+    other = {
+        (net.name, plugin.ipam_type)
+        for net in node.networks
+        for plugin in net.plugins
+        if plugin.ipam_type and plugin.ipam_type != "host-local"
+    }
+    for network, plugin_type in sorted(other):
+        yield NotChecked("ipam", f"network {network}", f"reservations of the IPAM plugin {plugin_type}: unknown form")
 
 
 def host_local_directories(node: NodeView) -> set[tuple[str, str]]:
@@ -206,14 +213,3 @@ def _size(one: _Range) -> int:
     start, end, gateway = one
     size: int = int(end) - int(start) + 1 - (start <= gateway <= end)
     return size
-
-
-def _other_plugins(node: NodeView) -> Observations:
-    found = {
-        (net.name, plugin.ipam_type)
-        for net in node.networks
-        for plugin in net.plugins
-        if plugin.ipam_type and plugin.ipam_type != "host-local"
-    }
-    for network, plugin in sorted(found):
-        yield NotChecked("ipam", f"network {network}", f"reservations of the IPAM plugin {plugin}: unknown form")

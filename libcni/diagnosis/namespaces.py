@@ -50,20 +50,15 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
         RecordError: the records cannot be listed.
     """
     own = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == cni.owner]
-    found = [(attachment, _why_stale(attachment, pending_after)) for attachment in own]
-    return tuple(
-        StaleAttachment(attachment, reason, tuple(_masquerade_commands(attachment)))
-        for attachment, reason in found
-        if reason and attachment.network
-    )
-
-
-def _why_stale(attachment: Attachment, pending_after: float) -> str:
-    reason = _why_gone(attachment)
-    if not reason and attachment.state == PENDING:
-        age = attachment_age(attachment)
-        reason = "its ADD has not ended" if age is None or age > pending_after else ""
-    return reason
+    found = []
+    for attachment in own:
+        reason = _why_gone(attachment)
+        if not reason and attachment.state == PENDING:
+            age = attachment_age(attachment)
+            reason = "its ADD has not ended" if age is None or age > pending_after else ""
+        if reason and attachment.network:
+            found.append(StaleAttachment(attachment, reason, tuple(_masquerade_commands(attachment))))
+    return tuple(found)
 
 
 def _why_gone(attachment: Attachment) -> str:

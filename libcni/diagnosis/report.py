@@ -1,4 +1,4 @@
-"""The doctor's report: findings, what was checked, and what was not."""
+"""The doctor's report: findings, the objects that were checked, and those that could not be checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NodeFinding:
             ``interfaces``, ``ipam``, ``drift``, ``clock`` or ``locks``.
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is lost), ``note``.
         subject: the file, directory, network, plugin or attachment.
-        seen: what was seen.
+        seen: the observation.
         meaning: the consequence.
         remedy: what to do, in words; "" if the commands are enough.
         commands: the shell commands to type, in order.
@@ -72,9 +72,9 @@ class DoctorReport:
     """The state of a node.
 
     Attributes:
-        findings: what is wrong, in the order of the checks.
-        checked: what was looked at. Only for these does "no finding" mean "in order".
-        not_checked: what was not looked at.
+        findings: the problems, in the order of the checks.
+        checked: the objects that were checked. Only they are in order if they have no finding.
+        not_checked: the objects that could not be checked.
     """
 
     findings: tuple[NodeFinding, ...] = ()

@@ -5,6 +5,8 @@ The names are resolved on first use, so that plugins can import ``libcni.executo
 
 from __future__ import annotations
 
+from libcni import _lazy
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from libcni.executor.find import find_plugin
@@ -19,36 +21,17 @@ if TYPE_CHECKING:
         PreparingExecutor,
     )
 
-_HOME = {
-    "AsyncExecutor": "protocol",
-    "AsyncPreparedPlugin": "protocol",
-    "AsyncPreparingExecutor": "protocol",
-    "CallOptions": "protocol",
-    "Executor": "protocol",
-    "PreparedPlugin": "protocol",
-    "PreparingExecutor": "protocol",
-    "ProcessExecutor": "process",
-    "find_plugin": "find",
+_MODULES = {
+    "find": "find_plugin",
+    "process": "ProcessExecutor",
+    "protocol": "AsyncExecutor AsyncPreparedPlugin AsyncPreparingExecutor CallOptions Executor PreparedPlugin "
+    "PreparingExecutor",
 }
 
 __all__ = [
-    "AsyncExecutor",
-    "AsyncPreparedPlugin",
-    "AsyncPreparingExecutor",
-    "CallOptions",
-    "Executor",
-    "PreparedPlugin",
-    "PreparingExecutor",
-    "ProcessExecutor",
-    "find_plugin",
-]
+    "AsyncExecutor", "AsyncPreparedPlugin", "AsyncPreparingExecutor", "CallOptions", "Executor", "PreparedPlugin",
+    "PreparingExecutor", "ProcessExecutor", "find_plugin",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

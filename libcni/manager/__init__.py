@@ -69,4 +69,5 @@ __all__ = [
     "Watch", "network_status", "parse_selection",
 ]  # fmt: skip
 
-__getattr__, __dir__ = _lazy(__name__, _MODULES)
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -224,6 +224,6 @@ class OperationContext(ABC, Generic[ClientT]):
                 self._waits_left = max(0.0, self._waits_left - (time.monotonic() - started))
 
 
-def remaining(deadline: float) -> float:
-    """Return the seconds until a deadline, but at least 1 ms: the client refuses 0."""
-    return max(_SHORTEST, deadline - time.monotonic())
+def remaining(deadline: float) -> float | None:
+    """Return the seconds until a deadline, but at least 1 ms: the client refuses 0. None: there is no deadline."""
+    return None if deadline == math.inf else max(_SHORTEST, deadline - time.monotonic())

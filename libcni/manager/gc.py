@@ -166,9 +166,8 @@ class GC:
                 live = await self._live()
                 if live.has(container_id):
                     continue
-                if self.dry_run:
-                    removed += [namespaces.path(container_id)]
-                elif path := await self.context.in_thread(partial(namespaces.remove_if_unused, container_id)):
+                remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
+                if path := await self.context.in_thread(partial(remove, container_id)):
                     removed.append(path)
             except CNIError as error:
                 self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))

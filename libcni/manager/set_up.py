@@ -78,8 +78,7 @@ class SetUp:
         if self.container.netns is not None:
             return self.container.netns
         namespaces, container_id = self.namespaces, self.container.id
-        if namespaces is None:
-            raise AssertionError("the manager refuses a container without namespace before this")
+        assert namespaces is not None, "the manager refuses a container without namespace before this"
         return await self.context.in_thread(lambda: namespaces.ensure(container_id))
 
     async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:

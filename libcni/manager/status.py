@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,6 @@ from libcni.errors import CNIError
 from libcni.manager.context import OperationContext, remaining
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import ManagerStatus, NetworkState
-from libcni.verbs.client_base import Timeout
 
 __all__ = ["status"]
 
@@ -41,11 +39,8 @@ async def status(
 
 
 async def _ask(context: OperationContext[Any], net: NetworkConfigList, deadline: float) -> NetworkState:
-    timeout: Timeout = None if deadline == math.inf else remaining(deadline)
     # STATUS exists only since 1.1.0. For older networks the search for plugins and their versions is the only test.
-    validation = await context.validate(net, timeout)
-    if deadline != math.inf:
-        timeout = remaining(deadline)
-    answer = await context.status(net, timeout)
+    validation = await context.validate(net, remaining(deadline))
+    answer = await context.status(net, remaining(deadline))
     wrong = [*validation.problems, *answer.errors]
     return NetworkState(net.name, net.file, not wrong, str(wrong[0]) if wrong else "", plugins=answer.plugins)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from libcni.errors import ConfigError
 from libcni.manager.configuration import Configuration
+from libcni.store.record import namespace_identity
 
 __all__ = ["Watch"]
 
@@ -97,11 +98,11 @@ class _Inotify:
     def __init__(self, configuration: Configuration, watch: Any) -> None:
         self._configuration = configuration
         self._watch = watch
-        self._watched: dict[str, tuple[int, int]] = {}
+        self._watched: dict[str, tuple[int, int] | None] = {}
         self._changes: Iterator[Any] = iter(())
 
     def wait(self, stop: threading.Event, seconds: float) -> None:
-        paths = {path: _inode(path) for path in _existing(self._configuration.paths())}
+        paths = {path: namespace_identity(path) for path in _existing(self._configuration.paths())}
         deadline = time.monotonic() + seconds
         if paths != self._watched:
             self._watched = paths
@@ -145,11 +146,3 @@ def _existing(paths: tuple[str, ...]) -> set[str]:
             above = os.path.dirname(above)
         found.add(above)
     return found
-
-
-def _inode(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0
-    return status.st_dev, status.st_ino

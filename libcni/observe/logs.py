@@ -46,7 +46,7 @@ class LoggingObserver(Observer):
         """Log the plugin's configuration at DEBUG."""
         if self.logger.isEnabledFor(logging.DEBUG):
             config = redacted(invocation.stdin) if self.redact else invocation.stdin.decode(errors="backslashreplace")
-            fields = {**_call(operation, invocation), "cni_config": config}
+            fields = {**_fields(operation, invocation), "cni_config": config}
             # A configuration may contain terminal escapes and line breaks, which could forge lines of the log.
             what = printable(f"{invocation.plugin} {invocation.verb}: called with {config}")
             self.logger.debug("%s", what, extra=fields)
@@ -57,7 +57,7 @@ class LoggingObserver(Observer):
         """Log the end of a call."""
         # A timeout has no outcome, but its error knows how long the plugin ran.
         seconds = outcome.seconds if outcome is not None else getattr(error, "seconds", 0.0)
-        fields = {**_call(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
+        fields = {**_fields(operation, invocation), **_ended(outcome, error), "cni_seconds": seconds}
         succeeded = error is None and outcome is not None and outcome.exit_status == 0
         level = self.level if succeeded else logging.WARNING
         what = printable(f"{invocation.plugin} {invocation.verb}")
@@ -66,30 +66,20 @@ class LoggingObserver(Observer):
     def end(self, operation: Operation, error: BaseException | None) -> None:
         """Log the end of a verb."""
         seconds = time.monotonic() - self._began.pop(operation, time.monotonic())
-        fields = {**_operation(operation), **_ended(None, error), "cni_seconds": seconds}
+        fields = {**_fields(operation), **_ended(None, error), "cni_seconds": seconds}
         named = (operation.verb, operation.network, operation.container_id, operation.ifname)
         what = printable(" ".join(filter(None, named)))
         level = self.level if error is None else logging.WARNING
         self.logger.log(level, "%s: %s in %.3f s", what, fields["cni_outcome"], seconds, extra=fields)
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
-    return {
-        "cni_verb": operation.verb,
-        "cni_network": operation.network,
-        "cni_container_id": operation.container_id,
-        "cni_ifname": operation.ifname,
-    }
-
-
-def _call(operation: Operation, invocation: Invocation) -> dict[str, Any]:
-    return {
-        **_operation(operation),
-        "cni_plugin": invocation.plugin,
-        "cni_path": invocation.path,
-        "cni_call": invocation.verb,
-        "cni_index": invocation.index,
-    }
+def _fields(operation: Operation, invocation: Invocation | None = None) -> dict[str, Any]:
+    names = ("verb", "network", "container_id", "ifname")
+    fields: dict[str, Any] = {f"cni_{name}": getattr(operation, name) for name in names}
+    if invocation is not None:
+        fields |= {"cni_plugin": invocation.plugin, "cni_path": invocation.path}
+        fields |= {"cni_call": invocation.verb, "cni_index": invocation.index}
+    return fields
 
 
 def _ended(outcome: Outcome | None, error: BaseException | None) -> dict[str, Any]:

@@ -32,4 +32,5 @@ __all__ = [
     "find_ended", "main", "read_state", "read_wanted",
 ]  # fmt: skip
 
-__getattr__, __dir__ = _lazy(__name__, _MODULES)
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from libcni.config.cni_args import Args, check_args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
-from libcni.errors import CNIError, ConfigError, shorten
+from libcni.errors import CNIError, ConfigError, short_repr, shorten
 
 __all__ = ["KEYS", "PREFIX", "Request", "Wanted", "annotated", "read_wanted"]
 
@@ -125,13 +125,13 @@ def _request(one: Any) -> Request:
         name, at, ifname = one.strip().partition("@")
         return Request(name, ifname if at else None)
     if not isinstance(one, dict):
-        raise ConfigError(f"{_shown(one)} is neither a network's name nor an object")
+        raise ConfigError(f"{short_repr(one)} is neither a network's name nor an object")
     if unknown := one.keys() - _REQUEST_KEYS:
         known = ", ".join(sorted(_REQUEST_KEYS))
-        raise ConfigError(f"a network has no member {_shown(min(unknown))}", hint=f"it has {known}")
+        raise ConfigError(f"a network has no member {short_repr(min(unknown))}", hint=f"it has {known}")
     args = one.get("args") or {}
     if not isinstance(args, dict):
-        raise ConfigError(f"args: {_shown(args)} is not an object")
+        raise ConfigError(f"args: {short_repr(args)} is not an object")
     return Request(one.get("network", ""), one.get("ifname"), check_args(args), _known(one.get("capabilities") or {}))
 
 
@@ -140,7 +140,7 @@ def _known(capabilities: Any) -> dict[str, Any]:
     from libcni.config.capabilities import CapabilityArgs  # a dozen models that few containers need
 
     if not isinstance(capabilities, dict):
-        raise ConfigError(f"capabilities: {_shown(capabilities)} is not an object")
+        raise ConfigError(f"capabilities: {short_repr(capabilities)} is not an object")
     return CapabilityArgs(**capabilities).to_args()
 
 
@@ -162,12 +162,12 @@ def _port(text: str) -> dict[str, Any]:
     numbers = [_port_number(part) for part in (outside, inside)]
     if None in numbers or protocol not in _PROTOCOLS or (":" in host_ip and address == host_ip):
         form = "[HOST_IP:]HOST_PORT:CONTAINER_PORT[/tcp|udp|sctp]"
-        raise ConfigError(f"{_shown(text)} is not of the form {form}")
+        raise ConfigError(f"{short_repr(text)} is not of the form {form}")
     if address:
         try:
             ipaddress.ip_address(address)
         except ValueError as error:
-            raise ConfigError(f"{_shown(text)}: {_shown(address)} is no IP address") from error
+            raise ConfigError(f"{short_repr(text)}: {short_repr(address)} is no IP address") from error
     mapping = {"hostPort": numbers[0], "containerPort": numbers[1], "protocol": protocol}
     return {**mapping, "hostIP": address} if address else mapping
 
@@ -182,7 +182,7 @@ def _port_number(text: str) -> int | None:
 def _listed(text: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ConfigError(f"{_shown(text)} has an empty part")
+        raise ConfigError(f"{short_repr(text)} has an empty part")
     return parts
 
 
@@ -192,12 +192,8 @@ def _json(text: str, kind: type[Any], name: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}") from error
     if not isinstance(value, kind):
-        raise ConfigError(f"{_shown(value)} is not a JSON {name}")
+        raise ConfigError(f"{short_repr(value)} is not a JSON {name}")
     return value
-
-
-def _shown(value: Any) -> str:
-    return shorten(repr(value), 80)
 
 
 _CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from libcni.errors import ConfigError
 from libcni.oci.annotations import PREFIX
+from libcni.oci.state import json_object
 
 __all__ = ["Installation"]
 
@@ -82,7 +83,10 @@ class Installation:
     def _for_bundle(self, path: str) -> dict[str, Any]:
         file = _bundle_config(path) or path
         document = _read(file)
-        _check_namespaces(document, file)
+        namespaces = _object(document, "linux", file).get("namespaces") or []
+        if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
+            problem = "linux.namespaces: the container has no network namespace of its own"
+            raise ConfigError(problem, file=file, hint='add {"type": "network"}')
         hooks = _object(document, "hooks", file)
         for stage in {"prestart", *_STAGES} & hooks.keys():
             # An earlier installation is replaced: a container must not be attached twice.
@@ -123,14 +127,9 @@ def _bundle_config(path: str) -> str | None:
 def _read(file: str) -> dict[str, Any]:
     try:
         with open(file, "rb") as opened:
-            document = json.load(opened)
+            return json_object(opened.read(), file)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON: {error}", file=file) from error
-    if not isinstance(document, dict):
-        raise ConfigError("it is not a JSON object", file=file)
-    return document
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
@@ -140,16 +139,6 @@ def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
         raise ConfigError(f"{key} is not an object", file=file)
     document[key] = value
     return value
-
-
-def _check_namespaces(document: dict[str, Any], file: str) -> None:
-    namespaces = _object(document, "linux", file).get("namespaces") or []
-    if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
-        raise ConfigError(
-            "linux.namespaces: the container has no network namespace of its own",
-            file=file,
-            hint='add {"type": "network"}',
-        )
 
 
 def _replace(file: str, text: str) -> None:

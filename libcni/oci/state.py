@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from libcni.config.identifiers import check_container_id
-from libcni.errors import ConfigError, shorten
+from libcni.errors import ConfigError, short_repr, shorten
 
-__all__ = ["ContainerState", "read_state"]
+__all__ = ["ContainerState", "json_object", "read_state"]
 
 _WHERE = "container state on stdin"
 
@@ -41,12 +41,7 @@ def read_state(data: bytes) -> ContainerState:
     """
     if not data.strip():
         raise ConfigError("it is empty", file=_WHERE, hint="an OCI runtime runs this command as a hook")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=_WHERE) from error
-    if not isinstance(document, dict):
-        raise ConfigError("it is not a JSON object", file=_WHERE)
+    document = json_object(data, _WHERE)
     state = ContainerState(
         check_container_id(_member(document, "id", str, None)),
         _member(document, "status", str, None),
@@ -62,12 +57,23 @@ def read_state(data: bytes) -> ContainerState:
     return state
 
 
+def json_object(data: bytes, file: str) -> dict[str, Any]:
+    """Return the JSON object in ``data``; raises ConfigError, which names ``file``."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=file) from error
+    if not isinstance(document, dict):
+        raise ConfigError("it is not a JSON object", file=file)
+    return document
+
+
 def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any) -> Any:
     value = document.get(key)
     if value is None and default is not None:
         return default
     # bool is a subclass of int, and no process has the number true
     if not isinstance(value, kind) or isinstance(value, bool):
-        shown = "it is missing" if value is None else f"{shorten(repr(value), 80)} is not of type {kind.__name__}"
+        shown = "it is missing" if value is None else f"{short_repr(value)} is not of type {kind.__name__}"
         raise ConfigError(f"{key}: {shown}", file=_WHERE)
     return value

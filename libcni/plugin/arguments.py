@@ -16,14 +16,13 @@ _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 def parse_args(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a CNI_ARGS text in order. A pair without exactly one ``=`` raises VerbError with code 4."""
-    return [_pair(part) for part in text.split(";")] if text else []
-
-
-def _pair(part: str) -> tuple[str, str]:
-    name, *values = part.split("=")
-    if len(values) != 1:
-        raise _invalid(f'invalid pair "{part}"')
-    return name, values[0]
+    pairs = []
+    for part in text.split(";") if text else ():
+        name, *values = part.split("=")
+        if len(values) != 1:
+            raise _invalid(f'invalid pair "{part}"')
+        pairs.append((name, values[0]))
+    return pairs
 
 
 def load_args(text: str, into: type[_T]) -> _T:

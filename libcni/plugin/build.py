@@ -187,7 +187,10 @@ def build(
 
 
 def _install(script: str, target: Path) -> None:
-    """Write the file beside its target, try it, and rename it: a runtime never sees half a plugin, nor a broken one."""
+    """Write the file into the target's directory, try it, and rename it.
+
+    So a runtime never sees half a plugin or a broken one.
+    """
     try:
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:

@@ -100,14 +100,12 @@ class Delegate:
 def _failed(invocation: Invocation, outcome: Outcome) -> PluginError:
     if outcome.signal is not None:
         return plugin_failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
+    problem = f"exit status {outcome.exit_status}, and no error document"
     try:
-        known = _error_fields(decode(outcome.stdout))
+        known = _error_fields(decode(outcome.stdout)) or {}
     except VerbError:
-        known = None
-    if known is None:
-        problem = f"exit status {outcome.exit_status}, and no error document"
-        return plugin_failure(PluginError, invocation, problem, outcome)
-    return plugin_failure(PluginError, invocation, known["msg"], outcome, **known)
+        known = {}
+    return plugin_failure(PluginError, invocation, known.get("msg", problem), outcome, **known)
 
 
 def _error_fields(document: dict[str, Any]) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
         descriptor = stdin.fileno()
     except (OSError, ValueError):  # not a file: a buffer in memory
         return read(stdin)
-    # Wait for the first byte or the end only: what has begun to write will end.
+    # Only for the first byte or the end: a writer that has begun will end.
     from select import POLLHUP, POLLIN, poll
 
     waiter = poll()

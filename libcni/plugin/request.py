@@ -258,7 +258,7 @@ class Request:
         return plugin_type in self._added
 
     def undo_delegated(self) -> None:
-        """Run DEL of the delegates whose ADD this call has run, the last one first; print what fails on stderr."""
+        """Run DEL of the delegates whose ADD this call has run, the last one first; print failures on stderr."""
         while self._to_undo:
             delegate = self._to_undo.pop()
             try:

@@ -30,4 +30,5 @@ __all__ = [
     "check_plugin", "error_outcome", "network_namespace", "wait_until", "why_no_namespaces",
 ]  # fmt: skip
 
-__getattr__, __dir__ = _lazy(__name__, _MODULES)
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

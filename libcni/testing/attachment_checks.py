@@ -29,7 +29,7 @@ def check_attachment(exam: Examination, version: str) -> None:
 def check_host(exam: Examination, version: str) -> None:
     """Check that an attachment leaves nothing on the host.
 
-    The attachments before have made what a plugin shares between attachments, such as a bridge or a chain of rules.
+    Earlier attachments have made the objects that attachments share, such as a bridge or a chain of rules.
     """
     if exam.namespace is None:
         return
@@ -76,6 +76,7 @@ class _Life:
         try:
             self._added(added)
         finally:
+            # Also after a failed ADD: a plugin may have allocated something before it failed.
             self._deleted()
         self.found("DEL leaves nothing", self._left())
         never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
@@ -198,6 +199,7 @@ class _Life:
         self.succeeds("DEL", answer)
         if self.result and self.has_state and has_verb("CHECK", self.version):
             self.found("CHECK after DEL is refused", _STILL_SUCCEEDS if self._check().status == 0 else "")
+        # A runtime repeats a DEL after a crash or a reboot, when namespace and result may be lost.
         self.succeeds("DEL again", self._call("DEL", config))
         for check, env in (
             ("DEL without CNI_NETNS", {"CNI_NETNS": None}),

@@ -115,6 +115,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
                 check_addresses(examination, report.versions[-1])
                 check_host(examination, report.versions[-1])
         except TooSlowError:
-            pass  # the report says which calls took too long
+            # The report says which calls took too long.
+            pass
         examination.report_observations()
     return examination.report

@@ -66,6 +66,7 @@ class Examination:
         self.prev_result = prev_result
         self.ipam = ipam
         self.timeout = timeout
+        # A random name: no other test may make a namespace at this path meanwhile.
         self.gone: str = os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}")
         self.options: dict[str, str] = {
             **options,

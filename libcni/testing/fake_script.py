@@ -22,7 +22,7 @@ def record(verb: str, stdin: bytes) -> int:
         file.write(text)
     # Renamed when it is complete: a test may read the calls while plugins run.
     os.rename(os.path.join(HOME, name), os.path.join(CALLS, name))
-    # one line in one write: plugins that run at the same time append to the same file
+    # One line in one write: plugins that run at the same time append to the same file.
     with open(os.path.join(os.path.dirname(HOME), ".calls"), "a", encoding="utf-8") as log:
         log.write(f"{verb} {os.path.basename(__file__)} {name}\n")
     return before
@@ -94,7 +94,7 @@ def answer(verb: str, step: dict[str, Any], config: dict[str, Any]) -> str:
 
 
 def begin(step: dict[str, Any]) -> None:
-    """Do what comes before the answer."""
+    """Play the part of a step that comes before the answer."""
     if step.get("ignoreTerm"):
         import signal
 
@@ -118,6 +118,7 @@ def play(verb: str, step: dict[str, Any], config: dict[str, Any]) -> int:
     begin(step)
     sys.stderr.write(step.get("stderr", ""))
     sys.stdout.write(answer(verb, step, config))
+    # Before the signal: SIGKILL leaves no time to write the answer.
     sys.stdout.flush()
     while "endless" in step:
         os.write({"stdout": 1, "stderr": 2}[step["endless"]], b"x" * 65536)

@@ -46,7 +46,7 @@ class FakeCall:
     Attributes:
         verb: CNI_COMMAND.
         env: the whole environment. The shell of a shell plugin may have added PWD.
-        stdin: what the plugin read.
+        stdin: the bytes that the plugin read.
         argv: the command line.
     """
 
@@ -121,7 +121,7 @@ class FakePlugins:
         return [(call.verb, call.plugin) for call in self.calls]
 
     def scenario(self, name: str, steps: str | Mapping[str, Any] | None = None) -> FakePlugin:
-        """Write a plugin that plays ``steps``: a mapping, or YAML of one, from a verb to what to do.
+        """Write a plugin that plays ``steps``: a mapping, or YAML of one, from a verb to its step or steps.
 
         A step has some of these keys, which act in this order:
 
@@ -189,7 +189,7 @@ class FakePlugins:
             name: the plugin's type.
             body: the lines. After ``exit`` nothing is printed any more. ``$stdin`` is the file with this call's
                 stdin, ``$calls`` the file with a line ``<verb> <plugin type> <number>`` for each call in the directory.
-            result: what ADD prints: a document, in whose strings ``$CNI_IFNAME`` and other CNI variables stand for
+            result: the result of ADD: a document, in whose strings ``$CNI_IFNAME`` and other CNI variables stand for
                 their values, or text that is printed as it is. With None the body gives all answers; otherwise
                 VERSION prints ``versions``, and the other verbs print nothing.
             versions: the supported versions.
@@ -209,6 +209,7 @@ class FakePlugins:
         shutil.rmtree(home, ignore_errors=True)
         (home / "calls").mkdir(parents=True)
         (home / file).write_text(text, encoding="utf-8")
+        # The plugin is a copy of the script and runs with -IS: it must not depend on the test's own packages and paths.
         source = Path(fake_script.__file__).read_text(encoding="utf-8")
         return self._write(name, f"#!{sys.executable} -IS\n{source}")
 
@@ -216,12 +217,13 @@ class FakePlugins:
         path, new = self.path / name, self.path / f".{name}.new"
         new.write_text(text, encoding="utf-8")
         new.chmod(0o755)
-        new.rename(path)  # not written in place: a running shell would go on in the new text
+        # Not written in place: a shell reads its script while it runs, and would go on in the new text.
+        new.rename(path)
         return FakePlugin(path)
 
 
 def _stateful_home() -> Path:
-    """Return the directory of the package fakecni: beside this module in the wheel, plugins-fake in the repository."""
+    """Return the directory of the package fakecni: next to this module in the wheel, plugins-fake in the repository."""
     here = Path(__file__).resolve().parent
     return here if (here / "fakecni").is_dir() else here.parents[1] / "plugins-fake"
 
@@ -256,6 +258,7 @@ def _check(steps: Mapping[str, Any]) -> None:
 
 def _calls(directory: Path) -> Iterator[FakeCall]:
     """Read the log of a directory's plugins; calls that were forgotten are passed over."""
+    # Only the log has the order of the calls of all plugins.
     log = directory / _LOG
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         name, number = line.split(" ", 1)[1].rsplit(" ", 1)

@@ -89,14 +89,15 @@ class NetworkNamespace:
 
     @contextmanager
     def echo_server(self, port: int = 0, address: str = "") -> Iterator[int]:
-        """Serve a TCP port of the namespace that sends back what it gets; give its number to the block.
+        """Serve a TCP port of the namespace that returns its input; give its number to the block.
 
         Args:
             port: the port's number, 0 for a free one.
             address: the address to listen on, "" for all IPv4 addresses.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with self.entered():  # a socket stays in the namespace in which it was made
+        # A socket stays in the namespace in which it was made, so only this call must be inside.
+        with self.entered():
             server = socket.create_server((address, port), family=family)
         thread = threading.Thread(target=_serve, args=(server,), daemon=True)
         thread.start()
@@ -190,6 +191,7 @@ def network_namespace() -> Iterator[NetworkNamespace]:
     Raises:
         subprocess.CalledProcessError: if it cannot be made; ``why_no_namespaces`` tells before.
     """
+    # A random name: the workers of a test run share the names of the machine.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
     _ip("netns", "add", namespace.name)
     try:
@@ -205,6 +207,7 @@ def why_no_namespaces() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
+        # Root alone is not enough: a container may forbid unshare or mount.
         with network_namespace():
             return None
     except subprocess.CalledProcessError as error:

@@ -32,6 +32,7 @@ def cni_namespaces() -> Callable[[], AbstractContextManager[NetworkNamespace]]:
     """Return a context manager that makes a network namespace; skip the test, with the reason, if there can be none."""
     from libcni.testing.namespaces import network_namespace, why_no_namespaces
 
+    # Asked once for each test run, because it makes a namespace to find out.
     reason = why_no_namespaces()
     if reason is not None:
         pytest.skip(reason)

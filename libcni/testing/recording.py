@@ -64,6 +64,7 @@ class _Recorder:
         with self._lock:
             self.calls.append(RecordedCall(invocation, options))
             answer = self._next(invocation.plugin, invocation.verb)
+        # Outside the lock: the function may call the client, which calls this executor again.
         if callable(answer):
             answer = answer(invocation)
         if isinstance(answer, BaseException):

@@ -1,4 +1,4 @@
-"""What a conformance check reports."""
+"""The report of a conformance check."""
 
 from __future__ import annotations
 
@@ -51,9 +51,6 @@ class ConformanceReport:
         return [finding for finding in self.failures if finding.check not in left_out]
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.plugin}: {len(self.failures)} of {len(self.findings)} checks failed",
-                *(f"  {finding}" for finding in self.failures),
-            ]
-        )
+        failures = self.failures
+        title = f"{self.plugin}: {len(failures)} of {len(self.findings)} checks failed"
+        return "\n".join([title, *(f"  {finding}" for finding in failures)])

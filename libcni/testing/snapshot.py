@@ -23,7 +23,7 @@ class Snapshot:
     lines: frozenset[str] = frozenset()
 
     def difference(self, earlier: Snapshot) -> str:
-        """Return what has come and gone since ``earlier``; "" if nothing has."""
+        """Return the new and the missing lines since ``earlier``; "" if there are none."""
         new, gone = sorted(self.lines - earlier.lines), sorted(earlier.lines - self.lines)
         parts = [f"new: {', '.join(new)}"] if new else []
         return "; ".join([*parts, f"gone: {', '.join(gone)}"] if gone else parts)
@@ -33,7 +33,7 @@ class Snapshot:
         return Snapshot(frozenset(line for line in self.lines if not line.startswith("route ")))
 
     def growth(self, earlier: Snapshot) -> str:
-        """Return what has come since ``earlier``; "" if nothing has."""
+        """Return the new lines since ``earlier``; "" if there are none."""
         return ", ".join(sorted(self.lines - earlier.lines))
 
 

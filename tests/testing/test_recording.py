@@ -122,4 +122,4 @@ def test_the_public_names_are_sorted_and_there() -> None:
     for name in names:
         assert getattr(libcni.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = libcni.testing.nothing_like_it
+        _ = libcni.testing.nothing_like_it  # type: ignore[attr-defined]

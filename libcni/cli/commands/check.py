@@ -61,6 +61,7 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     if not container or session.output != "text":
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     if errors:
+        # A single error keeps its own exit code and fields.
         raise errors[0] if len(errors) == 1 else libcni.CNIErrorGroup(f"{len(errors)} attachments failed", errors)
 
 
@@ -71,7 +72,8 @@ def _checked(cni: libcni.CNIConfig, one: libcni.Attachment, errors: list[libcni.
     try:
         cni.check_network_list(one.network, libcni.RuntimeConf(one.container_id, None, one.ifname))
     except libcni.VersionError:
-        return "not asked"  # The version of the network has no CHECK. That is no failure, and no success either.
+        # The version of the network has no CHECK. That is no failure, and no success either.
+        return "not asked"
     except libcni.CNIError as error:
         errors.append(error)
         return "failed"

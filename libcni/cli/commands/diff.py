@@ -31,6 +31,7 @@ def diff(
             continue
         about = {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}
         net = networks.get(one.network)
+        # A file that has gone is a difference, too: the container works, but could not be attached again.
         if net is None:
             found.append({**about, "key": "", "recorded": "a configuration", "current": None})
             continue

@@ -41,12 +41,14 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     net = cni.network(net) if isinstance(net, str) else net
     container = recorded_container(cni, container) if container else None
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
+    # Only this attachment: the container's other attachments were made with other configurations.
     recorded = [
         one
         for one in cni.get_cached_attachments(rt.container_id)
         if (one.container_id, one.network, one.ifname) == (rt.container_id, net.name, rt.ifname)
     ]
-    logging.getLogger("libcni").setLevel(logging.ERROR)  # the explanation contains these warnings
+    # The explanation contains these warnings.
+    logging.getLogger("libcni").setLevel(logging.ERROR)
     found = libcni.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
     wanted = {one.upper() for one in verb or []}
     verbs = [one for one in found.verbs if not wanted or one.verb in wanted]

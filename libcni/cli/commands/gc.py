@@ -92,7 +92,8 @@ def _gc_from_records(
 
 def _listed(path: str) -> list[str]:
     document = read_document(path)
-    if isinstance(document, str):  # YAML reads lines of plain text as one string
+    # YAML reads lines of plain text as one string.
+    if isinstance(document, str):
         return document.split()
     if document is None:
         return []

@@ -35,6 +35,7 @@ def _decoded(config: bytes) -> Any:
     try:
         return json.loads(config)
     except ValueError:
+        # A corrupt record may hold any bytes. The reader wants to see them, whatever they are.
         return config.decode(errors="backslashreplace")
 
 

@@ -31,5 +31,6 @@ def status(session: Session, network: NetworkArgument, _netns: IgnoredNetns = ""
     if not asked:
         text = f"note: network {found.network} was not asked: its spec version has no STATUS (libcni validate helps)"
         print(text, file=sys.stderr)
+    # The table has all states. The first error is printed, and decides the exit code.
     for error in found.errors:
         raise error
