@@ -3,6 +3,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 READY := .venv/ready
+COMPILED := .venv/compiled
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
@@ -11,7 +12,7 @@ SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman ru
 # pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
 MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
 # More workers than cores: many tests wait for processes.
-PARALLEL := -n 4 --dist loadgroup
+PARALLEL := -n 6 --dist loadgroup
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,6 +27,11 @@ setup: $(READY) ## make .venv with everything that development needs
 $(READY): pyproject.toml scripts/setup
 	@scripts/setup
 
+# Otherwise each worker of the first run compiles all tests.
+$(COMPILED): $(READY)
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true
+	@touch $@
+
 demo: $(READY) ## run a chain of fake plugins and show what happens; needs no root
 	@$(BIN)/python examples/demo.py
 
@@ -39,7 +45,7 @@ demo-runc: $(READY) ## run two containers with runc and libcni's hook, and let t
 	@$(BIN)/python examples/demo_runc.py $(if $(DOCUMENTS),--documents)
 
 # Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
-test: $(READY) ## run the tests, with branch coverage
+test: $(COMPILED) ## run the tests, with branch coverage
 	@scripts/system-packages $(TEST_PACKAGES) || true
 	@$(MEASURED) -m pytest $(PARALLEL)
 	@$(BIN)/coverage combine --quiet
@@ -73,7 +79,7 @@ format: $(READY) ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-coverage: $(READY) ## run the tests and write htmlcov/index.html
+coverage: $(COMPILED) ## run the tests and write htmlcov/index.html
 	@$(MEASURED) -m pytest $(PARALLEL)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
