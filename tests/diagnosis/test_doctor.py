@@ -140,8 +140,19 @@ def test_what_is_left_over(cni: CNIConfig, own: dict[str, Any], reason: str) -> 
 def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
     (tmp_path / "ns").unlink()
     assert find_stale_attachments(cni)[0].reason.endswith("has gone")
-    change(cni, netnsId=None)
-    assert find_stale_attachments(cni)[0].reason.endswith("has gone")
+    change(cni, netnsId=None, cniVersion="")
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
+
+
+def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
+    """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
+    cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))
+    assert [one.state for one in cni.get_cached_attachments("c2")] == ["ready"]
+    assert find_stale_attachments(cni) == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    (skipped,) = [one for one in report.not_checked if one.check == "namespaces"]
+    assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
 
 
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(cni: CNIConfig) -> None:
