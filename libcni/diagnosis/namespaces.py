@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from libcni.client import CNIConfig
 from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT
 
@@ -96,7 +96,7 @@ def check_namespaces(node: NodeView) -> Observations:
             yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
         count += 1
     if count:
-        yield Checked("namespaces", f"namespaces of {count} attachments")
+        yield Checked("namespaces", f"namespaces of {counted(count, 'attachment')}")
 
 
 def _masquerade_commands(one: Attachment) -> list[str]:

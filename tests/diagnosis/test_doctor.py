@@ -54,7 +54,9 @@ def change(cni: CNIConfig, **own: Any) -> None:
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
-    assert diagnose(cni).findings == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    assert [one.what for one in report.checked if one.check == "configuration"] == [f"1 network in {cni.conf_dir}"]
     assert find_stale_attachments(cni) == ()
 
 
@@ -71,7 +73,7 @@ def test_an_empty_and_a_missing_directory_differ(cni: CNIConfig, tmp_path: Path)
     empty = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "empty")
     findings = [one.seen for one in diagnose(empty).findings]
     assert findings[0] == "no usable network configuration"
-    assert findings[1].startswith("it has no configuration file, and 1 attachments")
+    assert findings[1].startswith("it has no configuration file, and 1 attachment: c1")
     gone = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "gone")
     assert diagnose(gone).findings[0].seen == "there is no such directory"
     file = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "ns")
