@@ -126,6 +126,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.
     """
 
+    _is_async = True
+
     def _default_executor(self) -> AsyncExecutor:
         return AsyncProcessExecutor()
 

@@ -113,8 +113,9 @@ class CNIConfig(ClientBase[Executor]):
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
             NetworkNotFoundError: there is no network of that name; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
-            ConfigError: the namespace is this program's own; or the environment is too large to start a plugin; or,
-                with ``strict``, no plugin declares some capability argument. Nothing was run.
+            ConfigError: the namespace is this program's own; or the environment is too large to start a plugin, or an
+                argument for a record; or, with ``strict``, no plugin declares some capability argument. Nothing was
+                run.
             VersionError: with ``negotiate_version``: no version is supported by all plugins; nothing was attached.
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
             ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.

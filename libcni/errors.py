@@ -236,8 +236,9 @@ class PluginError(CNIError):
         hint: str | None = None,
     ) -> None:
         named = (("network", network), ("container", container_id), ("interface", ifname))
-        context = ", ".join(f"{word} {name}" for word, name in named if name)
-        text = f'plugin "{plugin}" failed ({verb}{f"; {context}" if context else ""}): {problem}'
+        context = "; ".join(filter(None, (verb, ", ".join(f"{word} {name}" for word, name in named if name))))
+        # Result.from_bytes reads a document of which nobody says which plugin printed it.
+        text = f'plugin "{plugin}" failed{f" ({context})" if context else ""}: {problem}' if plugin else problem
         # The end of stderr: a panic or the last log line usually names the cause.
         if stderr.strip():
             text += f"; stderr: {shorten(stderr.strip(), 500, end=True)!r}"

@@ -1,4 +1,7 @@
-"""The command line ``libcni``, installed with ``pip install 'libcni[cli]'``. Each command is a file in ``commands``."""
+"""The command line ``libcni``. Each command is a file in ``commands``.
+
+The extra ``libcni[cli]`` adds help, messages about wrong options, completion, colours and progress bars.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Only the packages of the extra may be missing. Any other failed import is a defect, and needs its traceback.
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
-        print("libcni: for help and for these words it needs: pip install 'libcni[cli]'", file=sys.stderr)
+        text = "libcni: help, messages about wrong options and progress bars need: pip install 'libcni[cli]'"
+        print(text, file=sys.stderr)
         return _MISSING
 
 

@@ -42,7 +42,7 @@ def del_all(session: Session, file: str, parallel: int, options: dict[str, Any])
     """Detach all containers that a batch file lists."""
     requests = _requests(file)
     cni = session.async_client()
-    _finish(session, _run(cni.del_each(requests, parallel=parallel, **options), len(requests)), "deleted")
+    _finish(session, _run(cni.del_each(requests, parallel=parallel, **options), len(requests)), "detached")
 
 
 def _requests(file: str) -> list[_Request]:

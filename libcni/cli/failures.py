@@ -80,7 +80,7 @@ def print_error(error: CNIError, output: str = "text") -> None:
 
 def message_of(error: CNIError) -> str:
     """Return the error in one sentence, without the fields that are printed below it."""
-    if isinstance(error, PluginError):
+    if isinstance(error, PluginError) and error.plugin:
         about = (error.network, error.container_id, error.ifname)
         where = " ".join(filter(None, about))
         what = f"{error.verb} of " if error.verb else ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Block", "Fields", "Node", "Table", "has_escapes", "plain", "print_block", "print_data"]
 
 _STYLES = {
-    "ready": "green", "ok": "green", "done": "green", "added": "green", "deleted": "green", "pending": "yellow",
+    "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
     "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
     "error": "bold red", "failed": "bold red", "missing": "bold red", "not-ready": "bold red", "warning": "yellow",
     "note": "cyan", "not asked": "dim", "error:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",

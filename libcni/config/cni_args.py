@@ -34,11 +34,21 @@ def format_args(pairs: Args) -> str:
 
 
 def check_args(args: Iterable[tuple[str, str]] | Mapping[str, str]) -> Args:
-    """Return ``args`` as pairs in order; raises InvalidIdentifierError if CNI_ARGS cannot carry a key or value.
+    """Return ``args`` as pairs in order.
 
     A ``=`` in a value is accepted although Go's plugins refuse it (pkg/types/args.go): the text can carry it.
+
+    Raises:
+        InvalidIdentifierError: they are no pairs, or CNI_ARGS cannot carry a key or value.
     """
-    pairs = args.items() if isinstance(args, Mapping) else args
+    rule = 'it must be pairs such as ("KEY", "VALUE") or a mapping; for a text such as "KEY=VALUE" use parse_args'
+    given: Any = args
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidIdentifierError("CNI_ARGS", given, rule)
+    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a string of two letters is no pair
+            raise InvalidIdentifierError("CNI_ARGS pair", pair, rule)
     return tuple((_checked("key", key, ";="), _checked("value", value, ";")) for key, value in pairs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libcni.errors import InvalidIdentifierError
 
-__all__ = ["check_container_id", "check_ifname", "check_network_name", "check_plugin_type"]
+__all__ = ["check_container_id", "check_ifname", "check_network_name", "check_owner", "check_plugin_type"]
 
 # These names become parts of paths (records, drop-in directories) and of environment variables, so the rules also keep
 # untrusted input inside its directory. No regular expressions: importing re would take longer than a plugin's run.
@@ -63,6 +63,16 @@ def check_plugin_type(plugin_type: object) -> str:
         raise InvalidIdentifierError("plugin type", name, rule)
     _encoded("plugin type", name)
     return name
+
+
+def check_owner(owner: object) -> str:
+    """Return ``owner``, which may be "", if it is printable text, else raise InvalidIdentifierError.
+
+    The specification has no owners. Each record holds one, and listings show it.
+    """
+    if owner != "" and not _text("owner", owner).isprintable():
+        raise InvalidIdentifierError("owner", owner, "it must be printable text without control characters")
+    return "" if owner == "" else str(owner)
 
 
 def _text(kind: str, value: object) -> str:

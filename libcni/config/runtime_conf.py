@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args, is_environment_text
 from libcni.config.identifiers import check_container_id, check_ifname
-from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
+from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, short_repr
 
 if TYPE_CHECKING:  # it imports pydantic, which few callers need
     from libcni.config.capabilities import CapabilityArgs
@@ -36,8 +36,8 @@ class RuntimeConf:
             None: empty on ADD; the recorded ones on CHECK and DEL.
 
     Raises:
-        InvalidIdentifierError: CNI_ARGS cannot carry a key or value of ``args``.
-        ConfigError: a value in ``capability_args`` or ``network_args`` has no JSON form.
+        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
+        ConfigError: ``capability_args`` or ``network_args`` is no mapping, or a value in it has no JSON form.
     """
 
     container_id: str
@@ -95,6 +95,8 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
     """Return a read-only copy of ``value`` as JSON decodes it."""
     if value is None:
         return None
+    if not isinstance(value, Mapping) and not hasattr(value, "to_args"):
+        raise ConfigError(f"it must be a mapping of names to values, not {short_repr(value)}", location=name)
     try:
         # The round trip through JSON copies everything: the record and the plugins must get the same values even if the
         # caller changes the objects while the verb runs. It also finds values without a JSON form before anything runs.

@@ -6,7 +6,7 @@ import time
 
 from libcni.diagnosis.age import boot_time
 from libcni.diagnosis.node_view import NodeView, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted
 from libcni.store.record import STALE_BOOT
 
 __all__ = ["check_clock"]
@@ -33,4 +33,4 @@ def check_clock(node: NodeView) -> Observations:
                 "nothing, if the clock is right now (timedatectl)",
             )  # fmt: skip
     if count:
-        yield Checked("clock", f"times of {count} attachments")
+        yield Checked("clock", f"times of {counted(count, 'attachment')}")

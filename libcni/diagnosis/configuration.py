@@ -8,7 +8,7 @@ from functools import partial
 
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted
 
 __all__ = ["check_configuration"]
 
@@ -31,7 +31,7 @@ def check_configuration(node: NodeView) -> Observations:
         yield _error(
             path, "no usable network configuration", "no container can be attached", "put a .conflist file there"
         )
-    yield Checked("configuration", f"{len(found.networks) + len(found.problems)} networks in {path}")
+    yield Checked("configuration", f"{counted(len(found.networks) + len(found.problems), 'network')} in {path}")
     yield from writable_by_others("configuration", path)
     for problem in found.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem

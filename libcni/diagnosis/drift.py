@@ -11,7 +11,7 @@ from typing import Any
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import CORRUPT, LEGACY
@@ -86,7 +86,7 @@ def check_drift(node: NodeView) -> Observations:
             sweep = ["libcni", "gc", network, "--none-valid"]
             yield NodeFinding(
                 "drift", "warning", f"network {network}",
-                f"it has no configuration file, and {len(attachments)} attachments: {_names(attachments)}",
+                f"it has no configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
                 "these work and can be detached from their records; no more can be attached",
                 "put the file back (libcni show ID has its content), or detach the attachments:",
                 tuple(shlex.join([*sweep, *(["--owner", owner] if owner else [])]) for owner in owners),
@@ -94,7 +94,9 @@ def check_drift(node: NodeView) -> Observations:
         else:
             yield from _changed(node, net, attachments)
     if by_network:
-        yield Checked("drift", f"recorded configurations of {sum(map(len, by_network.values()))} attachments")
+        yield Checked(
+            "drift", f"recorded configurations of {counted(sum(map(len, by_network.values())), 'attachment')}"
+        )
 
 
 def _names(attachments: list[Attachment]) -> str:
@@ -118,7 +120,7 @@ def _changed(node: NodeView, net: NetworkConfigList, attachments: list[Attachmen
         commands = [command for one in changed for command in node.attach_again(one)]
         yield NodeFinding(
             "drift", "warning", f"network {net.name}",
-            f"{len(changed)} attachments use another configuration than {net.file}: {_names(changed)}; "
+            f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {', '.join(list(keys)[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''}",
             "they keep the old configuration until they are attached again",
             f"{shlex.join(['libcni', 'diff', net.name])} shows the values; to attach them again:", tuple(commands),

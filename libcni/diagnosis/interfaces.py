@@ -9,7 +9,7 @@ from typing import Any
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.netlink import Link, links
 from libcni.diagnosis.node_view import NodeView, name_of, plugin_documents, result_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import CNIError, VersionError
 from libcni.store.attachments import Attachment
 
@@ -44,7 +44,7 @@ def check_interfaces(node: NodeView) -> Observations:
         count += 1
         yield from _inside_problems(node, one, inside)
     if count:
-        yield Checked("interfaces", f"interfaces and addresses of {count} ready attachments")
+        yield Checked("interfaces", f"interfaces and addresses of {counted(count, 'ready attachment')}")
     yield from _run_check(node)
 
 
@@ -153,4 +153,4 @@ def _run_check(node: NodeView) -> Observations:
                 name_of(one), f"CHECK failed: {error}", "the container's network is damaged", "attach it again:",
                 node.attach_again(one),
             )  # fmt: skip
-    yield Checked("interfaces", f"CHECK of {len(attachments)} attachments, {count} passed")
+    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {count} passed")

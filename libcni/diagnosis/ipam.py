@@ -13,7 +13,7 @@ from typing import Any
 
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
 from libcni.store.record import CORRUPT, READY
 
@@ -45,7 +45,7 @@ def check_ipam(node: NodeView) -> Observations:
         except OSError as error:
             yield NotChecked("ipam", directory, f"the reservations cannot be read: {error.strerror}")
             continue
-        yield Checked("ipam", f"{len(reservations)} reservations of network {network} in {directory}")
+        yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         yield from _leaks(node, network, reservations)
         yield from _missing(node, network, directory, reservations)
         yield from _fill_level(node, network, reservations)

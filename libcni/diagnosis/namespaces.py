@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from libcni.client import CNIConfig
 from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.store.attachments import Attachment, recorded_network
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
@@ -64,14 +64,10 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
 def _why_gone(attachment: Attachment) -> str:
     if attachment.state == STALE_BOOT:
         return "it was attached before the last reboot"
-    # The path alone proves nothing: runtimes use paths again, and /proc/PID/ns/net belongs to whoever gets the PID.
-    if attachment.netns and attachment.record.netns_id is not None:
-        now = namespace_identity(attachment.netns)
-        if now != attachment.record.netns_id:
-            return f"its namespace {attachment.netns} {'has gone' if now is None else 'was replaced by another one'}"
-    elif attachment.netns.startswith("/") and attachment.state != PENDING and not os.path.exists(attachment.netns):
-        return f"its namespace {attachment.netns} has gone"
-    return ""
+    if not namespace_has_gone(attachment.record):
+        return ""
+    how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
+    return f"its namespace {attachment.netns} {how}"
 
 
 def check_namespaces(node: NodeView) -> Observations:
@@ -91,9 +87,11 @@ def check_namespaces(node: NodeView) -> Observations:
             )
         elif one.netns and not one.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
+        elif one.netns and one.record.version and one.record.netns_id is None:
+            yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
         count += 1
     if count:
-        yield Checked("namespaces", f"namespaces of {count} attachments")
+        yield Checked("namespaces", f"namespaces of {counted(count, 'attachment')}")
 
 
 def _masquerade_commands(one: Attachment) -> list[str]:

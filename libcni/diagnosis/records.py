@@ -9,7 +9,7 @@ from functools import partial
 
 from libcni.diagnosis.locks import is_locked, plugin_processes
 from libcni.diagnosis.node_view import NodeView, detach, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest
@@ -29,7 +29,7 @@ def check_records(node: NodeView) -> Observations:
     if node.record_error is not None:
         yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
         return
-    yield Checked("records", f"{len(node.attachments)} records in {node.cni.cache_dir}")
+    yield Checked("records", f"{counted(len(node.attachments), 'record')} in {node.cni.cache_dir}")
     for one in node.attachments:
         if one.state == CORRUPT:
             yield _corrupt(node, one)

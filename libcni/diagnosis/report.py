@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked", "Observation", "Severity"]
+__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked", "Observation", "Severity", "counted"]
 
 Severity = Literal["error", "warning", "note"]
 
@@ -86,3 +86,8 @@ class DoctorReport:
         """The worst severity; notes count as ``ok``."""
         severities = {finding.severity for finding in self.findings}
         return "error" if "error" in severities else "warning" if "warning" in severities else "ok"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 record`` or ``2 records``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -65,6 +65,8 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     ``on_cancel="rollback"`` they are detached first.
     """
 
+    _client_class = AsyncCNIConfig
+
     async def set_up(
         self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
     ) -> ContainerResult:

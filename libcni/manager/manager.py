@@ -64,6 +64,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
     the client's timeout applies.
     """
 
+    _client_class = CNIConfig
+
     def set_up(
         self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
     ) -> ContainerResult:

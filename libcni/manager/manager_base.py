@@ -40,6 +40,8 @@ ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 class ManagerBase(Generic[ClientT]):
     """The settings of a manager, and the methods that do not wait."""
 
+    _client_class: type[ClientT]
+
     def __init__(  # noqa: PLR0913 - the settings of a manager
         self,
         cni: ClientT,
@@ -81,9 +83,15 @@ class ManagerBase(Generic[ClientT]):
             observer: called with every event.
 
         Raises:
+            TypeError: ``cni`` is a client of the other kind.
             ValueError: ``default``, ``minimum`` or ``max_set_ups`` is less than 1, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
+        if not isinstance(cni, self._client_class):
+            raise TypeError(
+                f"{type(self).__name__} needs {self._client_class.__name__}, not {type(cni).__name__}: "
+                "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
+            )
         check_default(default, minimum)
         if max_set_ups is not None and max_set_ups < 1:
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, get_args
 
-from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_type
 
 __all__ = ["SetUpOptions", "check_options", "merge_policies"]
 
@@ -58,6 +58,7 @@ def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
     """Return ``base`` with the options that ``given`` turns on."""
     if given is None:
         return base
+    check_type("policy", given, DelPolicy)
     return DelPolicy(
         use_given=base.use_given or given.use_given,
         keep_going=base.keep_going or given.keep_going,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ __all__ = [
     "AttachmentState",
     "attachment_of",
     "identity_of",
+    "namespace_has_gone",
     "network_to_use",
     "pairs_that_name_may_mean",
     "pending_record",
@@ -140,10 +142,19 @@ def _is_pair(container_id: str, ifname: str) -> bool:
 
 
 def _state_of(record: Record) -> AttachmentState:
-    if record.state != READY or record.netns_id is None:
-        return record.state
+    return "gone" if record.state == READY and namespace_has_gone(record) else record.state
+
+
+def namespace_has_gone(record: Record) -> bool:
+    """Return whether a record's path does not lead to the namespace of its ADD any more.
+
+    A path that did not exist at the ADD proves nothing: some plugins need no namespace. Records of Go libcni have no
+    identity of the namespace. Their namespace has gone if nothing is at the path.
+    """
+    if record.netns_id is None:
+        return not record.version and record.netns.startswith("/") and not os.path.exists(record.netns)
     # A path alone proves nothing: another container may have a namespace at the same path by now.
-    return READY if namespace_identity(record.netns) == record.netns_id else "gone"
+    return namespace_identity(record.netns) != record.netns_id
 
 
 def _when(created: float | None) -> datetime | None:

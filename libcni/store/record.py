@@ -15,11 +15,13 @@ from typing import Any, Final, Literal
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.jsontext import JSONTextError, dumps
-from libcni.errors import InvalidIdentifierError, RecordError, shorten
+from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, shorten
+from libcni.store.files import MAX_RECORD_BYTES
 
 __all__ = [
     "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
-    "Identity", "Record", "RecordState", "boot_id", "decode", "encode", "encode_with", "namespace_identity",
+    "Identity", "Record", "RecordState", "boot_id", "check_readable", "decode", "encode", "encode_with",
+    "namespace_identity",
 ]  # fmt: skip
 
 PENDING: Final = "pending"
@@ -36,7 +38,10 @@ _KIND = "cniCacheV1"
 # A record nests results and configurations some levels deeper, and holds several of them. So its limits are higher than
 # theirs: each accepted document must be readable in its record.
 _DEEPER = 8
-_MORE = 10
+_MAX_ELEMENTS = 200_000
+# What an ADD adds to its pending record: the result, as large as a result may be, and some fields.
+_ADDED_ELEMENTS = jsontext.MAX_ELEMENTS + 100
+_ADDED_BYTES = 17 << 20  # a plugin may print 16 MiB
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
 
@@ -183,6 +188,35 @@ def encode(record: Record) -> bytes:
     return ",".join(parts).encode()
 
 
+def check_readable(record: Record) -> Record:
+    """Return the record of an ADD that has not begun, if its file can be read back with any result that may come.
+
+    Raises:
+        ConfigError: it has too many elements or bytes; the error names the argument that has the most of them.
+    """
+    room, bytes_left = _MAX_ELEMENTS - _ADDED_ELEMENTS, MAX_RECORD_BYTES - _ADDED_BYTES
+    texts = (record.capability_args, record.network_args, *record.plugins)
+    # Each element takes a character at least, and a pair of CNI_ARGS is three elements. Most ADDs need no count.
+    if len(record.config) + sum(map(len, texts)) + 3 * len(record.args) < room:
+        return record
+    parts = {
+        "the plugins' configurations": jsontext.join_array(list(record.plugins)),
+        "capability_args": record.capability_args,
+        "network_args": record.network_args,
+        "args": dumps(record.args),
+    }
+    size = len(record.config) * 4 // 3 + sum(len(part.encode(errors="surrogatepass")) for part in parts.values())
+    try:
+        jsontext.check_elements(",".join(parts.values()), room)
+        if size > bytes_left:
+            raise JSONTextError(f"it has {size:,} bytes, and at most {bytes_left:,} are accepted")
+    except JSONTextError as error:
+        largest = max(parts, key=lambda name: len(parts[name]))
+        problem = f"the record of this ADD could not be read back: {error}, without the result"
+        raise ConfigError(problem, location=largest, hint="make it smaller") from error
+    return record
+
+
 def encode_with(record: Record, **own: str) -> bytes:
     """Return the bytes of a record's file with members under ``libcni`` replaced, for example ``state``.
 
@@ -216,7 +250,7 @@ def _decode(data: bytes, path: str) -> Record:
     # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
     text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
     # Before decoding, which could fill the memory.
-    jsontext.check_elements(text, _MORE * jsontext.MAX_ELEMENTS)
+    jsontext.check_elements(text, _MAX_ELEMENTS)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")

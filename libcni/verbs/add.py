@@ -16,7 +16,7 @@ from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
 from libcni.store.namespace import InterfaceLookup
-from libcni.store.record import READY, Record
+from libcni.store.record import READY, Record, check_readable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
@@ -70,7 +70,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
     # Before the record: if exec fails with E2BIG, the record would stay pending although nothing ran.
     node.check_environment(chain.without_stdin("ADD", 0))
-    draft = pending_record(net, rt)
+    draft = check_readable(pending_record(net, rt))
     earlier = await _make_room(node, net, rt, draft, on_existing)
     before = _look_up(node, rt)
     is_there = before is not None and before.ifindex > 0

@@ -12,7 +12,7 @@ from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.request import environment, execution_config
 from libcni.verbs.node import Node
-from libcni.verbs.reports import RetryPolicy
+from libcni.verbs.reports import RetryPolicy, check_type
 
 __all__ = ["Chain", "run"]
 
@@ -36,6 +36,10 @@ class Chain:
     executables: tuple[str, ...]
     retry: RetryPolicy | None = None
     environments: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.retry is not None:
+            check_type("retry", self.retry, RetryPolicy)
 
     def with_netns(self, netns: str) -> Chain:
         """Return the chain for another namespace, or for none (``""``)."""

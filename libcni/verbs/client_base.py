@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Final, Generic, TypeVar, get_args
+from typing import ClassVar, Final, Generic, TypeVar, get_args
 
+from libcni.config.cni_args import is_environment_text
 from libcni.config.directory import load_network_conf, read_config_directory
-from libcni.config.identifiers import check_container_id, check_network_name, check_plugin_type
+from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.timeouts import check_timeout
-from libcni.errors import ConfigError, NetworkNotFoundError, RecordError
+from libcni.errors import ConfigError, NetworkNotFoundError, RecordError, short_repr
 from libcni.executor.protocol import AsyncExecutor, Executor
 from libcni.observe.protocol import Observer, Operation, OperationName
 from libcni.protocol.result import Result
@@ -22,6 +24,7 @@ from libcni.store.attachments import Attachment, attachment_of, network_to_use, 
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.node import Env, Settings, StartAhead, StderrSink, VersionCache
+from libcni.verbs.reports import check_type
 
 __all__ = [
     "DEFAULT",
@@ -53,6 +56,8 @@ ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
 
 class ClientBase(Generic[ExecutorT]):
     """The settings of a client, and the methods that only read the disk."""
+
+    _is_async: ClassVar[bool] = False
 
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
@@ -93,7 +98,10 @@ class ClientBase(Generic[ExecutorT]):
                 ``always``: all; ``never``: none.
 
         Raises:
-            ValueError: a time limit is 0, negative or NaN, or ``start_ahead`` has an unknown value.
+            ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or no process can have
+                the variables of ``env``.
+            InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
+            TypeError: ``env`` or ``executor`` is of another type than this client needs.
         """
         if start_ahead not in get_args(StartAhead):
             raise ValueError(f"start_ahead must be one of {', '.join(get_args(StartAhead))}, not {start_ahead!r}")
@@ -103,16 +111,18 @@ class ClientBase(Generic[ExecutorT]):
             # Absolute: the program may change its directory between ADD and DEL.
             cache_dir=os.path.abspath(os.fspath(cache_dir)),
             conf_dir=os.fspath(conf_dir),
-            owner=owner,
+            owner=check_owner(owner),
             timeout=check_timeout(timeout),
             plugin_timeout=check_timeout(plugin_timeout, "plugin_timeout"),
             cleanup_timeout=check_timeout(cleanup_timeout, "cleanup_timeout"),
-            env=env,
+            env=_checked_env(env),
             durable=durable,
             stderr=stderr,
             observer=observer,
             start_ahead=start_ahead,
         )
+        if executor is not None:
+            _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._versions: VersionCache = {}
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
@@ -240,6 +250,7 @@ class ClientBase(Generic[ExecutorT]):
         return map(attachment_of, self._store.iter_records(container_id))
 
     def _recorded(self, net: Network, rt: RuntimeConf) -> Record | None:
+        check_type("rt", rt, RuntimeConf)
         rt.check()
         # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
         name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
@@ -273,6 +284,7 @@ def _name(net: object) -> str:
 
 def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
     """Return the Operation for observers of a verb of one attachment."""
+    check_type("rt", rt, RuntimeConf)
     return Operation(verb, network, rt.container_id, rt.ifname)
 
 
@@ -296,6 +308,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
 
 def single(plugin: PluginConfig) -> NetworkConfigList:
     """Return a single plugin as a list. Its record holds the plugin's own document, as Go libcni's does."""
+    check_type("plugin", plugin, PluginConfig)
     return replace(NetworkConfigList.from_plugin(plugin), raw=plugin.text.encode(errors="surrogatepass"))
 
 
@@ -303,3 +316,34 @@ def _readable(record: Record | None) -> Record | None:
     if record is not None and record.state == CORRUPT:
         raise RecordError(f"{record.path}: {record.problem}", path=record.path)
     return record
+
+
+def _checked_env(env: Env | None) -> Env | None:
+    """Return ``env`` if a process can have these variables, else raise TypeError or ValueError."""
+    given: object = env
+    # A string is a collection, too: of names of one letter.
+    if isinstance(given, str | bytes) or not isinstance(given, Collection | None):
+        shown = short_repr(given)
+        raise TypeError(f"env must be a mapping of variables, or a list of names such as ['PATH'], not {shown}")
+    pairs = given.items() if isinstance(given, Mapping) else [(name, "") for name in given or ()]
+    for name, text in pairs:
+        about = f"{short_repr(name)}: {short_repr(text)}" if isinstance(given, Mapping) else short_repr(name)
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(f"env: names and values must be strings, not {about}")
+        if not name or "=" in name or not is_environment_text(name + text):
+            raise ValueError(f"env: no process can have this variable: {about}")
+    return env
+
+
+def _check_executor(executor: object, *, on_asyncio: bool) -> None:
+    """Raise TypeError if ``execute`` is a coroutine function for a blocking client, or none for an asyncio client."""
+    execute = getattr(executor, "execute", None)
+    if not callable(execute) or not callable(getattr(executor, "find", None)):
+        raise TypeError(f"executor must have the methods find and execute, as ProcessExecutor has, not {executor!r}")
+    # Not isinstance: the protocols Executor and AsyncExecutor have the same methods. A callable object may be anything.
+    execute = inspect.unwrap(execute)
+    if inspect.isroutine(execute) and inspect.iscoroutinefunction(execute) is not on_asyncio:
+        found = f"{type(executor).__name__}.execute is {'no' if on_asyncio else 'a'} coroutine function"
+        if on_asyncio:
+            raise TypeError(f"AsyncCNIConfig needs an AsyncExecutor, or None for AsyncProcessExecutor: {found}")
+        raise TypeError(f"CNIConfig needs an Executor, or None for ProcessExecutor: {found}")

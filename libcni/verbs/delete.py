@@ -24,7 +24,7 @@ from libcni.store.record import CORRUPT, LEGACY, READY, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import netns_of_own_interface, netns_to_use
-from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen
+from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
 __all__ = [
     "WAY_OUT",
@@ -68,6 +68,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     """
     check_network_name(network)
     rt.check()
+    check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
     record, corrupt, seen = _look_up(node, (network, rt.container_id, rt.ifname))
     if record is not None and listed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from libcni.errors import CNIError
+from libcni.errors import CNIError, short_repr
 from libcni.protocol.answer import PluginInfo
 from libcni.store.attachments import Attachment
 
@@ -27,6 +27,7 @@ __all__ = [
     "RetryPolicy",
     "ValidAttachment",
     "ValidationReport",
+    "check_type",
 ]
 
 OnExisting = Literal["refuse", "replace", "allow"]
@@ -39,6 +40,12 @@ ValidAttachment = Attachment | tuple[str, str]
 """An attachment, or its (container ID, interface name)."""
 
 RecordSeen = Literal["found", "missing", "unreadable"]
+
+
+def check_type(name: str, value: object, kind: type) -> None:
+    """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {short_repr(value)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def test_without_the_extra_one_line_says_how_to_install_it() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (
         2,
         "",
-        "libcni: for help and for these words it needs: pip install 'libcni[cli]'\n",
+        "libcni: help, messages about wrong options and progress bars need: pip install 'libcni[cli]'\n",
     )
 
 
@@ -239,8 +239,8 @@ def test_del_of_a_container_needs_no_configuration(node: Node) -> None:
     for path in node.net_d.iterdir():
         path.unlink()
     ran = node.run("del", "--container", "a", "--ifname", "eth0")
-    assert ran.out == "deleted a eth0 from dbnet\n"
-    assert node.run("del", "-c", "a").out == "deleted a eth1 from front\n"
+    assert ran.out == "detached a eth0 from dbnet\n"
+    assert node.run("del", "-c", "a").out == "detached a eth1 from front\n"
     assert node.client().get_cached_attachments() == []
 
 
@@ -337,8 +337,18 @@ def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken
     assert len(broken_node.client().get_cached_attachments()) == 5
     done = broken_node.run("repair", "--yes", "-o", "json")
     assert (done.code, [one["action"] for one in done.data]) == (0, ["set aside", "detached", "detached", "detached"])
+    aside = done.data[0]
+    assert aside["reason"] == planned[0]["reason"] == "it is empty"
+    assert aside["moved_to"].startswith(f"{broken_node.cache}/corrupt/")
+    assert [one["moved_to"] for one in (*planned, *done.data[1:])] == [None] * 7
     assert [one.container_id for one in broken_node.client().get_cached_attachments()] == ["good"]
     assert broken_node.run("repair").out == "nothing to repair\n"
+
+
+def test_repair_prints_why_a_record_was_set_aside_and_where_it_is(broken_node: Node) -> None:
+    first, *_, last = broken_node.run("repair", "--yes").out.splitlines()
+    assert first.split() == ["ACTION", "WHAT", "WHY"]
+    assert f"{broken_node.cache}/corrupt/" in last
 
 
 def test_repair_leaves_an_add_that_may_still_run(node: Node) -> None:

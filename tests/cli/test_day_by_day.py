@@ -227,6 +227,15 @@ def test_an_owner_sweeps_only_its_own(node: Node) -> None:
     assert containers(node) == []
 
 
+def test_an_owner_with_control_characters_is_refused(node: Node) -> None:
+    by_option = node.run("add", "dbnet", node.netns("a"), "--owner", "a\tb")
+    by_variable = node.run("gc", "dbnet", "--none-valid", LIBCNI_OWNER="a\x1b[m")
+    for ran in (by_option, by_variable):
+        assert ran.code == 2
+        assert "invalid owner" in ran.err
+    assert containers(node) == []
+
+
 def test_gc_without_a_file_leaves_other_owners_alone(node: Node) -> None:
     node.add("plain")
     node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman")

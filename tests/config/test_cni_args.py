@@ -52,3 +52,9 @@ def test_what_the_variable_cannot_carry_is_refused(pair: Any, kind: str) -> None
 
 def test_a_mapping_will_do_and_an_equals_sign_in_a_value_passes() -> None:
     assert check_args({"a": "b=c", "d": ""}) == (("a", "b=c"), ("d", ""))
+
+
+@pytest.mark.parametrize("args", ["A=B", "", 5, ["A=B"], ["ab"], [("a", "b", "c")], [5]])
+def test_what_is_no_list_of_pairs_is_refused_and_parse_args_named(args: Any) -> None:
+    with pytest.raises(libcni.InvalidIdentifierError, match=r"invalid CNI_ARGS.* use parse_args"):
+        libcni.RuntimeConf("c1", None, "eth0", args=args)

@@ -116,3 +116,10 @@ def test_another_namespace() -> None:
     moved = one.with_netns("/elsewhere")
     assert moved.netns == "/elsewhere"
     assert moved.with_netns(one.netns) == one
+
+
+@pytest.mark.parametrize("name", ["capability_args", "network_args"])
+@pytest.mark.parametrize("value", [[1], "mac", 5])
+def test_arguments_that_are_no_mapping_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: it must be a mapping of names to values, not "):
+        RuntimeConf("c1", None, "eth0", **{name: value})

@@ -54,7 +54,9 @@ def change(cni: CNIConfig, **own: Any) -> None:
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
-    assert diagnose(cni).findings == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    assert [one.what for one in report.checked if one.check == "configuration"] == [f"1 network in {cni.conf_dir}"]
     assert find_stale_attachments(cni) == ()
 
 
@@ -71,7 +73,7 @@ def test_an_empty_and_a_missing_directory_differ(cni: CNIConfig, tmp_path: Path)
     empty = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "empty")
     findings = [one.seen for one in diagnose(empty).findings]
     assert findings[0] == "no usable network configuration"
-    assert findings[1].startswith("it has no configuration file, and 1 attachments")
+    assert findings[1].startswith("it has no configuration file, and 1 attachment: c1")
     gone = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "gone")
     assert diagnose(gone).findings[0].seen == "there is no such directory"
     file = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "ns")
@@ -140,8 +142,19 @@ def test_what_is_left_over(cni: CNIConfig, own: dict[str, Any], reason: str) -> 
 def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
     (tmp_path / "ns").unlink()
     assert find_stale_attachments(cni)[0].reason.endswith("has gone")
-    change(cni, netnsId=None)
-    assert find_stale_attachments(cni)[0].reason.endswith("has gone")
+    change(cni, netnsId=None, cniVersion="")
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
+
+
+def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
+    """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
+    cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))
+    assert [one.state for one in cni.get_cached_attachments("c2")] == ["ready"]
+    assert find_stale_attachments(cni) == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    (skipped,) = [one for one in report.not_checked if one.check == "namespaces"]
+    assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
 
 
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(cni: CNIConfig) -> None:

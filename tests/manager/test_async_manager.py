@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,10 @@ def test_twenty_containers_in_threads_take_at_most_1_3_times_one(slow: Place) ->
     assert one >= 3 * SECONDS
     assert twenty <= 1.3 * one, f"{twenty:.2f} s against {one:.2f} s"
     assert len(manager.cni.get_cached_attachments()) == 63
+
+
+@pytest.mark.parametrize(("manager", "client"), [(NetworkManager, AsyncCNIConfig), (AsyncNetworkManager, CNIConfig)])
+def test_a_manager_refuses_the_client_of_the_other_kind(manager: Any, client: Any) -> None:
+    right = manager.__name__.replace("NetworkManager", "CNIConfig")
+    with pytest.raises(TypeError, match=f"{manager.__name__} needs {right}, not {client.__name__}"):
+        manager(client(["/bin"]))

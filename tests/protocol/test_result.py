@@ -160,8 +160,14 @@ def test_other_versions() -> None:
     with pytest.raises(VersionError, match=r"1\.1\.0 cannot be converted to '2\.0\.0'") as caught:
         result.as_version("2.0.0")
     assert caught.value.version == "2.0.0"
-    with pytest.raises(VersionError, match="no valid IP addresses"):
+    with pytest.raises(VersionError, match=r"cannot be converted to '0\.2\.0': it has no valid IP address$"):
         read({}, "1.0.0").as_version("0.2.0")
+
+
+def test_the_error_of_a_document_names_no_plugin() -> None:
+    with pytest.raises(InvalidOutputError) as caught:
+        Result.from_bytes(b"")
+    assert str(caught.value) == caught.value.problem == "it printed nothing, and a result was expected"
 
 
 def test_results_are_values() -> None:

@@ -82,7 +82,17 @@ def test_an_attachment_whose_namespace_is_gone(tmp_path: Path) -> None:
     assert attachment_of(record).state == "gone"
     for state in (PENDING, DETACHING, STALE_BOOT):
         assert attachment_of(replace(record, state=state)).state == state
-    assert attachment_of(replace(record, netns_id=None)).state == READY
+
+
+def test_a_path_that_did_not_exist_at_the_add_has_not_gone(tmp_path: Path) -> None:
+    """Go records no identity of the namespace, so only the missing path shows that it has gone."""
+    netns = str(tmp_path / "netns")
+    made_here = Record("net", "c1", "eth0", netns=netns, version="1.0.0")
+    made_by_go = Record("net", "c1", "eth0", netns=netns)
+    assert (attachment_of(made_here).state, attachment_of(made_by_go).state) == (READY, "gone")
+    assert attachment_of(replace(made_by_go, netns="opaque")).state == READY
+    (tmp_path / "netns").touch()
+    assert (attachment_of(made_here).state, attachment_of(made_by_go).state) == (READY, READY)
 
 
 def test_identity() -> None:

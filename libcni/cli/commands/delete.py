@@ -77,7 +77,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    errors = [error for one in reversed(found) if (error := _deleted(session, cni, one, policy)) is not None]
+    errors = [error for one in reversed(found) if (error := _detached(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
 
@@ -92,7 +92,7 @@ def _ways_out() -> Iterator[None]:
         raise
 
 
-def _deleted(
+def _detached(
     session: Session, cni: libcni.CNIConfig, one: libcni.Attachment, policy: libcni.DelPolicy
 ) -> libcni.CNIError | None:
     try:
@@ -101,5 +101,5 @@ def _deleted(
     except libcni.CNIError as error:
         return error
     if session.output == "text":
-        session.show(None, f"deleted {one.container_id} {one.ifname} from {one.network}")
+        session.show(None, f"detached {one.container_id} {one.ifname} from {one.network}")
     return None

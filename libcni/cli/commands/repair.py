@@ -34,6 +34,9 @@ def repair(
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if actions and not yes and session.output == "text":
         session.show(None, "\nnothing was changed; to do it: libcni repair --yes")
+    moved = [one["moved_to"] for one in actions if one["moved_to"]]
+    if moved and session.output == "text":
+        session.show(None, Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
     remains = "\n".join(command for one in actions for command in one["commands"])
     if remains and session.output == "text":
         title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
@@ -62,7 +65,9 @@ def _repair(
 ) -> tuple[_Actions, list[libcni.CNIError]]:
     report = libcni.repair_records(cni.cache_dir)
     actions = [
-        _action("set aside" if target else "failed", one.path, target or "the file could not be moved")
+        _action("set aside", one.path, one.problem, moved_to=target)
+        if target
+        else _action("failed", one.path, "the file could not be moved")
         for one, target in zip(report.corrupt, report.moved_to, strict=True)
     ]
     # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
@@ -82,5 +87,7 @@ def _name(one: libcni.Attachment) -> str:
     return f"{one.container_id} {one.ifname} on {one.network}"
 
 
-def _action(action: str, subject: str, reason: str, commands: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"action": action, "subject": subject, "reason": reason, "commands": list(commands)}
+def _action(
+    action: str, subject: str, reason: str, commands: tuple[str, ...] = (), moved_to: str | None = None
+) -> dict[str, Any]:
+    return {"action": action, "subject": subject, "reason": reason, "moved_to": moved_to, "commands": list(commands)}

@@ -1,0 +1,110 @@
+"""What the constructors and verbs of both clients refuse before they write or run anything."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import libcni
+from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.executor.process import ProcessExecutor
+from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+
+CLIENTS: tuple[Any, ...] = (CNIConfig, AsyncCNIConfig)
+NET = libcni.NetworkConfigList.from_dict({"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": "a"}]})
+RT = libcni.RuntimeConf("c1", None, "eth0")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("env", "kind", "text"),
+    [
+        ("PATH", TypeError, "env must be a mapping of variables, or a list of names such as .'PATH'., not 'PATH'"),
+        (b"PATH", TypeError, "not b'PATH'"),
+        (5, TypeError, "not 5"),
+        ({"A": 1}, TypeError, "names and values must be strings, not 'A': 1"),
+        ({1: "A"}, TypeError, "not 1: 'A'"),
+        ([1], TypeError, "not 1$"),
+        ({"A=B": "C"}, ValueError, "no process can have this variable: 'A=B': 'C'"),
+        ({"A": "B\0C"}, ValueError, "'A': 'B.x00C'"),
+        ([""], ValueError, "this variable: ''$"),
+    ],
+)
+def test_an_environment_that_no_plugin_can_have_is_refused(
+    client: Any, env: object, kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        client(["/bin"], env=env)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_usual_environments_are_accepted(client: Any) -> None:
+    usual: list[Any] = [None, {}, [], os.environ, {"A": "B=C"}, ("PATH",), {"PATH"}, {"A": os.fsdecode(b"\xff")}]
+    for env in usual:
+        client(["/bin"], env=env)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("owner", [5, None, b"me", "a\nb", "a\x1b[1m", "\0", "\udcff", "\u202e"])
+def test_an_owner_that_no_record_can_show_is_refused(client: Any, owner: object) -> None:
+    with pytest.raises(InvalidIdentifierError, match="invalid owner"):
+        client(["/bin"], owner=owner)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("owner", ["", "my-runtime", "crun 1.2 (ü)"])
+def test_printable_owners_are_accepted(client: Any, owner: str) -> None:
+    assert client(["/bin"], owner=owner).owner == owner
+
+
+@pytest.mark.parametrize("executor", [AsyncProcessExecutor(), AsyncRecordingExecutor()])
+def test_a_blocking_client_refuses_an_executor_of_coroutines(executor: Any) -> None:
+    with pytest.raises(TypeError, match=r"CNIConfig needs an Executor, .*: Async.*Executor.execute is a"):
+        CNIConfig(["/bin"], executor=executor)
+
+
+@pytest.mark.parametrize("executor", [ProcessExecutor(), RecordingExecutor()])
+def test_an_asyncio_client_refuses_an_executor_that_blocks(executor: Any) -> None:
+    with pytest.raises(TypeError, match=r"AsyncCNIConfig needs an AsyncExecutor, .*Executor.execute is no"):
+        AsyncCNIConfig(["/bin"], executor=executor)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_object_without_the_methods_is_no_executor(client: Any) -> None:
+    with pytest.raises(TypeError, match="methods find and execute"):
+        client(["/bin"], executor=object())
+
+
+def call(client: Any, method: str, *arguments: object, **options: object) -> None:
+    answer = getattr(client, method)(*arguments, **options)
+    if inspect.isawaitable(answer):
+        asyncio.run(_wait(answer))
+
+
+async def _wait(answer: Any) -> None:
+    await answer
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> None:
+    executor = RecordingExecutor() if client is CNIConfig else AsyncRecordingExecutor()
+    cni = client(["/bin"], tmp_path, executor=executor)
+    for verb in ("add", "check", "del"):
+        with pytest.raises(TypeError, match="rt must be a RuntimeConf, not None"):
+            call(cni, f"{verb}_network_list", NET, None)
+        with pytest.raises(TypeError, match="plugin must be a PluginConfig, not None"):
+            call(cni, f"{verb}_network", None, RT)
+    with pytest.raises(TypeError, match="rt must be a RuntimeConf, not 'c1'"):
+        cni.get_network_list_cached_result(NET, "c1")
+    with pytest.raises(TypeError, match="policy must be a DelPolicy, not 'x'"):
+        call(cni, "del_network_list", NET, RT, policy="x")
+    with pytest.raises(TypeError, match="retry must be a RetryPolicy, not 3"):
+        call(cni, "add_network_list", NET, RT, retry=3)
+    assert executor.calls == []
+    assert cni.get_cached_attachments() == []
