@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import libcni
 from libcni.cli.failures import as_data, exit_code, print_error
@@ -53,8 +52,7 @@ def _requests(file: str) -> list[_Request]:
     return [_request(_Entry(one, file, f"[{index}]")) for index, one in enumerate(document)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """One entry of a batch file, with its location for errors."""
 
     value: Any

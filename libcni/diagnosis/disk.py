@@ -6,6 +6,7 @@ import os
 import pwd
 import shlex
 import stat
+from contextlib import suppress
 from functools import partial
 
 from libcni.diagnosis.ipam import host_local_directories
@@ -128,8 +129,11 @@ def _rights(path: str) -> Observations:
         yield _error(path, "it is not a directory", "no ADD can be recorded", commands=(f"mv {quoted} {quoted}.old",))
         return
     if status.st_uid not in {0, os.geteuid()}:
+        user = str(status.st_uid)
+        with suppress(KeyError):
+            user = pwd.getpwuid(status.st_uid).pw_name
         yield _warning(
-            path, f"it belongs to user {_user(status.st_uid)}",
+            path, f"it belongs to user {user}",
             "that user can change records, and so what DEL runs as this user", commands=(f"chown root: {quoted}",),
         )  # fmt: skip
     # A read-only file system is reported for the disk. access() would blame the rights for it.
@@ -140,13 +144,6 @@ def _rights(path: str) -> Observations:
             "run as root, or use another record directory (--cache-dir)",
         )  # fmt: skip
     yield from writable_by_others("disk", path)
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def writable_by_others(check: str, directory: str) -> Observations:

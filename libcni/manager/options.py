@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypedDict, get_args
 
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_type
@@ -59,10 +60,5 @@ def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
     if given is None:
         return base
     check_type("policy", given, DelPolicy)
-    return DelPolicy(
-        use_given=base.use_given or given.use_given,
-        keep_going=base.keep_going or given.keep_going,
-        skip_missing=base.skip_missing or given.skip_missing,
-        empty_gone_netns=base.empty_gone_netns or given.empty_gone_netns,
-        retry=given.retry or base.retry,
-    )
+    # Every option is off, or None, if it is false.
+    return DelPolicy(**{one.name: getattr(given, one.name) or getattr(base, one.name) for one in fields(DelPolicy)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any, Literal
 
-import libcni
 from libcni.cli.batch import BatchFile, Parallel, add_all
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
@@ -51,11 +50,8 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         raise UsageError("give NETWORK and NETNS, or --batch FILE")
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     result = session.client().add_network_list(network_of(network), rt, **options)
-    _show(session, result)
-
-
-def _show(session: Session, result: libcni.Result) -> None:
     if session.output == "yaml":
         session.show(result.to_dict())
-    else:  # Like cnitool: indented by four spaces, no newline at the end.
+    else:
+        # Like cnitool: indented by four spaces, no newline at the end.
         print(result.to_json(), end="\n" if sys.stdout.isatty() else "")
