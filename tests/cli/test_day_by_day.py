@@ -96,6 +96,14 @@ def test_tables_fit_narrow_terminals(node: Node, width: int) -> None:
     assert "3f4c1b2a9d8e7" in node.run_in_terminal("attachments", width=width).out
 
 
+@pytest.mark.parametrize("width", [95, 101, 107])
+def test_a_folded_table_loses_no_word(broken_node: Node, width: int) -> None:
+    shown = broken_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
+    namespace = broken_node.root / "ns" / "gone"
+    assert "its namespace" in shown
+    assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
+
+
 def test_no_color_means_no_escapes(node: Node) -> None:
     node.add("a")
     for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
