@@ -6,7 +6,6 @@ python -m libcni.cli.manual bash|zsh|fish
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +24,7 @@ _FILES = (
     ("/etc/cni/net.d", "network configurations; drop-in plugins are in NETWORK/*.conf"),
     ("/opt/cni/bin, /usr/lib/cni", "plugins"),
     ("/var/lib/cni/results", "records of attachments"),
+    ("/var/lib/cni/partial", "the result so far of each ADD that has not ended"),
     ("/var/lib/cni/corrupt", "records that could not be read"),
     ("/var/lib/cni/locks", "locks; there is nothing to delete in it"),
 )
@@ -49,7 +49,7 @@ def manual_page() -> str:
         for name in (name for name, _, its in COMMANDS if its == section):
             lines += _command(group, name)
     common = _options(group, COMMANDS[0][0], common=True)
-    lines += [".SH COMMON OPTIONS", "All commands have these options.", *common]
+    lines += [".SH COMMON OPTIONS", "All commands except oci\\-hook have these options.", *common]
     lines += [".SH EXIT STATUS", _escaped(EPILOG.removeprefix("Exit codes: "))]
     lines += ["libcni doctor exits with 0 (ok), 1 (warnings) or 2 (errors).", ".SH FILES"]
     for path, text in _FILES:
@@ -63,8 +63,7 @@ def _command(group: Any, name: str) -> Iterator[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     words = " ".join(one.metavar if one.required else f"[{one.metavar}]" for one in arguments)
     yield f".SS libcni {_escaped(f'{name} {words}'.rstrip())}"
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    yield "\n.PP\n".join(_escaped(" ".join(paragraph.split())) for paragraph in paragraphs)
+    yield "\n.PP\n".join(map(_escaped, command.help.split("\n\n")))
     for one in arguments:
         if one.help:
             yield from (".TP", f"\\fI{_escaped(one.metavar)}\\fR", _escaped(one.help))

@@ -176,11 +176,17 @@ def _rich_table(table: Table, width: int) -> RenderableType:
     header = [column.upper() for column in table.columns]
     columns = list(zip(header, *table.rows, strict=True))
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
-    if sum(words) + 2 * len(words) - 2 > width:
+    room = width - 2 * len(words) + 2
+    if sum(words) > room:
         return _cards(table)
+    widths = [max((len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
+    # rich would narrow the widest column, also below its longest word, and then cut the ends of the rows.
+    while sum(widths) > room:
+        most = max(range(len(widths)), key=lambda index: widths[index] - words[index])
+        widths[most] -= 1
     made = RichTable(title=table.title or None, box=None, title_justify="left", pad_edge=False, padding=(0, 2, 0, 0))
-    for name, longest in zip(header, words, strict=True):
-        made.add_column(name, overflow="fold", min_width=longest, header_style="bold")
+    for name, wide in zip(header, widths, strict=True):
+        made.add_column(name, overflow="fold", width=wide, header_style="bold")
     for row in table.rows:
         made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return made

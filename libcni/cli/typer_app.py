@@ -43,6 +43,8 @@ def _for_typer(function: Callable[..., object]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         run_command(function, given)
 
+    # In a terminal typer keeps the line breaks of a paragraph, and folds the lines again.
+    run.__doc__ = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(function.__doc__ or "").split("\n\n"))
     # typer reads the options from the signature. That of ``run`` is **given, so it is replaced.
     vars(run)["__signature__"] = inspect.Signature([_parameter(one) for one in parameters_of(function)])
     return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from libcni import (
     RecordError,
 )
 from libcni.cli.hints import hint_of
-from libcni.cli.manual import manual_page
+from libcni.cli.manual import completion_script, manual_page
 from libcni.cli.typer_app import make_app
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
@@ -94,6 +93,14 @@ def test_tables_fit_narrow_terminals(node: Node, width: int) -> None:
         if command != ["doctor"]:  # which also has long lines of its own, for copying
             assert all(len(line) <= width for line in shown.splitlines()), shown
     assert "3f4c1b2a9d8e7" in node.run_in_terminal("attachments", width=width).out
+
+
+@pytest.mark.parametrize("width", [95, 101, 107])
+def test_a_folded_table_loses_no_word(broken_node: Node, width: int) -> None:
+    shown = broken_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
+    namespace = broken_node.root / "ns" / "gone"
+    assert "its namespace" in shown
+    assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
 
 
 def test_no_color_means_no_escapes(node: Node) -> None:
@@ -395,14 +402,28 @@ def test_each_shell_completes_containers_networks_and_options(node: Node, shell:
     assert "--on-existing" in complete(node, shell, "libcni add --on-e")
 
 
-def test_the_manual_page_has_every_command_and_option_and_is_the_shipped_one() -> None:
-    os.environ["NO_COLOR"] = "1"
+def test_the_manual_page_has_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     page = manual_page().replace("\\-", "-")
     group = typer.main.get_command(make_app())
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         assert f"\n.SS libcni {name}" in page
         for one in command.params:
             assert all(flag in page for flag in one.opts if flag.startswith("--"))
-    shipped = (REPOSITORY / "share" / "man" / "man1" / "libcni.1").read_text(encoding="utf-8").replace("\\-", "-")
-    for name in group.commands:  # type: ignore[attr-defined]
-        assert f"\n.SS libcni {name}" in shipped, "scripts/manual writes it"
+
+
+def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shipped = {
+        "man/man1/libcni.1": manual_page(),
+        "bash-completion/completions/libcni": completion_script("bash"),
+        "zsh/site-functions/_libcni": completion_script("zsh"),
+        "fish/vendor_completions.d/libcni.fish": completion_script("fish"),
+    }
+    for path, text in shipped.items():
+        assert (REPOSITORY / "share" / path).read_text(encoding="utf-8") == text, f"run scripts/manual for {path}"
+
+
+def test_the_lines_of_a_help_text_are_folded_once(node: Node) -> None:
+    shown = node.run_in_terminal("check", "--help", width=100).out
+    assert "ID alone: all attachments of the container" in shown

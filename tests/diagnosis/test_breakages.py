@@ -310,7 +310,7 @@ def test_a_configuration_that_has_changed_since(real_node: RealNode) -> None:
     container = real_node.attach("c1")
     real_node.write(mtu=1400)
     assert "plugins[0].mtu" in real_node.type("libcni diff net", code=1)
-    found = real_node.mend("use another configuration")
+    found = real_node.mend("with another configuration")
     assert "plugins[0].mtu" in found.seen
     assert container.link("eth0")["mtu"] == 1400
     real_node.assert_healthy(run_check=True)

@@ -28,7 +28,8 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     args: CniArgs = "",
     capabilities: CapArgs = "",
     verb: Annotated[
-        list[str] | None, Option("--verb", help="Only this verb: add, check, del, gc, status; repeatable.")
+        list[str] | None,
+        Option("--verb", metavar="VERB", help="Only this verb: add, check, del, gc, status; repeatable."),
     ] = None,
 ) -> None:
     """Show what each verb would run.

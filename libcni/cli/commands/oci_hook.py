@@ -10,7 +10,7 @@ __all__ = ["oci_hook"]
 def oci_hook(_session: object) -> None:
     """Attach and detach the containers of runc, crun and others.
 
-    As their hook. See ``libcni oci-hook --help``.
+    It runs as their hook. libcni oci-hook --help has its options.
     """
     # For the list of commands alone: the entry point runs the hook itself, before typer is loaded.
     main(["--help"])

@@ -16,7 +16,7 @@ __all__ = ["versions"]
 
 def versions(
     session: Session,
-    plugins: Annotated[list[str] | None, Argument(metavar="PLUGIN", help="Plugin types.")] = None,
+    plugins: Annotated[list[str] | None, Argument(metavar="PLUGIN", help="The types of the plugins to ask.")] = None,
     everything: Annotated[bool, Option("--all", help="Ask every executable in the plugin directories.")] = False,
 ) -> None:
     """Ask plugins for their spec versions.
