@@ -118,7 +118,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
 def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: bool) -> tuple[str, ...]:
     unused = net.unused_capabilities(rt.capability_args or {})
     if unused:
-        problem = f'network "{net.name}": no plugin takes the capability arguments {", ".join(unused)}'
+        problem = f'network "{net.name}": no plugin declares the capability arguments {", ".join(unused)}'
         if strict:
             raise ConfigError(problem, file=net.file, hint="declare them in the plugin's capabilities")
         logger.warning("%s", problem)
