@@ -8,7 +8,7 @@ import resource
 import signal
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -120,11 +120,12 @@ class AsyncProcessExecutor:
                 slot.release()
 
     async def _start(self, child: Child, deadline: float) -> None:
-        delays = busy_delays(deadline)
+        delays: Iterator[float] | None = None
         while True:
             try:
                 return child.start()
             except (OSError, ValueError) as error:
+                delays = delays or busy_delays(deadline)
                 delay = next(delays, None) if is_busy(error) else None
                 if delay is None:
                     raise child.start_error(error) from error

@@ -115,11 +115,12 @@ class ProcessExecutor:
         raise child.timed_out(timeout)
 
     def _start(self, child: Child, deadline: float) -> None:
-        delays = busy_delays(deadline)
+        delays: Iterator[float] | None = None
         while True:
             try:
                 return child.start()
             except (OSError, ValueError) as error:
+                delays = delays or busy_delays(deadline)
                 delay = next(delays, None) if is_busy(error) else None
                 if delay is None:
                     raise child.start_error(error) from error

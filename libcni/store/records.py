@@ -252,10 +252,15 @@ class RecordStore:
         """Replace a record's file atomically. ``sync``: sync its name, too."""
         try:
             with (
-                self._draft(data) as (draft, source),
+                Directory(self.drafts, create=True, durable=self.durable) as source,
                 Directory(self.results, create=True, durable=self.durable) as directory,
             ):
-                os.rename(draft, path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
+                draft = write_draft(source, data, durable=self.durable)
+                try:
+                    os.rename(draft, path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
+                except BaseException:
+                    self._remove(self.drafts, draft, source)
+                    raise
                 if sync:
                     sync_directory(directory)
         except OSError as error:
