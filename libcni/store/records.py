@@ -20,7 +20,6 @@ from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
     UnusableFileError,
-    is_ordered,
     read_file,
     remove,
     stale_drafts,
@@ -68,11 +67,6 @@ class RecordStore:
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
         self.partials: str = f"{cache_dir}/partial"
-
-    @property
-    def changes_wait(self) -> bool:
-        """Whether ``complete`` and ``mark_detaching`` wait until the disk has written the record."""
-        return self.durable and not is_ordered(self.results)
 
     def find(self, identity: Identity) -> Record | None:
         """Return the record of an identity, or None. If its file is unreadable, the record has state corrupt."""

@@ -534,9 +534,7 @@ class Node:
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
         )
-        begin = partial(self.records.begin, stamped)
-        # Only a sync takes long enough to be worth a thread.
-        return await self.on_disk(begin) if self.settings.durable else begin()
+        return await self._change(partial(self.records.begin, stamped))
 
     async def complete(self, record: Record) -> None:
         """Write the record of an ADD that succeeded."""
@@ -547,7 +545,8 @@ class Node:
         return await self._change(partial(self.records.mark_detaching, record))
 
     async def _change(self, work: Callable[[], _T]) -> _T:
-        return await self.on_disk(work) if self.records.changes_wait else work()
+        # Only the wait for the disk takes long enough to be worth a thread.
+        return await self.on_disk(work) if self.settings.durable else work()
 
 
 class BlockingNode(Node):

@@ -38,7 +38,7 @@ def failing(shell: Shell, verb: str = "ADD") -> str:
 
 
 def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("libcni.store.files._is_ordered", lambda _: False)  # ext4: tests/store/test_power_cut.py
+    monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)  # ext4: tests/store/test_power_cut.py
     shell.plugin("a")
     shell.client().add_network_list(shell.network("a"), RuntimeConf("c0", None, "eth0"))  # makes the directories
     done: list[str] = []

@@ -687,7 +687,7 @@ def test_the_directory_may_go_at_any_time(store: RecordStore) -> None:
 def test_the_bytes_are_on_the_disk_before_they_get_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
-    monkeypatch.setattr("libcni.store.files._is_ordered", lambda _: False)
+    monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)
     store = RecordStore(str(tmp_path), durable=durable)
     store.forget(store.begin(bare()))  # makes the directories
     order: list[str] = []
@@ -737,7 +737,7 @@ def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypa
 def test_a_name_that_cannot_be_synced_is_taken_back(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.forget(store.begin(bare()))
     real = os.fsync
-    monkeypatch.setattr("libcni.store.files._is_ordered", lambda _: False)
+    monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)
 
     def failing(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
