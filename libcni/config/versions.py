@@ -19,7 +19,15 @@ CURRENT_VERSION = ALL_VERSIONS[-1]
 DEFAULT_VERSION = ALL_VERSIONS[0]
 """The version of a document without ``cniVersion``."""
 
-SINCE = {"chain": "0.3.0", "CHECK": "0.4.0", "prevResult on DEL": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+SINCE = {
+    "chain": "0.3.0",
+    "ips": "0.3.0",
+    "CHECK": "0.4.0",
+    "prevResult on DEL": "0.4.0",
+    "ips without version": "1.0.0",
+    "GC": "1.1.0",
+    "STATUS": "1.1.0",
+}
 """The first version that has each feature. Verbs ask only this table about differences between versions."""
 
 _MAX_PARTS = 3

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
-from libcni.config.versions import parse_version
+from libcni.config.versions import parse_version, supports
 from libcni.errors import VersionError
 
 __all__ = ["error_problems", "result_problems", "version_problems"]
@@ -26,7 +26,7 @@ def result_problems(result: dict[str, Any], version: str, *, abbreviated: bool =
     if result.get("cniVersion") != version:
         problems.append(f"cniVersion is {result.get('cniVersion')!r}, and the configuration has {version!r}")
     # Before 0.3.0 a result has ip4 and ip6, and none of the other lists.
-    if parse_version(version) < (0, 3, 0):
+    if not supports(version, "ips"):
         return [*problems, *_legacy(result)]
     problems += [*_ips(result, version), *_routes(result, "routes"), *_interfaces(result), *_dns(result)]
     if abbreviated:
@@ -67,7 +67,7 @@ def _ips(result: dict[str, Any], version: str) -> _Problems:
         at = ip.get("interface", 0 if count else None)
         if at is not None and (not isinstance(at, int) or not 0 <= at < count):
             yield f"{where}.interface is {at!r}, and there are {count} interfaces"
-        if parse_version(version) >= (1, 0, 0):
+        if supports(version, "ips without version"):
             if "version" in ip:
                 yield f"{where}.version is not of this version"
         elif ip.get("version") != ("6" if ":" in str(ip.get("address")) else "4"):

@@ -12,7 +12,7 @@ from tempfile import gettempdir
 from typing import Any
 from uuid import uuid4
 
-from libcni.config.versions import CURRENT_VERSION, SINCE, parse_version
+from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.errors import ErrorCode
 from libcni.plugin import Plugin, PluginResult
 from libcni.testing.calling import Answer, Target, call_plugin
@@ -179,7 +179,7 @@ def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin
 
 def has_verb(verb: str, version: str) -> bool:
     """Return whether the specification of ``version`` has ``verb``."""
-    return verb not in SINCE or parse_version(version) >= parse_version(SINCE[verb])
+    return verb not in SINCE or supports(version, verb)
 
 
 def without(config: Mapping[str, Any], key: str) -> dict[str, Any]:

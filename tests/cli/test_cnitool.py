@@ -77,7 +77,7 @@ def test_a_script_cannot_tell_libcni_from_cnitool(node: Node, cnitool: str) -> N
     assert without_looks(ours) == without_looks(go)
     assert "c2:11:22:33:44:55" in ours
     assert "addresses: 1" in ours
-    assert list((node.root / "state").rglob("*-*")) == [], "all was given back"
+    assert list((node.root / "state").rglob("*-*")) == [], "every address was released"
 
 
 def without_looks(text: str) -> str:

@@ -134,7 +134,7 @@ def test_5000_digits_are_carried_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["capability_args", "network_args"])
-@pytest.mark.parametrize("value", [{"x": 10**5000}, {"x": {1}}, {"x": float("nan")}, 5])
+@pytest.mark.parametrize("value", [{"x": 10**5000}, {"x": {1}}, {"x": float("nan")}])
 def test_arguments_without_a_json_form_are_refused(name: str, value: Any) -> None:
     with pytest.raises(libcni.ConfigError, match=f"{name}: it has no JSON form"):
         libcni.RuntimeConf("c", "/n", "eth0", **{name: value})

@@ -63,7 +63,15 @@ def test_malformed(text: Any, part: str) -> None:
 
 @pytest.mark.parametrize(
     ("feature", "first"),
-    [("chain", "0.3.0"), ("CHECK", "0.4.0"), ("prevResult on DEL", "0.4.0"), ("GC", "1.1.0"), ("STATUS", "1.1.0")],
+    [
+        ("chain", "0.3.0"),
+        ("ips", "0.3.0"),
+        ("CHECK", "0.4.0"),
+        ("prevResult on DEL", "0.4.0"),
+        ("ips without version", "1.0.0"),
+        ("GC", "1.1.0"),
+        ("STATUS", "1.1.0"),
+    ],
 )
 def test_features_begin_with_a_version(feature: str, first: str) -> None:
     assert SINCE[feature] == first

@@ -58,7 +58,9 @@ def test_a_record_whose_reservation_has_gone(real_node: RealNode) -> None:
     real_node.mend("its address 10.231.0.2 is not reserved")
     real_node.assert_healthy(run_check=True)
     real_node.type("libcni del -c c1")
-    assert not (real_node.leases / "net" / "10.231.0.2").exists(), "DEL releases what was typed"
+    assert not (real_node.leases / "net" / "10.231.0.2").exists(), (
+        "DEL releases the address that the command of the remedy reserved"
+    )
 
 
 def test_one_address_in_two_records(real_node: RealNode) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -263,11 +264,29 @@ def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
     assert caught.value.hint == "another program writes to it"
 
 
+def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_BUSY_SECONDS", 0.2)
+    path = script(tmp_path, "echo done")
+    with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
+        execute(kind, path, timeout=None)
+    assert caught.value.hint == "another program writes to it"
+
+
 def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
     delays = busy_delays(1.0)
     assert [next(delays) for _ in range(8)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
     assert list(busy_delays(0.0)) == []
+
+
+def test_a_busy_executable_is_tried_for_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for delay in busy_delays(math.inf):
+        now[0] += delay
+    assert 4.5 <= now[0] <= 5.0
 
 
 # what the host program does to its children

@@ -36,7 +36,7 @@ def watching(request: pytest.FixtureRequest, place: Place) -> Iterator[NetworkMa
 def until(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
+        assert time.monotonic() < deadline, f"the condition was still false after {PATIENCE} s"
         time.sleep(0.01)
 
 

@@ -125,7 +125,9 @@ def test_durations_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> No
     client(tmp_path, Canned(), telemetry.observer).add_network_list(NET, RT)
     (verb,) = telemetry.metric("cni.operation.duration")
     assert verb.count == 1
-    assert dict(verb.attributes) == {"cni.verb": "ADD", "cni.network": "dbnet"}, "no container: that has no bound"
+    assert dict(verb.attributes) == {"cni.verb": "ADD", "cni.network": "dbnet"}, (
+        "no container ID: a metric must have a limited number of attributes"
+    )
     calls = telemetry.metric("cni.plugin.duration")
     assert {point.attributes["cni.plugin"]: point.count for point in calls} == {"bridge": 1, "tuning": 1}
 

@@ -95,7 +95,7 @@ def assert_invariants(place: Place) -> list[Call]:
         rest = [call for call in group if call.verb in {"ADD", "DEL"}]
         for sweep in sweeps:
             beside = [call for call in rest if call.start < sweep.end and sweep.start < call.end]
-            assert not beside, f"GC beside {beside[0]}"
+            assert not beside, f"a GC and another verb ran at the same time: {beside[0]}"
     assert not [call for call in calls if call.outcome == "already-there"], "a second ADD without a DEL"
     return calls
 

@@ -291,7 +291,7 @@ def test_the_cache_directory_is_removed_under_a_running_runtime(shell: Shell) ->
         time.sleep(0.005)
     shutil.rmtree(shell.cache)
     verb.join()
-    assert shell.states() == ["ready"], "the completed record makes the directory anew"
+    assert shell.states() == ["ready"], "the completed record is written into a new directory"
     shutil.rmtree(shell.cache)
     shell.plugin("a")
     assert cni.get_cached_attachments() == []
@@ -365,7 +365,7 @@ def test_field_40_the_attempts_are_bounded_and_so_is_the_time(shell: Shell) -> N
     with pytest.raises(PluginError, match="later"):
         cni.add_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=0.01))
     assert tries(shell) == 3
-    assert shell.states() == [], "and then it is rolled back"
+    assert shell.states() == [], "the ADD is rolled back after the last try"
     started = time.monotonic()
     with pytest.raises(PluginError, match="later"):
         cni.add_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=5), timeout=1)

@@ -51,7 +51,7 @@ def test_field_01_a_record_is_durable_before_it_gets_its_name(shell: Shell, monk
 
         monkeypatch.setattr(os, name, wrapped)
     shell.client(durable=True).add_network_list(shell.network("a"), RT)
-    assert done == ["fsync", "link", "fsync", "fsync", "rename"], "the second one is the directory's"
+    assert done == ["fsync", "link", "fsync", "fsync", "rename"], "the second fsync syncs the directory"
     done.clear()
     shell.client(durable=False).add_network_list(shell.network("a"), C2)
     assert done == ["link", "rename"]

@@ -230,7 +230,7 @@ def test_a_plugin_that_prints_without_end_is_stopped(shell: Shell, stream: str) 
     with pytest.raises(InvalidOutputError, match=f"more than 16777216 bytes on {name}, and was stopped") as raised:
         shell.client().add_network_list(shell.network("floods"), RT, timeout=3)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    assert grown < 80, "MiB"
+    assert grown < 80, "the memory has grown by so many MiB"
     assert len(raised.value.stdout) + len(raised.value.stderr) < 300_000
     limited = shell.client(executor=ProcessExecutor(output_limit=1000))
     with pytest.raises(InvalidOutputError, match="more than 1000 bytes"):

@@ -87,7 +87,7 @@ def test_gc_is_not_starved_by_verbs_that_keep_coming(tmp_path: Path) -> None:
     first = take(tmp_path, LockRequest(("net",), "c1"))
     sweep = LockSet(str(tmp_path), LockRequest(("net",), exclusive=True))
     assert not sweep.try_acquire()
-    assert not is_free(tmp_path, LockRequest(("net",), "c2")), "the door is closed behind a GC that waits"
+    assert not is_free(tmp_path, LockRequest(("net",), "c2")), "a waiting GC blocks new shared lockers"
     first.close()
     assert sweep.try_acquire()
     sweep.close()
@@ -207,7 +207,7 @@ def test_a_lock_file_that_is_removed_while_somebody_waits(shell: Shell) -> None:
     waiter.start()
     time.sleep(0.1)
     (shell.cache / "locks").unlink()
-    assert is_free(shell.cache, LockRequest((), "c9")), "which makes a new file"
+    assert is_free(shell.cache, LockRequest((), "c9")), "this makes a new lock file"
     holder.join()
     while len(shell.calls()) == 1:
         time.sleep(0.005)

@@ -85,7 +85,7 @@ class Plugins:
         if invocation.verb == "DEL":
             assert self.held.pop(key, generation) == generation, "DEL with another configuration than ADD"
         if invocation.verb == "CHECK":
-            assert self.held.get(key) == generation, "CHECK of what is not there"
+            assert self.held.get(key) == generation, "CHECK of an attachment that the plugin does not hold"
 
 
 class Model(RuleBasedStateMachine):
@@ -168,7 +168,7 @@ class Model(RuleBasedStateMachine):
         except CrashError:
             self.after_a_crash(verb, attachment)
         except (PluginError, PluginNotFoundError, CNIErrorGroup):
-            assert wrong != {""}, "no fault, and an error"
+            assert wrong != {""}, "an error without an injected fault"
             self.after_a_crash(verb, attachment)
         finally:
             self.plugins.fault = lambda _: ""
@@ -249,7 +249,9 @@ class Model(RuleBasedStateMachine):
     def the_list_is_the_model(self) -> None:
         if hasattr(self, "cni"):
             assert self.listed() == self.states
-            assert {key for key, _ in self.plugins.held} <= self.states.keys(), "held, and not listed"
+            assert {key for key, _ in self.plugins.held} <= self.states.keys(), (
+                "a plugin holds an attachment that is not listed"
+            )
             for key, state in self.states.items():
                 if state == "ready" and key not in self.half_undone:
                     assert {(key, "first"), (key, "second")} <= self.plugins.held.keys()

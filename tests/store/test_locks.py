@@ -84,7 +84,7 @@ def test_locks_are_taken_network_first_and_one_by_one(hold: Make) -> None:
     assert collector.try_acquire()
 
 
-def test_a_waiting_gc_closes_the_door_behind_it(hold: Make) -> None:
+def test_a_waiting_gc_blocks_new_shared_lockers(hold: Make) -> None:
     adding = hold("n", container="c1")
     assert adding.try_acquire()
     collector = hold("n", exclusive=True)
@@ -452,9 +452,9 @@ def test_who_came_first_is_served_first(hold: Make) -> None:
     waiting = [hold("n", container="c1") for _ in range(5)]
     lines = [one.retry_delays(time.monotonic() + 60) for one in waiting]
     delays = [next(line) for line in lines]
-    assert delays == sorted(delays), "who is further back looks less often"
+    assert delays == sorted(delays), "a waiter further back in the queue polls less often"
     holder.close()
-    assert not hold(container="c1").try_acquire(), "nobody jumps the line"
+    assert not hold(container="c1").try_acquire(), "a newcomer does not overtake the waiters"
     for one, line in zip(waiting, lines, strict=True):
         for other in lines[lines.index(line) + 1 :]:
             assert next(other) > 0
@@ -528,7 +528,7 @@ def test_a_plugin_of_this_verb_that_still_runs_is_seen(hold: Make) -> None:
     assert not one.has_running_plugin("DEL")
     os.close(survivor)
     one.plugin_descriptor("ADD")
-    assert not one.has_running_plugin(), "the verb's own copy is no plugin"
+    assert not one.has_running_plugin(), "the verb's own descriptor does not count as a running plugin"
 
 
 def test_the_plugins_of_other_containers_can_be_asked_for(hold: Make) -> None:

@@ -46,7 +46,7 @@ def test_a_plugins_descriptor_is_closed_once_the_plugin_has_it(
         assert opened(cache / "locks") == expected
         for name in names:
             probe = locks.LockSet(str(cache), locks.LockRequest())
-            assert probe.has_running_plugin(container_id=name), "the plugin itself holds its byte"
+            assert probe.has_running_plugin(container_id=name), "the plugin process holds its in-flight byte"
             probe.close()
         (tmp_path / "go").touch()
         await asyncio.gather(*adding)

@@ -130,7 +130,7 @@ def test_the_visitor_of_many_verbs_goes_home_and_ends(
         assert cookies[0] == cookies[2] != cookies[1]
         assert EnteredNamespace.enter("/dev/null") is None
     wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
-    assert namespace_module._visits is not None, "it is at home because it has ended"
+    assert namespace_module._visits is not None, "the thread has ended, so it is not in a namespace any more"
     wait_for(lambda: namespace_module._visits is None)
     wait_for(lambda: len(os.listdir("/proc/self/task")) <= threads)
 

@@ -562,7 +562,7 @@ def test_a_record_is_taken_over(store: RecordStore, boot: str) -> None:
     taken = store.take_over(found, "other")
     assert (taken, taken.owner) == (replace(found, owner="other"), "other")
     assert store.find(FULL.identity) == taken
-    assert b'"later":[1,  2]' in path.read_bytes(), "what this version does not know stays"
+    assert b'"later":[1,  2]' in path.read_bytes(), "members that this version does not know stay"
 
 
 def test_a_record_made_by_go_is_taken_over(store: RecordStore) -> None:

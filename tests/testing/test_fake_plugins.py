@@ -381,7 +381,7 @@ def test_sleeps(run: Runner, knob: str) -> None:
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < deadline, "waited 10 s in vain"
+        assert time.monotonic() < deadline, "the condition was still false after 10 s"
         time.sleep(0.005)
 
 
