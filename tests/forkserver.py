@@ -12,6 +12,7 @@ import ctypes
 import gc
 import json
 import os
+import runpy
 import selectors
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from typing import Any
 __all__ = ["ForkServer"]
 
 _REQUEST = 200_000
+_SECONDS = 60
 _CLONE_NEWNET = 0x40000000
 
 
@@ -45,11 +47,13 @@ class ForkServer:
         """End the process: it reads the end of the socket."""
         self._socket.close()
 
-    def start(self, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str], cwd: Path) -> None:
-        """Start ``libcni`` with its three streams, in the network namespace of this thread."""
+    def start(
+        self, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str], cwd: Path, program: str = ""
+    ) -> None:
+        """Start ``libcni``, or a program in Python, with its three streams, in the network namespace of this thread."""
         namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
-            request = json.dumps({"argv": argv, "env": dict(env), "cwd": str(cwd)})
+            request = json.dumps({"argv": [program or "libcni", *argv], "env": dict(env), "cwd": str(cwd)})
             socket.send_fds(self._socket, [request.encode()], [*streams, namespace])
         finally:
             os.close(namespace)
@@ -62,13 +66,13 @@ class ForkServer:
         return int(answer)
 
     def run(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: str = "", timeout: float = 60
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdin: str = "", program: str = ""
     ) -> tuple[int, str, str]:
-        """Run ``libcni`` with pipes for streams; return its exit status, and what it printed on stdout and stderr."""
-        deadline = time.monotonic() + timeout
+        """Run ``libcni``, or a program, with pipes for streams; return its exit status, its stdout and its stderr."""
+        deadline = time.monotonic() + _SECONDS
         pipes = [os.pipe() for _ in range(3)]
         (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
-        self.start(argv, [in_read, out_write, err_write], env, cwd)
+        self.start(argv, [in_read, out_write, err_write], env, cwd, program)
         for descriptor in (in_read, out_write, err_write):
             os.close(descriptor)
         with open(in_write, "w", encoding="utf-8") as pipe:
@@ -79,7 +83,7 @@ class ForkServer:
                 selector.register(descriptor, selectors.EVENT_READ)
             while selector.get_map():
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
-                assert ready, f"libcni {argv} did not end within {timeout} s"
+                assert ready, f"{program} {argv} did not end within {_SECONDS} s"
                 for key, _ in ready:
                     data = os.read(key.fd, 65536)
                     printed[key.fd] += data
@@ -116,17 +120,18 @@ def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, names
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.argv[:] = ["libcni", *request["argv"]]
+    sys.argv[:] = request["argv"]
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
 
 
 def _import() -> None:
     """Import what the commands import, also what typer imports at its first command."""
-    import libcni
+    import libcni.manager
     from libcni.cli.typer_app import make_app
 
-    for name in libcni.__all__:
-        getattr(libcni, name)
+    for module in (libcni, libcni.manager):
+        for name in module.__all__:
+            getattr(module, name)
     with contextlib.suppress(SystemExit):
         make_app()(["validate", "--conf-dir", "/nonexistent"])
     gc.freeze()  # a collection in a child would copy the pages of all that was imported
@@ -140,7 +145,10 @@ if __name__ == "__main__":
     _import()
     _serve(socket.socket(fileno=os.dup(0)))
     try:
-        run()
+        if sys.argv[0] == "libcni":
+            run()
+        sys.path.insert(0, os.path.dirname(sys.argv[0]))
+        runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
         if threading.active_count() > 1:
             raise

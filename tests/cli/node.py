@@ -110,7 +110,7 @@ class Node:
 
     def run(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run a command in a pipe."""
-        return Ran(*self.server.run(argv, {**self.env, **env}, self.root, stdin))
+        return Ran(*self.server.run(argv, {**self.env, **env}, self.root, stdin=stdin))
 
     def run_script(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run the installed script in a pipe, with all its imports."""

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forkserver import ForkServer
 from manager.fakes import Place
 
 from .fleet import FLEET, MODULES, Agent
 
 
 @pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _importable(monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer) -> Iterator[None]:
+    monkeypatch.setattr(Agent, "server", fork_server, raising=False)
     monkeypatch.syspath_prepend(str(FLEET))
     yield
     for name in MODULES:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from forkserver import ForkServer
 from manager.fakes import Place
 
 from libcni import CNIConfig, RuntimeConf
@@ -41,6 +42,8 @@ class Clock:
 
 class Agent:
     """An agent on fake plugins, its desired-state file, and another runtime's records."""
+
+    server: ForkServer  # set by a fixture
 
     def __init__(self, place: Place, **options: Any) -> None:
         self.place = place
@@ -90,8 +93,9 @@ class Agent:
 
     def run(self, *more: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run the agent to its end."""
-        command = self.command(*more, cache=cache)
-        return subprocess.run(command, env=environment(), check=False, capture_output=True, text=True, timeout=60)
+        _, program, *words = self.command(*more, cache=cache)
+        ended = self.server.run(words, environment(), self.place.root, program=program)
+        return subprocess.CompletedProcess(program, *ended)
 
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:

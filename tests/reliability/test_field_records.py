@@ -197,17 +197,6 @@ def test_field_22_an_unwritable_cache_stops_add_before_anything_runs(shell: Shel
     assert shell.calls() == ["DEL a"]
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "0.4.0", "1.1.0"])
-def test_field_23_no_file_is_left(shell: Shell, version: str) -> None:
-    shell.plugin("a", result=json.dumps({"cniVersion": version}))
-    net, cni = shell.network("a", version=version), shell.client()
-    for number in range(5):
-        rt = RuntimeConf(f"c{number}", None, "eth0")
-        cni.add_network_list(net, rt)
-        cni.del_network_list(net, rt)
-    assert names(shell.results) + names(shell.cache / "tmp") == []
-
-
 HOSTILE = ["../../x", "..", ".", "", "/etc/passwd", "x/../../../victim", "a b", "a\n", "a\0", "é", "-a", "a" * 3 + "/"]
 
 
