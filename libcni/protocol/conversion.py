@@ -85,7 +85,7 @@ def _listed_to_flat(document: Document) -> Document:
         if version in {"4", "6"} and f"ip{version}" not in result:
             result[f"ip{version}"] = _flat_ip(parts, _routes_of(document.get("routes", "null"), str(version)))
     if "ip4" not in result and "ip6" not in result:
-        raise ConversionError("it has no valid IP address")
+        raise ConversionError("no valid IP addresses")
     return result
 
 

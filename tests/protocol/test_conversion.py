@@ -57,7 +57,7 @@ def test_versions_without_a_converter(source: str, target: str) -> None:
     [("1.0.0", None), ("1.0.0", []), ("0.3.1", None), ("0.3.1", [{"address": "10.0.0.2/24", "version": "5"}])],
 )
 def test_without_an_address_there_is_no_way_down(source: str, ips: Any) -> None:
-    with pytest.raises(ConversionError, match="no valid IP address"):
+    with pytest.raises(ConversionError, match="no valid IP addresses"):
         converted({"ips": ips}, source, "0.2.0")
 
 

@@ -129,7 +129,7 @@ def family(address: str) -> str:
 def test_every_pair_gives_a_valid_result_or_says_why_not(source: str, target: str, data: st.DataObject) -> None:
     document = data.draw(of_version(source))
     if target in FLAT and source not in FLAT and not document.get("ips"):
-        with pytest.raises(libcni.VersionError, match="no valid IP address"):
+        with pytest.raises(libcni.VersionError, match="no valid IP addresses"):
             convert(document, target)
         return
     converted = convert(document, target)

@@ -160,7 +160,7 @@ def test_other_versions() -> None:
     with pytest.raises(VersionError, match=r"1\.1\.0 cannot be converted to '2\.0\.0'") as caught:
         result.as_version("2.0.0")
     assert caught.value.version == "2.0.0"
-    with pytest.raises(VersionError, match=r"cannot be converted to '0\.2\.0': it has no valid IP address$"):
+    with pytest.raises(VersionError, match=r"cannot be converted to '0\.2\.0': no valid IP addresses$"):
         read({}, "1.0.0").as_version("0.2.0")
 
 

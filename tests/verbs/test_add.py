@@ -302,7 +302,7 @@ def test_results_are_passed_on_in_the_networks_version() -> None:
 
 def test_a_result_that_has_no_form_in_the_networks_version() -> None:
     world = World({("ADD", "a"): Outcome(stdout=b'{"cniVersion":"1.0.0"}')})
-    with pytest.raises(InvalidOutputError, match="no valid IP address"):
+    with pytest.raises(InvalidOutputError, match="no valid IP addresses"):
         world.run(add_verb, network("a", cniVersion="0.2.0"), RT)
 
 

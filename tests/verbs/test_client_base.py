@@ -23,23 +23,18 @@ RT = libcni.RuntimeConf("c1", None, "eth0")
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize(
-    ("env", "kind", "text"),
+    ("env", "text"),
     [
-        ("PATH", TypeError, "env must be a mapping of variables, or a list of names such as .'PATH'., not 'PATH'"),
-        (b"PATH", TypeError, "not b'PATH'"),
-        (5, TypeError, "not 5"),
-        ({"A": 1}, TypeError, "names and values must be strings, not 'A': 1"),
-        ({1: "A"}, TypeError, "not 1: 'A'"),
-        ([1], TypeError, "not 1$"),
-        ({"A=B": "C"}, ValueError, "no process can have this variable: 'A=B': 'C'"),
-        ({"A": "B\0C"}, ValueError, "'A': 'B.x00C'"),
-        ([""], ValueError, "this variable: ''$"),
+        ("PATH", "env must be a mapping of variables, or a list of names such as .'PATH'., not 'PATH'"),
+        (b"PATH", "not b'PATH'"),
+        (5, "not 5"),
+        ({"A": 1}, "names and values must be strings, not 'A': 1"),
+        ({1: "A"}, "not 1: 'A'"),
+        ([1], "not 1$"),
     ],
 )
-def test_an_environment_that_no_plugin_can_have_is_refused(
-    client: Any, env: object, kind: type[Exception], text: str
-) -> None:
-    with pytest.raises(kind, match=text):
+def test_an_environment_of_another_type_is_refused(client: Any, env: object, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
         client(["/bin"], env=env)
 
 
