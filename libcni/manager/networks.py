@@ -111,7 +111,7 @@ def choose_default(networks: NetworkSet, default: Default, minimum: int | None =
     if len(networks.networks) < wanted:
         names = ", ".join(net.name for net in networks.networks)
         raise NetworkNotFoundError(
-            f"found {len(networks.networks)} networks, but at least {wanted} are needed: {names}",
+            f"at least {wanted} networks are needed, and there are only: {names}",
             hint="add the missing configurations, or make the manager with another minimum",
         )
     return chosen

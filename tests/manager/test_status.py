@@ -122,7 +122,7 @@ def test_only_the_networks_that_are_named_are_asked(place: Place, make: Callable
 
 def test_fewer_networks_than_there_must_be_is_not_ready(place: Place, make: Callable[..., Any]) -> None:
     place.network("a")
-    assert make(default=2).status().reason.startswith("found 1 networks, but at least 2 are needed: a")
+    assert make(default=2).status().reason.startswith("at least 2 networks are needed, and there are only: a")
     assert make(default=2, minimum=1).status().ready
     assert not make(default="a", minimum=2).status().ready
     with pytest.raises(NetworkNotFoundError, match="at least 2"):
