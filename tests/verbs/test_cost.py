@@ -57,9 +57,9 @@ def test_the_stack_is_short_and_nothing_is_suspended(tmp_path: Path) -> None:
     assert executor.suspended == []
 
 
-@pytest.mark.parametrize(("mode", "limit"), [("never", 395), ("always", 430)])
+@pytest.mark.parametrize(("mode", "limit"), [("never", 375), ("always", 405)])
 def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode: Any, limit: int) -> None:
-    """A number, not a time: 468 before the verbs were coroutines, 363 and 390 since. Slow plugins add some polls."""
+    """A number, not a time: 468 before the verbs were coroutines."""
     fakes = FakePlugins(tmp_path)
     for name in "abc":
         fakes.shell(name, result={"cniVersion": "1.0.0"})
@@ -72,9 +72,13 @@ def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode
         nonlocal calls
         calls += event == "call" and frame.f_code.co_filename.startswith(ROOT)
 
-    sys.setprofile(count)
-    try:
-        cni.add_network_list(net, RT)
-    finally:
-        sys.setprofile(None)
-    assert 100 < calls <= limit
+    counts = []
+    for number in range(8):  # a slow plugin is polled more often: the least number is the one without polls
+        calls = 0
+        sys.setprofile(count)
+        try:
+            cni.add_network_list(net, RuntimeConf(f"c{number}", None, "eth0"))
+        finally:
+            sys.setprofile(None)
+        counts.append(calls)
+    assert 100 < min(counts) <= limit
