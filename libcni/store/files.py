@@ -149,9 +149,9 @@ def _order_before_names(descriptor: int) -> None:
     # the one sync of the directory is enough. It takes half of the time of a sync for the bytes and one for the name.
     # Without the wait, data=ordered does not help: with dioread_nolock, ext4's default, the journal may name a file
     # whose bytes are still on their way. After a power cut that file has only zeros.
-    # The identity of the file system belongs to the question, because device numbers are used again.
-    if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
-        with suppress(OSError):
+    with suppress(OSError):
+        # The identity of the file system belongs to the question, because device numbers are used again.
+        if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
             fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, _WRITE_AND_WAIT)
             return
     os.fsync(descriptor)
