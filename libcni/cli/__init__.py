@@ -5,13 +5,18 @@ The extra ``libcni[cli]`` adds help, messages about wrong options, completion, c
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 __all__ = ["main", "run", "version_line"]
 
-_MISSING = 2
+_FAILED, _MISSING = 1, 2
+# Of stdout: the errors of records become RecordError.
+_UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +25,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the arguments without the program's name; None: those of this process.
     """
-    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()  # here, where a reader that has gone is no error
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
+            raise
+        if error.errno != errno.EPIPE:
+            print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        # Without this, the interpreter flushes stdout at exit and prints a second error.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     # The hook runs at every start and end of a container, so it must not wait for the imports of the other commands.
     if arguments and arguments[0] == "oci-hook":
         from libcni.oci import main as run_hook
@@ -54,4 +74,9 @@ def run() -> None:
     """Run the console script."""
     # Imports allocate many objects that live to the end. Collecting them again and again costs 6 % of the start.
     gc.set_threshold(100_000)
+    # Python has None for a stream whose descriptor was closed (">&-"), and the next file to be opened would get its
+    # number.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end of the program
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The table of commands; turn errors, signals and broken pipes into exit codes."""
+"""The table of commands; turn errors and signals into exit codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 
 from libcni.cli.options import run_command
@@ -55,17 +54,10 @@ def run_app(argv: Sequence[str]) -> int:
     interruption.install()
     try:
         _run(argv)
-        # Here, and not at the interpreter's exit: a reader that has gone is no error here.
-        sys.stdout.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         # typer turns a KeyboardInterrupt into this code, without a word.
         return _interrupted(interruption) if code == _TYPER_INTERRUPTED else code
-    except BrokenPipeError:
-        # The reader has gone. Without this, the interpreter flushes stdout at exit and prints a second error.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except KeyboardInterrupt:
         return _interrupted(interruption)
     return 0

@@ -87,6 +87,7 @@ def _value(one: Parameter, texts: list[str] | None) -> Any:
             raise ValueError("not one of the choices")
         return texts[-1]
     value = kind(texts[-1])
-    if kind is not str and value < one.declared.about.get("min", value):
-        raise ValueError("below the minimum")
+    # A NaN is neither above nor below the minimum. Python reads the digits of all scripts, typer does not.
+    if kind is not str and not (texts[-1].isascii() and value >= one.declared.about.get("min", value)):
+        raise ValueError("below the minimum, or not a number")
     return value

@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 
 __all__ = [
-    "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "keep_mode", "make_directory",
-    "read_file", "remove", "stale_drafts", "sync_directory", "write_draft",
+    "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "is_old_file", "keep_mode",
+    "make_directory", "read_file", "remove", "stale_drafts", "sync_directory", "write_draft",
 ]  # fmt: skip
 
 FILE_MODE = 0o600
@@ -149,9 +149,9 @@ def _order_before_names(descriptor: int) -> None:
     # the one sync of the directory is enough. It takes half of the time of a sync for the bytes and one for the name.
     # Without the wait, data=ordered does not help: with dioread_nolock, ext4's default, the journal may name a file
     # whose bytes are still on their way. After a power cut that file has only zeros.
-    # The identity of the file system belongs to the question, because device numbers are used again.
-    if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
-        with suppress(OSError):
+    with suppress(OSError):
+        # The identity of the file system belongs to the question, because device numbers are used again.
+        if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
             fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, _WRITE_AND_WAIT)
             return
     os.fsync(descriptor)
@@ -180,20 +180,23 @@ def stale_drafts(directory: int, older_than: float) -> list[str]:
     Drafts of running writers are left out, unless ``older_than`` is 0: then the caller holds locks that exclude all
     writers. Directories are not drafts.
     """
-    return [name for name in sorted(os.listdir(directory)) if _is_stale_draft(name, directory, older_than)]
+    # The name begins with the writer's process ID. IDs are used again: a stale draft may survive this sweep, but the
+    # draft of a running writer is never removed.
+    return [
+        name
+        for name in sorted(os.listdir(directory))
+        if is_old_file(name, directory, older_than)
+        and (older_than <= 0 or not os.path.exists(f"/proc/{name.partition('-')[0]}"))
+    ]
 
 
-def _is_stale_draft(name: str, directory: int, older_than: float) -> bool:
+def is_old_file(name: str, directory: int, older_than: float) -> bool:
+    """Return whether a file, which is not a directory, was last written ``older_than`` seconds ago; 0: at any time."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if stat.S_ISDIR(status.st_mode):
-        return False
-    # The name begins with the writer's process ID. IDs are used again: a stale draft may survive this sweep, but the
-    # draft of a running writer is never removed.
-    age = time.time() - status.st_mtime
-    return older_than <= 0 or (age > older_than and not os.path.exists(f"/proc/{name.partition('-')[0]}"))
+    return not stat.S_ISDIR(status.st_mode) and (older_than <= 0 or time.time() - status.st_mtime > older_than)
 
 
 def read_file(name: str, directory: int) -> bytes:

@@ -20,6 +20,7 @@ from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
     UnusableFileError,
+    is_old_file,
     read_file,
     remove,
     stale_drafts,
@@ -201,8 +202,7 @@ class RecordStore:
         The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
         """
         self._replace(record.path, encode(record))
-        if len(record.plugins) > 1:
-            self._remove_partial(record)
+        self._remove_partial(record)
 
     def keep_partial(self, record: Record, result: str) -> None:
         """Keep the result of the plugins that have run so far, until ``complete`` or ``forget``.
@@ -216,13 +216,13 @@ class RecordStore:
         """
         data = f'{{"created":{dumps(record.created)},"result":{result}}}'
         name = _name_of(record)
-        try:
-            with Directory(self.partials, create=True) as directory:
-                draft = write_draft(directory, data.encode(), durable=False)
-                # rename(2), so that a kill at any moment leaves the earlier result or this one.
-                os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except OSError as error:
-            raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
+        with self._draft(data.encode(), durable=False) as (draft, source):
+            try:
+                with Directory(self.partials, create=True) as directory:
+                    # rename(2), so that a kill at any moment leaves the earlier result or this one.
+                    os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+            except OSError as error:
+                raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
 
     def partial(self, record: Record) -> str | None:
         """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
@@ -239,8 +239,13 @@ class RecordStore:
             return None
 
     def _remove_partial(self, record: Record) -> None:
-        with suppress(FileNotFoundError), Directory(self.partials) as directory:
-            self._remove(self.partials, _name_of(record), directory)
+        try:
+            with Directory(self.partials) as directory:
+                self._remove(self.partials, _name_of(record), directory)
+        except FileNotFoundError:
+            pass
+        except OSError as error:  # the verb has done its work, so this must not fail it
+            logger.warning("%s: the result so far cannot be removed: %s", self.partials, error.strerror or error)
 
     def _replace(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Replace a record's file atomically. ``sync``: sync its name, too."""
@@ -303,11 +308,11 @@ class RecordStore:
             raise self._error("cannot be written", self.results, error) from error
 
     @contextmanager
-    def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
+    def _draft(self, data: bytes, *, durable: bool | None = None) -> Iterator[tuple[str, int]]:
         """Write a file under a temporary name; yield (name, directory descriptor). Remove the name at the end."""
         try:
             with Directory(self.drafts, create=True, durable=self.durable) as directory:
-                draft = write_draft(directory, data, durable=self.durable)
+                draft = write_draft(directory, data, durable=self.durable if durable is None else durable)
                 try:
                     yield draft, directory
                 finally:
@@ -324,13 +329,12 @@ class RecordStore:
             with Directory(self.results) as directory:
                 os.unlink(_name_of(record), dir_fd=directory)
         except FileNotFoundError:
-            return
+            pass
         except IsADirectoryError:
             self.set_aside(record)
         except OSError as error:
             raise self._error("cannot be removed", record.path, error) from error
-        if record.result is None:
-            self._remove_partial(record)  # after the record: a DEL that is repeated after a kill needs it
+        self._remove_partial(record)  # after the record: a DEL that is repeated after a kill needs it
 
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
@@ -360,9 +364,13 @@ class RecordStore:
         for folder in (self.drafts, self.partials):
             try:
                 with Directory(folder) as directory:
-                    stale = stale_drafts(directory, older_than)
-                    if folder == self.partials:
-                        stale = [name for name in stale if not self._is_unfinished(name)]
+                    if folder == self.drafts:
+                        stale = stale_drafts(directory, older_than)
+                    else:
+                        old = [
+                            name for name in sorted(os.listdir(directory)) if is_old_file(name, directory, older_than)
+                        ]
+                        stale = [name for name in old if not self._is_unfinished(name)]
                     gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory)]
             except FileNotFoundError:
                 continue
@@ -372,7 +380,11 @@ class RecordStore:
         return swept
 
     def _is_unfinished(self, name: str) -> bool:
-        record = self.read(name)
+        """Return whether the file of this name may be the record of an ADD that did not end."""
+        try:
+            record = self.read(name)
+        except RecordError:
+            return True
         return record is not None and record.result is None and record.state != CORRUPT
 
     def _remove(self, folder: str, name: str, directory: int) -> bool:

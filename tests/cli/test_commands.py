@@ -164,10 +164,28 @@ def test_a_plugins_text_cannot_move_the_cursor(node: Node) -> None:
     assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
 
 
-def test_a_closed_pipe_is_no_trace(node: Node) -> None:
+@pytest.mark.parametrize("words", ["attachments", "--version", "--help"])
+def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: Node, words: str) -> None:
+    command = [*node.command, *words.split()]
+    for env in (node.env, {**node.env, "PYTHONUNBUFFERED": "1"}):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ran = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (1, "error: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_descriptor_is_an_empty_file(node: Node, closed: str) -> None:
+    command = f"{' '.join(node.command)} validate - {closed}"
+    ran = subprocess.run(["bash", "-c", command], env=node.env, input="", capture_output=True, text=True, check=False)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (3, False)
+
+
+@pytest.mark.parametrize("words", ["explain dbnet", "--version"])
+def test_a_closed_pipe_is_no_trace(node: Node, words: str) -> None:
     command = " ".join(node.command)
+    env = {**node.env, "PYTHONUNBUFFERED": "1"}
     ran = subprocess.run(
-        ["bash", "-c", f"{command} explain dbnet | true"], env=node.env, capture_output=True, text=True, check=False
+        ["bash", "-c", f"{command} {words} | true"], env=env, capture_output=True, text=True, check=False
     )
     assert "Traceback" not in ran.stderr
     assert "BrokenPipe" not in ran.stderr

@@ -173,6 +173,19 @@ def test_only_a_journal_orders_bytes_and_names(tmp_path: Path, has_journal: bool
         assert files._is_ordered.__wrapped__(disk.stat().st_dev, 0) is has_journal
 
 
+def test_a_device_number_may_be_another_file_systems_later(image: Path, tmp_path: Path) -> None:
+    device = Path(subprocess.check_output(["losetup", "--find", "--show", image], text=True).strip())
+    answers = []
+    try:
+        for name, options in (("with", ()), ("without", ("-O", "^has_journal"))):
+            subprocess.run(["mkfs.ext4", "-q", *options, device], check=True)
+            with mounted(device, tmp_path / name, "rw") as disk:
+                answers.append(files._is_ordered(disk.stat().st_dev, os.statvfs(disk).f_fsid))
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    assert answers == [True, False]
+
+
 @pytest.mark.parametrize("durable", [True, False])
 @pytest.mark.parametrize("cache", ["cni", "a/b/cni"])
 def test_the_record_is_on_the_disk_while_the_plugin_runs(

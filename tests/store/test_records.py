@@ -861,6 +861,64 @@ def test_results_so_far_without_a_pending_record_are_swept(store: RecordStore) -
     assert os.listdir(store.partials) == ["net-c1-eth0"]
 
 
+@pytest.mark.parametrize("end", ["complete", "forget"])
+@pytest.mark.parametrize("there", [Path.touch, lambda path: path.symlink_to("/")], ids=["file", "link"])
+def test_a_verb_that_has_done_its_work_does_not_fail_because_of_the_result_so_far(
+    store: RecordStore, caplog: pytest.LogCaptureFixture, there: Callable[[Path], None], end: str
+) -> None:
+    begun = store.begin(bare(state=PENDING, plugins=("{}", "{}")))
+    there(Path(store.partials))
+    with pytest.raises(RecordError, match=r"partial/net-c1-eth0: cannot be written: Not a directory"):
+        store.keep_partial(begun, "{}")
+    getattr(store, end)(begun)
+    assert f"{store.partials}: the result so far cannot be removed: Not a directory" in caplog.text
+
+
+def test_a_result_so_far_that_cannot_get_its_name_leaves_no_draft(store: RecordStore) -> None:
+    begun = store.begin(bare(state=PENDING))
+    os.makedirs(f"{store.partials}/net-c1-eth0")
+    with pytest.raises(RecordError, match=r"partial/net-c1-eth0: cannot be written: Is a directory"):
+        store.keep_partial(begun, "{}")
+    assert (os.listdir(store.drafts), os.listdir(store.partials)) == ([], ["net-c1-eth0"])
+
+
+def test_every_end_of_a_record_removes_the_result_so_far(store: RecordStore) -> None:
+    earlier = store.begin(bare(plugins=("{}",), result="{}"))
+    begun = store.begin(replace(earlier, state=PENDING, plugins=("{}", "{}"), result=None))
+    store.keep_partial(begun, "{}")
+    store.complete(earlier)  # as the roll-back of an ADD with on_existing="allow" does
+    assert os.listdir(store.partials) == []
+    store.keep_partial(begun, "{}")
+    os.unlink(begun.path)  # another program detached it
+    store.forget(begun)
+    assert os.listdir(store.partials) == []
+
+
+@pytest.mark.parametrize("network", ["net", "self", "1"])
+def test_old_results_so_far_are_swept_whatever_their_network(store: RecordStore, network: str) -> None:
+    begun = store.begin(bare(network, state=PENDING))
+    store.keep_partial(begun, "{}")
+    path = f"{store.partials}/{network}-c1-eth0"
+    os.utime(path, (0, 0))
+    assert store.sweep() == []
+    os.unlink(begun.path)
+    assert store.sweep() == [path]
+
+
+def test_a_record_that_cannot_be_read_now_keeps_its_result_so_far(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = store.begin(bare(state=PENDING))
+    store.keep_partial(begun, "{}")
+
+    def failing(_name: str) -> None:
+        raise RecordError("cannot be read: Input/output error")
+
+    monkeypatch.setattr(store, "read", failing)
+    assert store.sweep(older_than=0) == []
+    assert store.partial(begun) == "{}"
+
+
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
