@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()  # here, where a reader that has gone is no error
+        # Here, and not at the interpreter's exit: a reader that has gone is no error here.
+        sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise

@@ -43,26 +43,34 @@ class Directory:
     ``create``: make the directory and its missing parents, for this user alone. ``durable``: sync the new ones.
     """
 
-    __slots__ = ("_create", "_descriptor", "_durable", "_path")
+    __slots__ = ("_create", "_durable", "_opened", "_path")
 
     def __init__(self, path: str, *, create: bool = False, durable: bool = False) -> None:
         self._path = path
         self._create = create
         self._durable = durable
-        self._descriptor = -1
+        self._opened: list[int] = []
 
     def __enter__(self) -> int:
+        # Not "descriptor = os.open(...)": what a signal handler raises right after that call would lose the descriptor.
+        # No handler runs within extend.
+        opened = self._opened
         try:
-            self._descriptor = os.open(self._path, _DIR_FLAGS)
-        except FileNotFoundError:
-            if not self._create:
-                raise
-            make_directory(self._path, durable=self._durable)
-            self._descriptor = os.open(self._path, _DIR_FLAGS)
-        return self._descriptor
+            try:
+                opened.extend(map(os.open, [self._path], [_DIR_FLAGS]))
+            except FileNotFoundError:
+                if not self._create:
+                    raise
+                make_directory(self._path, durable=self._durable)
+                opened.extend(map(os.open, [self._path], [_DIR_FLAGS]))
+        except BaseException:
+            self.__exit__()
+            raise
+        return opened[0]
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        while self._opened:
+            os.close(self._opened.pop())
 
 
 def make_directory(path: str, *, durable: bool) -> None:
@@ -119,9 +127,12 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
     ``durable``: its bytes reach the disk before each name that it gets later.
     """
     name = f"{os.getpid()}-{time.monotonic_ns()}-{next(_serial)}"
-    descriptor = os.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
+    opened: list[int] = []
     try:
         try:
+            # extend: see Directory
+            opened.extend(map(functools.partial(os.open, dir_fd=directory), [name], [_WRITE_FLAGS], [FILE_MODE]))
+            descriptor = opened[0]
             keep_mode(descriptor)
             # write(2) may write only a part, for example when the disk is nearly full or a signal arrives.
             view = memoryview(data)
@@ -130,10 +141,12 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
             if durable:
                 _order_before_names(descriptor)
         finally:
-            os.close(descriptor)
+            for descriptor in opened:
+                os.close(descriptor)
     except BaseException as error:
         try:
-            remove(name, directory)
+            if opened:
+                remove(name, directory)
         except OSError as problem:
             error.add_note(f"the temporary file {name} stays: {problem.strerror or problem}")
         raise

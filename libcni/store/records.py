@@ -216,13 +216,17 @@ class RecordStore:
         """
         data = f'{{"created":{dumps(record.created)},"result":{result}}}'
         name = _name_of(record)
-        with self._draft(data.encode(), durable=False) as (draft, source):
-            try:
-                with Directory(self.partials, create=True) as directory:
+        try:
+            with Directory(self.partials, create=True) as directory:
+                draft = write_draft(directory, data.encode(), durable=False)
+                try:
                     # rename(2), so that a kill at any moment leaves the earlier result or this one.
-                    os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
-            except OSError as error:
-                raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
+                    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
+                except BaseException:
+                    self._remove(self.partials, draft, directory)
+                    raise
+        except OSError as error:
+            raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
 
     def partial(self, record: Record) -> str | None:
         """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
@@ -308,11 +312,11 @@ class RecordStore:
             raise self._error("cannot be written", self.results, error) from error
 
     @contextmanager
-    def _draft(self, data: bytes, *, durable: bool | None = None) -> Iterator[tuple[str, int]]:
+    def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
         """Write a file under a temporary name; yield (name, directory descriptor). Remove the name at the end."""
         try:
             with Directory(self.drafts, create=True, durable=self.durable) as directory:
-                draft = write_draft(directory, data, durable=self.durable if durable is None else durable)
+                draft = write_draft(directory, data, durable=self.durable)
                 try:
                     yield draft, directory
                 finally:

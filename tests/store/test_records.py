@@ -13,8 +13,10 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import record as record_module
 from libcni.store import records
+from libcni.store.files import Directory
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import (
     CORRUPT,
@@ -917,6 +920,29 @@ def test_a_record_that_cannot_be_read_now_keeps_its_result_so_far(
     monkeypatch.setattr(store, "read", failing)
     assert store.sweep(older_than=0) == []
     assert store.partial(begun) == "{}"
+
+
+@pytest.mark.parametrize("interrupted", [files_module.write_draft, Directory.__enter__])
+def test_a_signal_right_after_a_file_was_opened_leaves_nothing_open(
+    store: RecordStore, interrupted: FunctionType
+) -> None:
+    store.forget(store.begin(bare()))
+
+    def interrupt(frame: FrameType, event: str, function: object) -> None:
+        name = getattr(function, "__name__", "")
+        if event == "c_return" and frame.f_code is interrupted.__code__ and name in {"open", "extend"}:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    before = os.listdir("/proc/self/fd")
+    sys.setprofile(interrupt)
+    try:
+        with suppress(KeyboardInterrupt):
+            store.begin(bare())
+    finally:
+        sys.setprofile(None)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert os.listdir(store.drafts) == []
 
 
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
