@@ -247,8 +247,10 @@ class Node:
             self._notify(self._observer.before_call, invocation)
         self._ahead = ahead
         try:
-            started = None if self._prepared is None else await self._take_prepared(invocation)
+            started = None if self._prepared is None else await self._prepared_for(invocation)
             outcome = await self.run_plugin(invocation, options, started)
+            if self._prepared is not None and self._prepared[1] is started:  # the executor did not call on_started
+                self._prepared = None
         except CNIError as error:
             self._observe_end(invocation, None, error)
             raise
@@ -263,7 +265,7 @@ class Node:
             self._observe_end(invocation, outcome, None)
         return outcome
 
-    async def _take_prepared(self, invocation: Invocation) -> Any:
+    async def _prepared_for(self, invocation: Invocation) -> Any:
         """Return the process that was started ahead for this call. If it was for another call, kill it: None."""
         waiting, process = self._prepared or (None, None)
         # All that the process was started with, and its place in the chain.
@@ -272,7 +274,7 @@ class Node:
             invocation.env,
             invocation.index,
         ):
-            self._prepared = None
+            # It stays this verb's until it has got its configuration: a signal handler may raise before that.
             return process
         await self.discard_prepared()  # for example before the DEL of a roll-back
         return None
@@ -291,6 +293,7 @@ class Node:
             self._prepared = None if plugin is None else (invocation, plugin)
 
     def _on_started(self) -> None:
+        self._prepared = None  # the executor has fed it, and stops it from now on
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             self.start_ahead(ahead())
