@@ -355,8 +355,8 @@ def test_interrupted_at_any_moment(place: Place, handler: Any, monkeypatch: pyte
     before = descriptors()
     interrupted = 0
     for number in range(300):
-        interrupt_after(handler, 0.0003 + number * 0.00003, InterruptedVerbError)
         try:
+            interrupt_after(handler, 0.0003 + number * 0.00003, InterruptedVerbError)
             cni.add_network_list(net, CONTAINER, on_existing="replace")
             signal.setitimer(signal.ITIMER_REAL, 0)
         except InterruptedVerbError:
