@@ -93,7 +93,10 @@ class SharedLockFile:
             try:
                 self._fcntl(kind, offset)
             except BaseException as error:
-                self._forget(offset, holder)
+                # Also unlock: an exception out of a signal handler may come when the kernel has granted the lock.
+                with suppress(OSError):
+                    self._unlock(offset, holder)
+                self._offsets[holder].discard(offset)
                 if isinstance(error, OSError) and error.errno in _BUSY:
                     return False
                 raise
@@ -116,7 +119,6 @@ class SharedLockFile:
 
     def _forget(self, offset: int, holder: int) -> bool:
         """Remove a holder from the table; return whether no lock set of this process holds the byte now."""
-        self._offsets[holder].discard(offset)
         if self._writers.get(offset) == holder:
             del self._writers[offset]
         readers = self._readers.get(offset, set())
@@ -129,6 +131,8 @@ class SharedLockFile:
         # Many lock sets of this process may share a byte, but it is one lock in the kernel. Only the last one unlocks.
         if self._forget(offset, holder):
             self._fcntl(fcntl.F_UNLCK, offset)
+        # Last: if a signal handler raises before, the finaliser of the lock set unlocks the byte again.
+        self._offsets[holder].discard(offset)
 
     def is_locked(self, offset: int) -> bool:
         """Return whether a verb of this or another process holds a byte. Raises OSError."""
@@ -179,9 +183,10 @@ class SharedLockFile:
             if holder not in self._offsets:
                 return
             self.leave_line(holder)
-            # The last user: one call unlocks all, instead of one for each byte.
+            # The last user: one call unlocks all, instead of one for each byte. If the file is closed, an earlier call
+            # was interrupted.
             if len(self._offsets) == 1:
-                with suppress(OSError):
+                with suppress(OSError, ValueError):
                     fcntl.fcntl(self._file, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
                 self.close()
                 return
@@ -195,10 +200,12 @@ class SharedLockFile:
 
     def close(self) -> None:
         """Close the descriptor. If a forked process has the open file, too, the locks stay until it closes it."""
-        self._offsets.clear()
+        # Before anything else: a signal handler may raise at any step, and then no later verb may meet this table.
         for path in [path for path, one in _files.items() if one is self]:
             del _files[path]
         self._file.close()
+        # Last: until here the finaliser of the last lock set calls this again.
+        self._offsets.clear()
 
 
 # Reentrant: the garbage collector may finalise a lock set, which releases its bytes, while this thread holds the lock.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from libcni.errors import LockTimeoutError, RecordError
-from libcni.store import lock_file
+from libcni.store import lock_file, locks
 from libcni.store.locks import LockRequest, LockSet
 
 Make = Callable[..., LockSet]
@@ -617,3 +618,58 @@ def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch
         with pytest.raises(RecordError, match="No locks available") as caught:
             one.try_acquire()
     assert caught.value.errno == errno.ENOLCK
+
+
+class InterruptedCloseError(Exception):
+    """Be what a signal handler raises."""
+
+
+def take(tmp_path: Path, container_id: str) -> LockSet:
+    taken = LockSet(str(tmp_path), LockRequest(("net",), container_id))
+    assert taken.try_acquire()
+    return taken
+
+
+def close_and_raise_at(held: LockSet, number: int) -> bool:
+    """Close a lock set; raise before the line of the lock modules with this number. Return whether it was reached."""
+    lines = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in {locks.__file__, lock_file.__file__}:
+            return None
+        lines += event == "line"
+        if lines > number:
+            raise InterruptedCloseError
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        held.close()
+    except InterruptedCloseError:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("has_other", [False, True], ids=["the only verb", "beside another verb"])
+def test_an_exception_at_any_line_of_the_release_leaves_no_lock(tmp_path: Path, has_other: bool) -> None:
+    other = take(tmp_path, "c2") if has_other else None
+    number = 0
+    while close_and_raise_at(take(tmp_path, "c1"), number):
+        gc.collect()
+        probe = LockSet(str(tmp_path), LockRequest(("net",), "c1"))
+        assert probe.try_acquire(), f"line {number}: held in this process"
+        probe.close()
+        with open(tmp_path / "locks", "rb+") as another:  # what another process would see
+            offset = lock_file.CONTAINER + lock_file.offset_of("c1")
+            request = lock_file._FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+            answer: Any = fcntl.fcntl(another, lock_file._GETLK, request)
+        assert lock_file._FLOCK.unpack(answer)[0] == fcntl.F_UNLCK, f"line {number}: held in the kernel"
+        number += 1
+    assert number > 15
+    if other is not None:
+        other.close()
