@@ -70,9 +70,12 @@ def check_owner(owner: object) -> str:
 
     The specification has no owners. Each record holds one, and listings show it.
     """
-    if owner != "" and not _text("owner", owner).isprintable():
-        raise InvalidIdentifierError("owner", owner, "it must be printable text without control characters")
-    return "" if owner == "" else str(owner)
+    if owner == "":
+        return ""
+    name = _text("owner", owner)
+    if not name.isprintable():
+        raise InvalidIdentifierError("owner", name, "it must be printable text without control characters")
+    return name
 
 
 def _text(kind: str, value: object) -> str:

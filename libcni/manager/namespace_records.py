@@ -11,7 +11,7 @@ from libcni.config.identifiers import check_container_id
 from libcni.errors import InvalidIdentifierError, RecordError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
 from libcni.manager.recorded import may_belong_to
-from libcni.store.files import Directory, UnusableFileError, read_file, remove, sync_directory, write_draft
+from libcni.store.files import Directory, UnusableFileError, read_file, remove, replace_file, sync_directory
 from libcni.store.record import boot_id
 from libcni.store.records import RecordStore
 
@@ -158,11 +158,7 @@ class ContainerNamespaces:
             with Directory(self._drafts, create=True) as drafts, Directory(self._directory, create=True) as directory:
                 # Order: first the bytes are on the disk, then the record gets its name, then the namespace gets its.
                 # So there is never a namespace of this manager without a record.
-                draft = write_draft(drafts, data, durable=True)
-                try:
-                    os.rename(draft, container_id, src_dir_fd=drafts, dst_dir_fd=directory)
-                finally:
-                    remove(draft, drafts)
+                replace_file(container_id, data, drafts, directory, durable=True)
                 sync_directory(directory)
         except OSError as error:
             path = f"{self._directory}/{container_id}"

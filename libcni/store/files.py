@@ -14,7 +14,7 @@ from contextlib import suppress
 
 __all__ = [
     "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "is_old_file", "keep_mode",
-    "make_directory", "read_file", "remove", "stale_drafts", "sync_directory", "write_draft",
+    "make_directory", "read_file", "remove", "replace_file", "stale_drafts", "sync_directory", "write_draft",
 ]  # fmt: skip
 
 FILE_MODE = 0o600
@@ -144,13 +144,31 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
             for descriptor in opened:
                 os.close(descriptor)
     except BaseException as error:
-        try:
-            if opened:
-                remove(name, directory)
-        except OSError as problem:
-            error.add_note(f"the temporary file {name} stays: {problem.strerror or problem}")
+        if opened:
+            _take_back(name, directory, error)
         raise
     return name
+
+
+def _take_back(draft: str, directory: int, error: BaseException) -> None:
+    try:
+        remove(draft, directory)
+    except OSError as problem:
+        error.add_note(f"the temporary file {draft} stays: {problem.strerror or problem}")
+
+
+def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> None:
+    """Write a file under a temporary name in ``drafts``, and rename it to its own name in ``directory``.
+
+    ``durable``: its bytes reach the disk before its name. The name itself is not synced.
+    """
+    draft = write_draft(drafts, data, durable=durable)
+    try:
+        # rename(2), so that a kill at any moment leaves the earlier file or this one.
+        os.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
+    except BaseException as error:
+        _take_back(draft, drafts, error)
+        raise
 
 
 def _order_before_names(descriptor: int) -> None:

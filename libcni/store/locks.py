@@ -262,7 +262,8 @@ class LockSet:
         if container_id == self.request.container_id:
             self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
         try:
-            return any(self._file.is_locked(region + offset_of(container_id)) for region in regions)
+            offset = offset_of(container_id)
+            return any(map(self._file.is_locked, [region + offset for region in regions]))
         except OSError as error:
             raise self._refused(error) from error
 

@@ -23,6 +23,7 @@ from libcni.store.files import (
     is_old_file,
     read_file,
     remove,
+    replace_file,
     stale_drafts,
     sync_directory,
     write_draft,
@@ -146,7 +147,7 @@ class RecordStore:
         """
         if record.path:
             # Sync here, too: the replaced record may be Go's, and Go does not sync the names of its records.
-            self._replace(record.path, encode(record), sync=self.durable)
+            self._replace(record, encode(record), sync=self.durable)
             return record
         with self._draft(encode(record)) as (draft, source):
             path = self._claim(source, draft, record.identity)
@@ -201,7 +202,7 @@ class RecordStore:
 
         The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
         """
-        self._replace(record.path, encode(record))
+        self._replace(record, encode(record))
         self._remove_partial(record)
 
     def keep_partial(self, record: Record, result: str) -> None:
@@ -218,13 +219,7 @@ class RecordStore:
         name = _name_of(record)
         try:
             with Directory(self.partials, create=True) as directory:
-                draft = write_draft(directory, data.encode(), durable=False)
-                try:
-                    # rename(2), so that a kill at any moment leaves the earlier result or this one.
-                    os.rename(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-                except BaseException:
-                    self._remove(self.partials, draft, directory)
-                    raise
+                replace_file(name, data.encode(), directory, directory, durable=False)
         except OSError as error:
             raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
 
@@ -251,23 +246,18 @@ class RecordStore:
         except OSError as error:  # the verb has done its work, so this must not fail it
             logger.warning("%s: the result so far cannot be removed: %s", self.partials, error.strerror or error)
 
-    def _replace(self, path: str, data: bytes, *, sync: bool = False) -> None:
+    def _replace(self, record: Record, data: bytes, *, sync: bool = False) -> None:
         """Replace a record's file atomically. ``sync``: sync its name, too."""
         try:
             with (
                 Directory(self.drafts, create=True, durable=self.durable) as source,
                 Directory(self.results, create=True, durable=self.durable) as directory,
             ):
-                draft = write_draft(source, data, durable=self.durable)
-                try:
-                    os.rename(draft, path.rpartition("/")[2], src_dir_fd=source, dst_dir_fd=directory)
-                except BaseException:
-                    self._remove(self.drafts, draft, source)
-                    raise
+                replace_file(_name_of(record), data, source, directory, durable=self.durable)
                 if sync:
                     sync_directory(directory)
         except OSError as error:
-            raise self._error("cannot be written", path, error) from error
+            raise self._error("cannot be written", record.path, error) from error
 
     def mark_detaching(self, record: Record) -> Record:
         """Rewrite the file of a record with state ``detaching`` and return the new record.
@@ -279,7 +269,7 @@ class RecordStore:
             return record
         try:
             # The bytes are synced, the name is not: after a power cut the old state is safe, and a torn file is not.
-            self._replace(record.path, encode_with(record, state=DETACHING))
+            self._replace(record, encode_with(record, state=DETACHING))
         except RecordError as error:
             logger.warning("DEL goes on, but the record is not marked as detaching: %s", error)
             return record
@@ -294,7 +284,7 @@ class RecordStore:
         if record.state in {CORRUPT, LEGACY}:
             text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
             raise RecordError(text, path=record.path, hint="detach the attachment, or forget the record")
-        self._replace(record.path, encode_with(record, owner=owner))
+        self._replace(record, encode_with(record, owner=owner))
         return replace(record, owner=owner)
 
     def ensure_writable(self, record: Record) -> None:
@@ -365,16 +355,10 @@ class RecordStore:
         writers stay, unless it is 0: then the caller holds locks that exclude all writers.
         """
         swept = []
-        for folder in (self.drafts, self.partials):
+        for folder, find in ((self.drafts, stale_drafts), (self.partials, self._ended_partials)):
             try:
                 with Directory(folder) as directory:
-                    if folder == self.drafts:
-                        stale = stale_drafts(directory, older_than)
-                    else:
-                        old = [
-                            name for name in sorted(os.listdir(directory)) if is_old_file(name, directory, older_than)
-                        ]
-                        stale = [name for name in old if not self._is_unfinished(name)]
+                    stale = find(directory, older_than)
                     gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory)]
             except FileNotFoundError:
                 continue
@@ -382,6 +366,11 @@ class RecordStore:
                 raise self._error("cannot be swept", folder, error) from error
             swept += [f"{folder}/{name}" for name in gone]
         return swept
+
+    def _ended_partials(self, directory: int, older_than: float) -> list[str]:
+        """Return the names of the old files in ``partial`` whose ADD has ended."""
+        old = [name for name in sorted(os.listdir(directory)) if is_old_file(name, directory, older_than)]
+        return [name for name in old if not self._is_unfinished(name)]
 
     def _is_unfinished(self, name: str) -> bool:
         """Return whether the file of this name may be the record of an ADD that did not end."""

@@ -169,7 +169,7 @@ class Node:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
-        # Locks first: the observer is foreign code, and other verbs need not wait for it.
+        # Namespace and locks first: the observer is foreign code, and nobody else need wait for it.
         self._leave_namespace()
         while self._locks:
             self._locks.pop().close()
@@ -269,11 +269,8 @@ class Node:
         """Return the process that was started ahead for this call. If it was for another call, kill it: None."""
         waiting, process = self._prepared or (None, None)
         # All that the process was started with, and its place in the chain.
-        if waiting and (waiting.path, waiting.env, waiting.index) == (
-            invocation.path,
-            invocation.env,
-            invocation.index,
-        ):
+        wanted = (invocation.path, invocation.env, invocation.index)
+        if waiting and (waiting.path, waiting.env, waiting.index) == wanted:
             # It stays this verb's until it has got its configuration: a signal handler may raise before that.
             return process
         await self.discard_prepared()  # for example before the DEL of a roll-back
@@ -537,17 +534,17 @@ class Node:
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
         )
-        return await self._change(partial(self.records.begin, stamped))
+        return await self._write(partial(self.records.begin, stamped))
 
     async def complete(self, record: Record) -> None:
         """Write the record of an ADD that succeeded."""
-        await self._change(partial(self.records.complete, record))
+        await self._write(partial(self.records.complete, record))
 
     async def mark_detaching(self, record: Record) -> Record:
         """Write to the record that its DEL has begun. If the disk refuses, DEL goes on."""
-        return await self._change(partial(self.records.mark_detaching, record))
+        return await self._write(partial(self.records.mark_detaching, record))
 
-    async def _change(self, work: Callable[[], _T]) -> _T:
+    async def _write(self, work: Callable[[], _T]) -> _T:
         # Only the wait for the disk takes long enough to be worth a thread.
         return await self.on_disk(work) if self.settings.durable else work()
 
