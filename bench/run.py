@@ -21,7 +21,7 @@ import group_real
 import group_records
 import group_size
 import group_start
-from common import BUILD, ROOT, Row, machinery
+from common import BUILD, ROOT, Row, ext4_in_use, machinery
 from picture import svg
 from report import machine, markdown, table
 
@@ -41,11 +41,12 @@ def main() -> int:
     load = os.getloadavg()[0]
     rows: list[Row] = []
     with machinery():
+        disk = ext4_in_use()
         for group in GROUPS:
             if options.only is None or group.NAME[0] in options.only.split(","):
                 print(f"... {group.NAME} ({time.monotonic() - started:.0f} s)", flush=True)
                 rows += group.run(quick=options.quick)
-    note = f"{machine()}, {dt.datetime.now(dt.UTC).date()}, load of the machine before: {load:.1f}"
+    note = f"{machine()}, {disk}, {dt.datetime.now(dt.UTC).date()}, load of the machine before: {load:.1f}"
     print(table(rows))
     (BUILD / "rows.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1), encoding="utf-8")
     picture = PICTURE if options.write else BUILD / "performance.svg"
