@@ -1,4 +1,4 @@
-"""2. The same chain in parallel, records on tmpfs: chains a second and p99, on asyncio and from threads."""
+"""2. The same chain in parallel, records on tmpfs: rate, p99 and processor time, on asyncio and from threads."""
 
 from __future__ import annotations
 
@@ -29,17 +29,24 @@ def rates(  # noqa: PLR0913, PLR0917 - a measurement has that many sides
     group: str, what: str, workers: list[Worker], parallel: int, count: int, rounds: int, bar: tuple[str, float],
     *, detach: bool = False,
 ) -> list[Row]:  # fmt: skip
-    """Measure ADDs a second and their p99; ``bar``: a program's name and the least ratio of its rate to Go's."""
+    """Measure ADDs a second, their p99, and the processor time that the program itself takes for each.
+
+    ``bar``: a program's name and the least ratio of its rate to Go's.
+    """
     rate: dict[str, list[float]] = {worker.name: [] for worker in workers}
     each: dict[str, list[float]] = {worker.name: [] for worker in workers}
+    processor = dict.fromkeys(rate, 0.0)
     for number in range(rounds + 1):
         for worker in rotated(workers, number):
+            before = worker.processor_ms()
             answer = worker.ask("add", 1, count, parallel) if detach else worker.add(count, parallel)
+            taken = worker.processor_ms() - before
             if detach:
                 worker.ask("del", 1, count)
             if number:
                 rate[worker.name].append(count / (answer["wall"] / 1e9))
                 each[worker.name] += milliseconds(answer["each"])
+                processor[worker.name] += taken / count / rounds
     rows = []
     for name, found in rate.items():
         is_barred = name == bar[0]
@@ -51,6 +58,8 @@ def rates(  # noqa: PLR0913, PLR0917 - a measurement has that many sides
         rows.append(
             Row(group, f"{what}: p99", name, "ms", p99(each[name]), None, late, "Go", 1.0 if is_barred else None)
         )
+        more = processor[name] / processor["Go"]
+        rows.append(Row(group, f"{what}: processor time of the program", name, "ms", processor[name], None, more, "Go"))
     return rows
 
 
