@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
-from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor
+from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, allowed_by_open_files
 from libcni.executor.protocol import AsyncExecutor, AsyncPreparingExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
@@ -63,6 +63,9 @@ AnswerT = TypeVar("AnswerT")
 
 _LEAST_VERBS = 256
 """How many verbs run at once at least, also if fewer plugins can: most of a verb's waits are for something else."""
+
+_DESCRIPTORS = 5
+"""A verb takes a descriptor in the namespace, one for a lock, and three while its plugin runs."""
 
 _P = ParamSpec("_P")
 
@@ -133,7 +136,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     @cached_property
     def _slots(self) -> AsyncSemaphore:
-        return AsyncSemaphore(max(_LEAST_VERBS, getattr(self._executor, "max_processes", MAX_PROCESSES)))
+        least = allowed_by_open_files(_LEAST_VERBS, _DESCRIPTORS)
+        return AsyncSemaphore(max(least, getattr(self._executor, "max_processes", MAX_PROCESSES)))
 
     @cached_property
     def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -246,13 +248,28 @@ def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: Plug
     assert seconds(4) < 0.7
 
 
-@pytest.mark.parametrize(("limit", "processes"), [(1024, 256), (20, 5), (1 << 20, 1024), (2, 1)])
+@pytest.mark.parametrize(("limit", "processes"), [(1024, 168), (64, 8), (20, 1), (1 << 20, 1024), (2, 1)])
 def test_the_limit_of_open_files_bounds_the_plugins(
     limit: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     assert AsyncProcessExecutor().max_processes == processes
     assert AsyncProcessExecutor(max_processes=7).max_processes == 7
+
+
+def test_many_verbs_need_no_more_descriptors_than_are_allowed(tmp_path: Path, plugin: PluginMaker) -> None:
+    text = plugin('sleep 0.1; echo "{}"').raw
+    code = f"""
+import asyncio, resource, libcni
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+net = libcni.NetworkConfigList.from_bytes({text!r})
+async def main():
+    cni = libcni.AsyncCNIConfig([{str(tmp_path)!r}], {str(tmp_path / "cache")!r})
+    batch = await cni.add_many([(net, libcni.RuntimeConf(f"c{{i}}", "/none", "eth0")) for i in range(60)], parallel=60)
+    batch.raise_errors()
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_thousand_verbs_run_at_once(tmp_path: Path, plugin: PluginMaker) -> None:

@@ -30,13 +30,17 @@ from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor"]
+__all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor", "allowed_by_open_files"]
 
 MAX_PROCESSES = 1024
 """How many plugins run at once, at most, if the limit of open files (``ulimit -n``) allows it."""
 
-_DESCRIPTORS = 4
-"""A plugin takes three descriptors of this program while it runs; the fourth is the program's own."""
+_DESCRIPTORS = 6
+"""A plugin takes three descriptors while it runs. Its verb has two: in the namespace, and for the lock that the plugin
+inherits. The sixth is the program's own."""
+
+_RESERVED = 16
+"""Descriptors that do not depend on the number of plugins: stdio, the event loop's, and those of a plugin's start."""
 
 
 class AsyncProcessExecutor:
@@ -46,8 +50,8 @@ class AsyncProcessExecutor:
         output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
-        max_processes: how many plugins run at once; None: a quarter of the open files that this program may have
-            (``ulimit -n``), at most 1,024: 256 with the usual limit of 1,024. Other calls wait, up to their timeout.
+        max_processes: how many plugins run at once; None: a sixth of the open files that this program may have
+            (``ulimit -n``), at most 1,024: 168 with the usual limit of 1,024. Other calls wait, up to their timeout.
     """
 
     def __init__(
@@ -55,7 +59,9 @@ class AsyncProcessExecutor:
     ) -> None:
         self.output_limit = output_limit
         self.grace = grace
-        self.max_processes: int = _allowed_processes() if max_processes is None else max_processes
+        self.max_processes: int = (
+            allowed_by_open_files(MAX_PROCESSES, _DESCRIPTORS) if max_processes is None else max_processes
+        )
         self._semaphore = AsyncSemaphore(self.max_processes)
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
@@ -202,9 +208,10 @@ class AsyncPreparedProcess:
         await self.discard()
 
 
-def _allowed_processes() -> int:
+def allowed_by_open_files(largest: int, descriptors: int) -> int:
+    """Return how many things can exist at once that take ``descriptors`` each, ``largest`` at most."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_PROCESSES if soft == resource.RLIM_INFINITY else max(1, min(MAX_PROCESSES, soft // _DESCRIPTORS))
+    return largest if soft == resource.RLIM_INFINITY else max(1, min(largest, (soft - _RESERVED) // descriptors))
 
 
 class _Watcher:

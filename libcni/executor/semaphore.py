@@ -1,4 +1,4 @@
-"""A semaphore for asyncio that outlives an event loop."""
+"""A semaphore for asyncio that outlives an event loop, and that several loops can use."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ __all__ = ["AsyncSemaphore"]
 
 
 class AsyncSemaphore:
-    """A semaphore that works on successive event loops.
+    """A semaphore that works on successive event loops, and on several at once.
 
     Args:
-        value: how many can hold it at once.
+        value: how many can hold it at once on each loop.
     """
 
     def __init__(self, value: int) -> None:
         self.value = value
-        self._semaphore = asyncio.Semaphore(value)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._semaphores: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
 
     def locked(self) -> bool:
         """Return whether ``acquire`` would wait."""
@@ -39,7 +38,10 @@ class AsyncSemaphore:
 
     def _of_this_loop(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
-        # An asyncio.Semaphore that somebody has waited for belongs to that loop for ever.
-        if self._loop is not loop:
-            self._loop, self._semaphore = loop, asyncio.Semaphore(self.value)
-        return self._semaphore
+        semaphore = self._semaphores.get(loop)
+        if semaphore is None:
+            # An asyncio.Semaphore that somebody has waited for belongs to that loop for ever, and keeps it in memory.
+            open_ones = {one: its for one, its in self._semaphores.copy().items() if not one.is_closed()}
+            semaphore = open_ones[loop] = asyncio.Semaphore(self.value)
+            self._semaphores = open_ones
+        return semaphore

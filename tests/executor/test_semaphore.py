@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -32,3 +33,15 @@ def test_a_waiter_on_a_loop_that_has_ended_does_not_hold_the_next_loop() -> None
 
     for _ in range(3):
         asyncio.run(wait())
+
+
+def test_each_of_two_loops_has_its_own_bound() -> None:
+    semaphore = AsyncSemaphore(1)
+
+    async def held() -> bool:
+        with contextlib.closing(asyncio.new_event_loop()) as other:
+            await semaphore.acquire(None)
+            await asyncio.to_thread(other.run_until_complete, semaphore.acquire(None))
+            return semaphore.locked()
+
+    assert asyncio.run(held())
