@@ -13,7 +13,7 @@ from libcni.config.versions import supports
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
-from libcni.store.record import CORRUPT, DETACHING, PENDING, Record
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
 from libcni.verbs.chain import Chain, run
 from libcni.verbs.delete import detach
 from libcni.verbs.node import Node
@@ -93,6 +93,7 @@ class _Found:
 
     stale: list[Record] = field(default_factory=list)
     corrupt: list[Record] = field(default_factory=list)
+    legacy: list[Record] = field(default_factory=list)
     living: list[Pair] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
     network: NetworkConfigList | None = None
@@ -103,6 +104,8 @@ def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
     for record in node.records.iter_records():
         if record.state == CORRUPT:
             found.corrupt.append(record)
+        elif record.state == LEGACY:
+            found.legacy.append(record)
         elif record.network == network:
             pair = (record.container_id, record.ifname)
             if record.owner == node.settings.owner and pair not in valid:
@@ -161,11 +164,11 @@ def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
     """Return the pairs for the plugins. A plugin frees all resources of a pair that is not in this list.
 
     So the list must not omit a living attachment: it has the caller's pairs, those of all records of the network with
-    any owner, and every pair that the file name of an unreadable record may mean.
+    any owner, and every pair that the file name of a record without identity (unreadable or legacy) may mean.
     """
-    names = [record.path.rpartition("/")[2] for record in found.corrupt]
-    torn = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
-    return list(dict.fromkeys([*pairs, *found.living, *torn]))
+    names = [record.path.rpartition("/")[2] for record in (*found.corrupt, *found.legacy)]
+    unnamed = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
+    return list(dict.fromkeys([*pairs, *found.living, *unnamed]))
 
 
 async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], errors: list[CNIError]) -> list[str]:

@@ -19,7 +19,7 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.store.attachments import attachment_of
-from libcni.store.record import CORRUPT, PENDING, Record
+from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
 from libcni.verbs.gc import gc as gc_verb
 from libcni.verbs.reports import GCReport
 
@@ -75,6 +75,13 @@ def test_no_valid_attachment_is_an_empty_list() -> None:
     world = World()
     collect(world, [])
     assert world.stdin("GC", "a")["cni.dev/valid-attachments"] == []
+
+
+def test_a_legacy_record_is_of_a_living_container() -> None:
+    """It has no identity, but its file's name has."""
+    world = World(records=[Record(state=LEGACY, path="/cache/results/net-c1-eth0", result="{}")])
+    assert collect(world).stale == ()
+    assert world.stdin("GC", "a")["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
 
 
 def test_attachments_may_be_given_as_such() -> None:
