@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import InvalidIdentifierError, RecordError
-from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
+from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
 from libcni.manager.recorded import may_belong_to
 from libcni.store.files import Directory, UnusableFileError, read_file, remove, replace_file, sync_directory
 from libcni.store.record import boot_id
@@ -27,9 +27,13 @@ class NamespaceRecord:
     Attributes:
         identity: the namespace's identity; () before it exists, which matches no namespace; None if the tool cannot
             tell it: then only the name is compared.
+        owner: the owner of the manager that made it.
+        path: its path.
     """
 
     identity: NamespaceIdentity | None
+    owner: str
+    path: str
 
 
 class ContainerNamespaces:
@@ -61,6 +65,7 @@ class ContainerNamespaces:
         the record cannot be written; then no namespace was made.
         """
         path = self.path(container_id)
+        self._refuse_other_maker(container_id)
         recorded = self._read(container_id)
         if recorded is not None and self._is_same(container_id, recorded):
             self._namespaces.lo_up(container_id)  # an earlier set-up may have been killed before that
@@ -80,6 +85,23 @@ class ContainerNamespaces:
             if not self._namespaces.exists(container_id):
                 self._forget(container_id)
             raise
+
+    def _refuse_other_maker(self, container_id: str) -> None:
+        """Refuse to write over the record of a namespace that another manager made and that exists.
+
+        A container has one record, so that manager could never remove its namespace.
+        """
+        other = self._read_any(container_id)
+        if other is None or self._is_mine(container_id, other):
+            return
+        exists = os.path.exists(other.path) if other.identity is None else namespace_at(other.path) == other.identity
+        if exists:
+            raise NamespaceError(
+                f"container {container_id} has the network namespace {other.path} of another manager "
+                f"(owner {other.owner!r})",
+                name=container_id,
+                hint="use another ID or another cache_dir, or tear the container down with that manager",
+            )
 
     def remove_if_unused(self, container_id: str) -> str:
         """Remove the namespace that a set-up made if nothing is recorded as attached; return its path or "".
@@ -120,8 +142,17 @@ class ContainerNamespaces:
         records = self._attachments.records(container_id)
         return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
 
+    def _is_mine(self, container_id: str, recorded: NamespaceRecord) -> bool:
+        """Return whether this manager made a namespace: two managers may share the directory of the records."""
+        return (recorded.owner, recorded.path) == (self._owner, self.path(container_id))
+
     def _read(self, container_id: str) -> NamespaceRecord | None:
         """Return the record of a namespace, or None if there is none of this owner and this directory."""
+        recorded = self._read_any(container_id)
+        return recorded if recorded is not None and self._is_mine(container_id, recorded) else None
+
+    def _read_any(self, container_id: str) -> NamespaceRecord | None:
+        """Return the record of a namespace that any manager made, or None if there is none."""
         path = f"{self._directory}/{container_id}"
         try:
             check_container_id(container_id)
@@ -130,7 +161,7 @@ class ContainerNamespaces:
             document = jsontext.parse(data.decode())
             numbers = document["identity"]
             identity = None if numbers is None else tuple(int(number) for number in numbers)
-            maker = document["owner"], document["path"]
+            owner, made = str(document["owner"]), str(document["path"])
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
             return None
@@ -139,11 +170,8 @@ class ContainerNamespaces:
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
-        # Two managers may share the directory of the records. Each removes only its own namespaces.
-        if maker != (self._owner, self.path(container_id)):
-            return None
         # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
-        return NamespaceRecord(identity if boot == boot_id() else ())
+        return NamespaceRecord(identity if boot == boot_id() else (), owner, made)
 
     def _write(self, container_id: str, identity: NamespaceIdentity | None) -> None:
         document = {

@@ -17,6 +17,7 @@ from libcni.store.namespace import enter_namespace
 
 __all__ = [
     "RUN_DIRECTORY", "IPRoute2", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces", "PyRoute2",
+    "namespace_at",
 ]  # fmt: skip
 
 RUN_DIRECTORY = "/run/netns"
@@ -94,7 +95,7 @@ class Namespaces:
     def identity(self, name: str) -> NamespaceIdentity | None:
         """Return the identity of the namespace of that name, or None if there is none."""
         path = self.path(name)
-        return self._tool.identity(name) if isinstance(self._tool, IdentifyingTool) else _identity(path)
+        return self._tool.identity(name) if isinstance(self._tool, IdentifyingTool) else namespace_at(path)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a namespace of that name."""
@@ -161,7 +162,7 @@ class Namespaces:
         return True
 
 
-def _identity(path: str) -> NamespaceIdentity | None:
+def namespace_at(path: str) -> NamespaceIdentity | None:
     """Return a namespace's identity; None if nothing, or no namespace, is at the path.
 
     The kernel uses the inode number of a dead namespace again. The inode's time distinguishes the two.
@@ -208,7 +209,7 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
         # The open descriptor keeps the inode and its time until the name keeps them: the kernel drops unused inodes and
         # gives them a new time later.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        identity = _identity(path)
+        identity = namespace_at(path)
         if identity is None:
             raise NamespaceError(f"network namespace {name}: {path} cannot be read", name=name)
         yield thread_ids[0], identity
@@ -232,7 +233,7 @@ class _ThreadTool(IdentifyingTool):
 
     def identity(self, name: str) -> NamespaceIdentity | None:
         """Return the identity of the namespace at the name's path."""
-        return _identity(f"{self._directory}/{name}")
+        return namespace_at(f"{self._directory}/{name}")
 
 
 class IPRoute2(_ThreadTool):
@@ -273,7 +274,7 @@ class IPRoute2(_ThreadTool):
             self._run(name, self._program, "netns", "delete", name)
             return
         path = f"{self._directory}/{name}"
-        if _identity(path) is not None:
+        if namespace_at(path) is not None:
             # --lazy: otherwise the unmount fails while a process has the file open.
             self._run(name, "umount", "--lazy", path)
         try:

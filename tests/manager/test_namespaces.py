@@ -16,6 +16,7 @@ import pytest
 
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
+from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import IPRoute2
 from libcni.store.record import boot_id
 from manager.fakes import FakeTool, Place, fails
@@ -165,6 +166,44 @@ def test_a_set_up_refuses_a_name_that_somebody_else_made(place: Place, make: Mak
         make(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done == []
     assert place.calls() == []
+
+
+class LinkingTool:
+    """A tool that needs no root: each name is a link to this program's own namespace."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+
+    def create(self, name: str) -> None:
+        (self.directory / name).symlink_to("/proc/self/ns/net")
+
+    def remove(self, name: str) -> None:
+        (self.directory / name).unlink()
+
+    def pin(self, name: str, pid: int) -> None: ...
+
+    def lo_up(self, name: str) -> None: ...
+
+
+def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path) -> None:
+    """Otherwise that manager could never remove its namespace."""
+
+    def manager(owner: str) -> ContainerNamespaces:
+        directory = tmp_path / owner
+        return ContainerNamespaces(Namespaces(LinkingTool(directory), directory), str(tmp_path / "cache"), owner)
+
+    first, second = manager("first"), manager("second")
+    with open("/proc/self/ns/net", "rb"):  # the kernel gives an inode that nothing uses another time
+        path = first.ensure("c1")
+        with pytest.raises(NamespaceError, match=r"/first/c1 of another manager \(owner 'first'\)"):
+            second.ensure("c1")
+        assert os.listdir(tmp_path / "second") == []
+        assert second.remove_if_unused("c1") == ""
+        assert first.remove_if_unused("c1") == path
+        second.ensure("c1")
+        os.unlink(second.path("c1"))
+        assert first.ensure("c1") == path
 
 
 def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(place: Place, make: Make) -> None:
