@@ -60,7 +60,11 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
         # If the namespace no longer exists, the plugins have to report that, so they still receive its path.
-        netns = netns_to_use(node, record, rt, use_given=use_given) or record.netns
+        netns = netns_to_use(node, record, rt, use_given=use_given)
+        if not netns and record.netns_id is not None and node.namespace_identity(record.netns) is not None:
+            # Another container's namespace may be there: what the plugins see in it says nothing about this one.
+            raise _not_attached(network, rt, f"its namespace has gone, and {record.netns} is another one now")
+        netns = netns or record.netns
         rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)
     for index in range(len(used.plugins)):

@@ -15,7 +15,7 @@ from libcni.errors import (
     RecordError,
     VersionError,
 )
-from libcni.store.record import CORRUPT, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -167,3 +167,13 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
     world = World({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
     check(world)
     assert world.verbs() == ["CHECK a", "CHECK b"]
+
+
+@pytest.mark.parametrize("netns", [None, "/recorded"])
+@pytest.mark.parametrize("state", [READY, STALE_BOOT])
+def test_the_namespace_of_another_container_is_not_checked(netns: str | None, state: RecordState) -> None:
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2), state=state)
+    world = World(records=[record], namespaces={"/recorded": (1, 3)})
+    with pytest.raises(NotAttachedError, match="its namespace has gone, and /recorded is another one now"):
+        check(world, CHAIN, RuntimeConf("c1", netns, "eth0"))
+    assert world.calls == []
