@@ -147,7 +147,7 @@ class World(Node):
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
 
-    async def begin(self, record: Record) -> Record:
+    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
         return self.records.begin(replace(record, owner=self.settings.owner))
 
 

@@ -43,3 +43,29 @@ def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
 
     assert asyncio.run(main()) is False
     assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
+
+
+def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_fsync(_: int) -> None:
+        begun.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr(os, "fsync", slow_fsync)
+    executor = AsyncRecordingExecutor()
+    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor)
+
+    async def main() -> None:
+        task = asyncio.create_task(cni.add_network_list(NET, RT, on_cancel="rollback"))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert cni.get_cached_attachments() == []
+    assert executor.calls == []

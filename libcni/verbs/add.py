@@ -82,7 +82,8 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     is_shared = is_there and (earlier is None or earlier.is_shared)
     path = earlier.path if earlier is not None else ""
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
-    record = await node.begin(replace(draft, path=path, is_shared=is_shared, **_identity_fields(before)))
+    draft = replace(draft, path=path, is_shared=is_shared, **_identity_fields(before))
+    record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
     result: Result | None = None
     printed: bytes | None = None
     try:

@@ -524,8 +524,14 @@ class Node:
         except RecordError as error:
             logger.warning("drafts of records stay: %s", error)
 
-    async def begin(self, record: Record) -> Record:
-        """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity."""
+    async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
+        """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity.
+
+        Args:
+            record: the record.
+            earlier: the record that it replaces, or None.
+            take_back: if this is cancelled, remove the record again, or restore the earlier one. No plugin has run.
+        """
         stamped = replace(
             record,
             owner=self.settings.owner,
@@ -534,7 +540,20 @@ class Node:
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
         )
-        return await self._write(partial(self.records.begin, stamped))
+        try:
+            return await self._write(partial(self.records.begin, stamped))
+        except BaseException as error:
+            if take_back and not isinstance(error, Exception | GeneratorExit):
+                try:
+                    # The verb holds the container's lock, so a pending record is the one that was just written.
+                    written = self.records.find(stamped.identity)
+                    if earlier is not None:
+                        self.records.complete(earlier)
+                    elif written is not None and written.state == PENDING:
+                        self.records.forget(written)
+                except RecordError as problem:
+                    error.add_note(f"when its record was removed again: {problem}")
+            raise
 
     async def complete(self, record: Record) -> None:
         """Write the record of an ADD that succeeded."""
