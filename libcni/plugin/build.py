@@ -62,15 +62,19 @@ _EAGER = (
     "libcni.plugin.results",
 )
 
-# Runs in the interpreter of the node. The import of __future__ is compiled away: it would read a file at each start.
+# Runs in the interpreter of the node. An import of __future__ would read a file at each start, so it becomes flags of
+# the compiler, for that module only: annotations that are strings are looked up in the module's names alone.
 _COMPILER = """
 import __future__, ast, json, marshal, sys
 from importlib.util import MAGIC_NUMBER
 sources = json.load(sys.stdin)
-codes, flags = {}, __future__.annotations.compiler_flag
+codes = {}
 for name, source in sources["modules"].items():
-    tree = ast.parse(source, name)
-    tree.body = [node for node in tree.body if getattr(node, "module", None) != "__future__"]
+    tree, flags = ast.parse(source, name), 0
+    for node in [node for node in tree.body if getattr(node, "module", None) == "__future__"]:
+        tree.body.remove(node)
+        for feature in node.names:
+            flags |= getattr(__future__, feature.name).compiler_flag
     codes[name] = marshal.dumps(
         compile(tree, sources["target"] + "/" + name, "exec", flags=flags, dont_inherit=True, optimize=2)
     )

@@ -155,3 +155,14 @@ def test_the_product_runs_on_a_machine_that_has_only_python(tmp_path: Path) -> N
     script = f'set -e; {hidden}[ -z "$(ls {LIBRARY})" ]; cd /; exec env -i CNI_COMMAND=VERSION {tmp_path}/mine'
     done = subprocess.run(["unshare", "--mount", "sh", "-c", script], input=b"{}", capture_output=True, check=True)
     assert json.loads(done.stdout)["supportedVersions"] == [*ALL_VERSIONS]
+
+
+def test_annotations_mean_the_same_in_the_product(tmp_path: Path) -> None:
+    """A plugin imports in a function what only that verb needs, so an annotation must not become a string."""
+    source, product = tmp_path / "local.py", tmp_path / "local"
+    body = "import ipaddress\n    class Args:\n        IP: ipaddress.IPv4Address\n    request.load_args(Args)\n"
+    text = PLUGIN.replace("modules = [*sys.modules.values()]\n", body + "    modules = []\n")
+    source.write_text(text, encoding="utf-8")
+    build(source, product, python=sys.executable)
+    answer = call_plugin(str(product), "ADD", config(), container_id="c", netns="/x", args="IP=10.0.0.3")
+    assert answer.status == 0, answer.stderr
