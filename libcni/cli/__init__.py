@@ -5,8 +5,10 @@ The extra ``libcni[cli]`` adds help, messages about wrong options, completion, c
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -80,4 +82,18 @@ def run() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end of the program
+    # The texts of plugins have any characters, and not every encoding has them. An ADD that has succeeded must not end
+    # in a traceback because of that.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        codecs.register_error("libcni.json", _escaped)
+        sys.stdout.reconfigure(errors="libcni.json")
     sys.exit(main())
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that the encoding of stdout does not have by JSON's escapes, so that JSON stays JSON."""
+    import json
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end

@@ -49,6 +49,16 @@ def test_the_result_is_indented_by_four_without_a_new_line_at_the_end(node: Node
     assert ran.err.splitlines()[1:] == []
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_stdout_does_not_have_are_jsons_escapes(node: Node, encoding: str) -> None:
+    fake = {"ADD": {"result": {"cniVersion": "1.1.0", "dns": {"domain": "ü✓😀"}}}}
+    odd = {"cniVersion": "1.1.0", "name": "odd", "plugins": [{"type": "fake", "fake": fake}]}
+    (node.net_d / "odd.conflist").write_text(json.dumps(odd), encoding="utf-8")
+    ran = node.run("add", "odd", node.netns("a"), "-c", "c1", PYTHONIOENCODING=encoding)
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out)["dns"] == {"domain": "ü✓😀"}
+
+
 def test_cnitools_environment_is_read(node: Node) -> None:
     log = str(node.root / "log")
     caps = '{"mac": "c2:11:22:33:44:55"}'
