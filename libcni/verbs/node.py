@@ -352,7 +352,7 @@ class Node:
             return
         try:
             sink(invocation, text) if callable(sink) else sink.write(text)
-        except (OSError, ValueError):  # a broken log is no reason to lose an attachment
+        except Exception:  # a broken log is no reason to lose an attachment, nor to stop a DEL half-way
             logger.exception("cannot forward the stderr of %s %s", invocation.plugin, invocation.verb)
 
     def check_environment(self, invocation: Invocation) -> None:

@@ -15,6 +15,7 @@ from helpers import RESULT, ShellPlugins, network
 
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
+from libcni.protocol.invocation import Invocation
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace
 from libcni.store.records import RecordStore
@@ -128,6 +129,17 @@ def test_a_broken_log_loses_no_attachment(
         cni.add_network_list(network("a"), RT)
     assert "cannot forward the stderr of a ADD" in caplog.text
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
+
+
+def test_a_log_that_raises_stops_no_verb_half_way(plugins: ShellPlugins, tmp_path: Path) -> None:
+    def sink(_invocation: Invocation, _text: str) -> None:
+        raise RuntimeError("the log is down")
+
+    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
+    cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=sink)
+    cni.add_network_list(network("a", "a"), RT)
+    cni.del_network_list(network("a", "a"), RT)
+    assert cni.get_cached_attachments() == []
 
 
 def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
