@@ -63,6 +63,7 @@ class World(Node):
         namespaces: Mapping[str, tuple[int, int]] | None = None,
         interfaces: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int] = (),
         own_netns: str = "",
+        not_namespaces: Iterable[str] = (),
         time_left: bool = True,
         owner: str = "",
         path: Sequence[str] = ("/opt/cni/bin", "/usr/lib/cni"),
@@ -77,6 +78,7 @@ class World(Node):
         self.namespaces = namespaces or {}
         self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)
         self.own_netns = own_netns
+        self.not_namespaces = set(not_namespaces)
         self.time_left = time_left
         self.networks = {net.name: net for net in configured}
         self.calls: list[Invocation] = []
@@ -140,6 +142,9 @@ class World(Node):
 
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
+
+    def is_no_namespace(self, netns: str) -> bool:
+        return netns in self.not_namespaces
 
     def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
         return InterfaceLookup(self.interfaces.get((netns, ifname), 0))

@@ -19,11 +19,12 @@ from typing import Any
 
 from libcni.errors import CNIError
 
-__all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_own_namespace"]
+__all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_no_namespace", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
 _SIOCGIFINDEX = 0x8933
+_NS_GET_NSTYPE = 0xB703
 _IDLE_SECONDS = 0.1
 _FEW_VERBS = 2
 
@@ -36,6 +37,23 @@ def is_own_namespace(netns: str) -> bool:
     except (OSError, ValueError):
         return False
     return (given.st_dev, given.st_ino) in [(one.st_dev, one.st_ino) for one in own]
+
+
+def is_no_namespace(netns: str) -> bool:
+    """Return whether something else than a network namespace is at a path, or nothing. If that is unknown: False."""
+    try:
+        # O_NONBLOCK: the open of a FIFO would wait for a writer.
+        descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    try:
+        return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != _CLONE_NEWNET
+    except OSError as error:
+        return error.errno == errno.ENOTTY
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,8 @@ class EnteredNamespace:
             CNIError: no thread can be started.
         """
         try:
-            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            # O_NONBLOCK: the open of a FIFO would wait for a writer.
+            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError):
             return None
         status = os.fstat(descriptor)

@@ -129,8 +129,9 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
     """Run DEL for an attachment and remove its record. The caller holds the locks.
 
     The recorded configuration is used. If the ADD did not succeed and its plugins refuse DEL with that configuration,
-    a second try uses the caller's configuration, and a third one leaves out the arguments. So an operator who corrects
-    a mistake in a file or in an argument can detach and attach again.
+    a second try uses the caller's configuration, and a third one leaves out the arguments. If its path leads to no
+    namespace, the last try has an empty CNI_NETNS. So an operator who corrects a mistake in a file or in an argument
+    can detach and attach again.
 
     Args:
         node: runs the plugins.
@@ -203,6 +204,10 @@ def _chains(
         executables = node.find_all([plugin.type for plugin in given.plugins], skip_missing=True)
         if all(executables):
             yield Chain(node, given, conf, executables, policy.retry)
+    # The mistake may be the path itself, and plugins refuse a file that is no namespace. None of them is in it.
+    if rt.netns and node.is_no_namespace(rt.netns):
+        executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+        yield Chain(node, used, recorded.with_netns(""), executables, policy.retry)
 
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:

@@ -28,7 +28,7 @@ from libcni.protocol.answer import decode_is_expensive
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
 from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
@@ -381,6 +381,10 @@ class Node:
     def is_own_namespace(self, netns: str) -> bool:
         """Return whether a path leads to the network namespace of this program."""
         return is_own_namespace(netns)
+
+    def is_no_namespace(self, netns: str) -> bool:
+        """Return whether something else than a network namespace is at a path, or nothing."""
+        return is_no_namespace(netns)
 
     def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
         """Look up an interface in a namespace; return None if this program cannot enter the namespace."""

@@ -48,7 +48,7 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     a path, with ``use_given``          that path
     the recorded namespace              that path, also if the record does not know it
     a path where no namespace is        the recorded path; that path if nothing is there either
-    another one, the recorded has gone  ""
+    another one, the recorded has gone  "", also if the ADD did not end, and its path leads to no namespace
     another one, the recorded exists    NamespaceMismatchError
     ==================================  ======================================================
 
@@ -72,7 +72,8 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     recorded = record.netns_id or node.namespace_identity(record.netns)
     if recorded is None or identity == recorded:
         return given
-    if not is_there:
+    # An ADD with a wrong path made nothing there, and must not stop the ADD with the right one.
+    if not is_there or (record.result is None and node.is_no_namespace(record.netns)):
         return ""
     raise NamespaceMismatchError(
         f"container {record.container_id}, interface {record.ifname}, network {record.network}: it was attached in "

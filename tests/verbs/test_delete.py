@@ -397,3 +397,17 @@ def test_a_record_of_something_else_does_not_count(theirs: Record) -> None:
 def test_records_that_cannot_be_listed_never_stop_a_del() -> None:
     world = World({"list": RecordError("no")}, namespaces=PLACE, interfaces=[("/here", "eth0")])
     assert delete(world, CHAIN, HERE).netns == "/here"
+
+
+def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
+    """Plugins refuse such a path. The last try has none."""
+    wrong = attached(CHAIN, RuntimeConf("c1", "/wrong", "eth0"), state=PENDING, result=None, netns_id=(1, 2))
+    namespaces = {"/wrong": (1, 2), "/right": (3, 4)}
+    world = World({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    with pytest.raises(PluginError):
+        delete(world, CHAIN, RuntimeConf("c1", None, "eth0"))
+    assert [call.env["CNI_NETNS"] for call in world.calls][-2:] == ["/wrong", ""]
+    world = World(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    delete(world, CHAIN, RuntimeConf("c1", "/right", "eth0"))
+    assert {call.env["CNI_NETNS"] for call in world.calls} == {""}
+    assert world.recorded == {}
