@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
+from contextlib import closing
 from dataclasses import dataclass
 
 from libcni.client import CNIConfig
@@ -11,7 +13,8 @@ from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT
+from libcni.store.namespace import EnteredNamespace
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
@@ -40,7 +43,8 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     """Return the recorded attachments whose container cannot exist any more.
 
     These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
-    and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned.
+    and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned. A
+    namespace has not gone as long as a process lives in it, wherever its path leads.
 
     Args:
         cni: the client whose records are read.
@@ -51,8 +55,11 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     """
     own = [attachment for attachment in cni.get_cached_attachments() if attachment.owner == cni.owner]
     found = []
+    inhabited = _Inhabited()
     for attachment in own:
         reason = _why_gone(attachment)
+        if reason and inhabited.process_in(attachment):
+            continue
         if not reason and attachment.state == PENDING:
             age = attachment_age(attachment)
             reason = "its ADD has not ended" if age is None or age > pending_after else ""
@@ -70,14 +77,53 @@ def _why_gone(attachment: Attachment) -> str:
     return f"its namespace {attachment.netns} {how}"
 
 
+class _Inhabited:
+    """The network namespaces of all processes; they are read when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[int, int], str] | None = None
+
+    def process_in(self, attachment: Attachment) -> str:
+        """Return the number of a process in the namespace of an attachment of this boot, or "" if there is none.
+
+        A path can lose its namespace while the container runs: it was unmounted, it was of a process that has ended, or
+        this program has another mount namespace. An address that is freed then goes to a second container.
+        """
+        record = attachment.record
+        if record.netns_id is None or attachment.state == STALE_BOOT:
+            return ""
+        if self._processes is None:
+            numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+            found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
+            self._processes = {one: number for one, number in found.items() if one is not None}
+        process = self._processes.get(record.netns_id, "")
+        # The kernel uses the number of a namespace again, but never its cookie.
+        if process and record.netns_cookie:
+            entered = EnteredNamespace.enter(f"/proc/{process}/ns/net")
+            if entered is not None:
+                with closing(entered):
+                    seen = entered.look_up(attachment.ifname)
+                if seen is not None and seen.cookie not in {0, record.netns_cookie}:
+                    return ""
+        return process
+
+
 def check_namespaces(node: NodeView) -> Observations:
     """Find attachments from before the last reboot, and those whose namespace has gone or was replaced."""
     count = 0
+    inhabited = _Inhabited()
     for one in node.attachments:
         if one.state == CORRUPT or not one.network:
             continue
         reason = _why_gone(one)
-        if reason:
+        if reason and (process := inhabited.process_in(one)):
+            seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
+            meaning = "to other programs its container seems to have ended; a DEL would free addresses in use. "
+            meaning += "The command restores the path"
+            path = shlex.quote(one.netns)
+            command = f"touch {path} && mount --bind /proc/{process}/ns/net {path}"
+            yield NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))
+        elif reason:
             meaning, commands = "its addresses and rules are still held", _masquerade_commands(one)
             if commands:
                 meaning += ". Without the namespace the plugin cannot remove its masquerade rules; "

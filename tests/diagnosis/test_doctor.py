@@ -146,6 +146,18 @@ def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
     assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
 
 
+def test_a_namespace_in_which_a_process_lives_has_not_gone(cni: CNIConfig) -> None:
+    """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
+    own = os.stat("/proc/self/ns/net")
+    change(cni, netnsId=[own.st_dev, own.st_ino])
+    assert find_stale_attachments(cni) == ()
+    finding = only(cni)
+    assert "does not lead to its namespace any more, and process " in finding.seen
+    assert finding.commands[0].startswith("touch ")
+    change(cni, bootId="another")
+    assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
+
+
 def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
     """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
     cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))

@@ -24,8 +24,8 @@ def repair(
     """Put the records in order.
 
     Shows the changes; --yes makes them. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost. An
-    attachment is detached (DEL) if the node was rebooted since, if its namespace has gone, or if its ADD has not
-    ended for a long time.
+    attachment is detached (DEL) if the node was rebooted since, if its namespace has gone and no process lives in it,
+    or if its ADD has not ended for a long time.
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
