@@ -1,4 +1,4 @@
-"""Run a plugin and wait for it on asyncio, without threads: the executor that AsyncCNIConfig uses."""
+"""Run a plugin and wait for it on asyncio: the executor that AsyncCNIConfig uses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from libcni._helper_thread import HelperThread
 from libcni.errors import InvalidOutputError, PluginTimeoutError
-from libcni.executor.child import KILL_WAIT, Child, is_busy
+from libcni.executor.child import KILL_WAIT, START_WAIT, Child, is_busy
 from libcni.executor.find import find_plugin
 from libcni.executor.process import (
     EXIT_ONLY_SECONDS,
@@ -129,13 +130,16 @@ class AsyncProcessExecutor:
         delays: Iterator[float] | None = None
         while True:
             try:
-                return child.start()
+                return await _start(child, deadline)
+            except PluginTimeoutError:
+                raise
             except (OSError, ValueError) as error:
                 delays = delays or busy_delays(deadline)
                 delay = next(delays, None) if is_busy(error) else None
                 if delay is None:
                     raise child.start_error(error) from error
             await asyncio.sleep(delay)
+            child.allow_retry()
 
     async def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
         if child.exit_fd < 0:
@@ -206,6 +210,56 @@ class AsyncPreparedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.discard()
+
+
+_starter = HelperThread()
+
+
+async def _start(child: Child, deadline: float) -> None:
+    """Start a process as ``Child.start`` does, but in a thread.
+
+    On a busy machine a start takes some milliseconds. If 64 verbs start plugins, the event loop would be blocked for a
+    tenth of a second again and again.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def spawn() -> bool:
+        error: BaseException | None = None
+        try:
+            child.spawn()
+        except BaseException as problem:  # noqa: BLE001 - the caller raises it
+            error = problem
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_set, ended, error)
+        return True
+
+    try:
+        try:
+            _starter.do(spawn)
+        except RuntimeError:  # no thread can be started
+            child.spawn()
+        else:
+            # A file system that hangs keeps the thread, and the starts that wait for it.
+            timeout = None if deadline == math.inf else deadline - time.monotonic()
+            await asyncio.wait([ended], timeout=timeout)
+            if not ended.done():
+                raise plugin_failure(PluginTimeoutError, child.invocation, "it did not start in time, and was stopped")
+            ended.result()
+        child.watch()
+    except BaseException:
+        ended.cancel()
+        child.kill(START_WAIT)
+        raise
+
+
+def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
+    if ended.cancelled():
+        return
+    if error is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(error)
 
 
 def allowed_by_open_files(largest: int, descriptors: int) -> int:

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import os
 import signal
 import struct
 import termios
 import threading
 import time
+from array import array
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
+from libcni.executor.spawn import posix_spawn
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["KILL_WAIT", "Child", "is_busy", "running_plugins"]
+__all__ = ["KILL_WAIT", "START_WAIT", "Child", "is_busy", "running_plugins"]
 
 KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. A thread reaps one that takes longer."""
 
-_START_WAIT = 0.1
+START_WAIT = 0.1
 """The same for a process that cannot be watched; short, because an event loop waits as well."""
 
 _INHERITED = 19
@@ -37,11 +38,6 @@ _INHERITED = 19
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 64 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-# Python ignores SIGPIPE and SIGXFSZ, and hosts may ignore more; a spawned process would inherit that
-_DEFAULT_SIGNALS = tuple(
-    getattr(signal, f"SIG{name}")
-    for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
-)
 _CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
@@ -79,8 +75,12 @@ class Child:
         self._output_limit = output_limit
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
-        self._pids: list[int] = []  # one number from the start until it is reaped, and may be somebody else's
+        self._pid = array("i", [0])  # 0 before the start and after the end: then it may be another process's
         self._is_pidfd = False
+        self._lock = threading.Lock()  # for the next three
+        self._is_killed = False
+        self._spawner = 0  # the thread that starts the process now
+        self._is_left = False
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
         self._stdout = bytearray()
@@ -92,7 +92,7 @@ class Child:
         self._began = 0.0
 
     def start(self, *, ahead: bool = False) -> None:
-        """Start the process; it can be called again if it fails.
+        """Start the process. If it fails, it can be called again after ``allow_retry``.
 
         Args:
             ahead: give the process an empty pipe for stdin, for ``feed``.
@@ -101,20 +101,76 @@ class Child:
             OSError: the executable cannot be started, or the process cannot be watched.
             ValueError: the path or a variable has a character that the kernel does not take.
         """
-        if _unreaped:
-            _reap_stragglers()
-        self._began = time.monotonic()
         try:
-            _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
-            self._spawn(ahead=ahead)
-            self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
-            self._totals = dict.fromkeys(self._pipes, 0)
-            self.open_pipes = set(self._pipes)
-            for pipe in self._pipes:
-                os.set_blocking(pipe, False)
-            self._watch()
+            self.spawn(ahead=ahead)
+            self.watch()
         except BaseException:
-            self.kill(_START_WAIT)
+            self.kill(START_WAIT)
+            raise
+
+    def allow_retry(self) -> None:
+        """Allow another start after one that failed."""
+        self._is_killed = self._is_left = False
+
+    # The two steps of a start. If one fails, the caller kills the child.
+
+    def spawn(self, *, ahead: bool = False) -> None:
+        """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``."""
+        theirs: list[int] = []
+        try:
+            with self._lock:
+                if self._is_killed:
+                    return
+                self._spawner = threading.get_ident()
+            if _unreaped:
+                _reap_stragglers()
+            self._began = time.monotonic()
+            _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
+            if ahead:
+                self._stdin.extend(os.pipe2(os.O_CLOEXEC))
+            else:
+                theirs.append(_memfd(self.invocation.stdin))
+            for _ in range(2):
+                read_end, write_end = os.pipe2(os.O_CLOEXEC)
+                self._pipes.append(read_end)
+                theirs.append(write_end)
+            # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
+            for descriptors in (self._stdin, theirs):
+                for index, descriptor in enumerate(descriptors):
+                    if descriptor <= 2:  # noqa: PLR2004 - stderr
+                        descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+                        os.close(descriptor)
+            moves = [*enumerate(self._stdin[:1] + theirs)]
+            if self.options.inherit >= 0:
+                moves.append((_INHERITED, self.options.inherit))
+            env = {**(self.options.env or {}), **self.invocation.env}
+            posix_spawn(self.invocation.path, env, moves, self._pid)
+        finally:
+            _close_all(theirs)
+            with self._lock:
+                self._spawner = 0
+            if self._is_left:
+                self.kill()
+
+    def watch(self) -> None:
+        """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
+        self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
+        self._totals = dict.fromkeys(self._pipes, 0)
+        self.open_pipes = set(self._pipes)
+        for pipe in self._pipes:
+            os.set_blocking(pipe, False)
+        if _HAS_PIDFD:
+            try:
+                self.exit_fd = os.pidfd_open(self._pid[0])
+                self._is_pidfd = True
+            except ProcessLookupError:
+                self._pid[0] = 0
+            return
+        self.exit_fd, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            _start_thread(_close_at_exit, self._pid[0], write_end)
+        except BaseException:
+            os.close(write_end)
             raise
 
     def feed(self, stdin: bytes) -> bool:
@@ -161,13 +217,13 @@ class Child:
         Call it also when ``exit_fd`` is readable: if another process traces the plugin, the tracer gets the exit
         status first, and a wait without WNOHANG would block until the tracer lets go.
         """
-        if self._status is None and self._pids:
+        if self._status is None and self._pid[0]:
             try:
                 # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
                 self._status = self._waitid(os.WNOWAIT)
             except ChildProcessError:
-                self._pids.clear()
-        return self._status is not None or not self._pids
+                self._pid[0] = 0
+        return self._status is not None or not self._pid[0]
 
     def finish(self) -> Outcome:
         """Read what is left in the pipes, reap the process and return its outcome. It must have ended.
@@ -202,9 +258,9 @@ class Child:
 
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
-        if not self._pids or not self.is_owned():
+        if not self._pid[0] or not self.is_owned():
             return
-        pid = self._pids[0]
+        pid = self._pid[0]
         with suppress(OSError):
             # A plugin in its group must get one TERM: many programs take a second one for "at once, do not clean up".
             # A second KILL is harmless, and catches a plugin that leaves its group after this test.
@@ -225,19 +281,39 @@ class Child:
 
         Never raises OSError. Does nothing in a forked child of the process that started the plugin.
         """
-        self.signal(signal.SIGKILL)
         deadline, delay = time.monotonic() + wait, 0.0005
-        while self._pids and self.is_owned() and not self._reap() and time.monotonic() < deadline:
+        if not self._may_release(deadline):
+            return
+        self.signal(signal.SIGKILL)
+        while self._pid[0] and self.is_owned() and not self._reap() and time.monotonic() < deadline:
             time.sleep(delay)
             delay = min(2 * delay, 0.02)
         self.release()
+
+    def _may_release(self, deadline: float) -> bool:
+        """Wait until the process has started, if another thread starts it now; return whether it may be released.
+
+        If a file system hangs, the start takes longer than ``deadline``. Then the other thread kills the process.
+        """
+        if not self.is_owned():
+            return False
+        while True:
+            with self._lock:
+                self._is_killed = True
+                # If it is this thread, an exception out of a signal handler has ended the start.
+                if self._spawner in {0, threading.get_ident()}:
+                    return True
+                if time.monotonic() >= deadline:
+                    self._is_left = True
+                    return False
+            time.sleep(0.0005)
 
     def release(self) -> None:
         """Reap the process, in a thread if it has not ended yet, and close all descriptors. Does not block."""
         # A forked child may have closed these descriptors and opened files with the same numbers: leave them alone.
         if not self.is_owned():
             return
-        if self._pids and not self._reap():
+        if self._pid[0] and not self._reap():
             self._reap_in_thread()
         descriptors = [*self._pipes, *self._stdin, *([self.exit_fd] if self.exit_fd >= 0 else [])]
         self._pipes, self._stdin, self.exit_fd, self.open_pipes = [], [], -1, set()
@@ -279,58 +355,8 @@ class Child:
         problem = f"{path} cannot be started: {error.strerror}"
         return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
 
-    def _spawn(self, *, ahead: bool) -> None:
-        theirs: list[int] = []
-        try:
-            if ahead:
-                self._stdin.extend(os.pipe2(os.O_CLOEXEC))
-                theirs.append(self._stdin[0])
-            else:
-                theirs.append(_memfd(self.invocation.stdin))
-            for _ in range(2):
-                read_end, write_end = os.pipe2(os.O_CLOEXEC)
-                self._pipes.append(read_end)
-                theirs.append(write_end)
-            # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
-            if min(theirs) <= 2:  # noqa: PLR2004 - stderr
-                for index, descriptor in enumerate(theirs):
-                    theirs[index] = _above_stdio(descriptor)
-                if ahead:
-                    self._stdin[0] = theirs[0]
-            moves = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(theirs)]
-            if self.options.inherit >= 0:
-                moves.append((os.POSIX_SPAWN_DUP2, self.options.inherit, _INHERITED))
-            spawn = functools.partial(
-                os.posix_spawn, file_actions=moves, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
-            )
-            path = self.invocation.path
-            environment = {**(self.options.env or {}), **self.invocation.env}
-            # Not "self._pids.append(spawn(...))": a handler of a signal that comes while the process starts runs right
-            # after that call, and what it raises would lose the number of a process that runs. No handler runs within
-            # extend.
-            self._pids.extend(map(spawn, [path], [[path]], [environment]))
-        finally:
-            _close_all(theirs[1:] if ahead else theirs)
-
-    def _watch(self) -> None:
-        """Make ``exit_fd``; it stays -1 if the host program has reaped the process already."""
-        pid = self._pids[0]
-        if _HAS_PIDFD:
-            try:
-                self.exit_fd = os.pidfd_open(pid)
-                self._is_pidfd = True
-            except ProcessLookupError:
-                self._pids.clear()
-            return
-        self.exit_fd, write_end = os.pipe2(os.O_CLOEXEC)
-        try:
-            _start_thread(_close_at_exit, pid, write_end)
-        except BaseException:
-            os.close(write_end)
-            raise
-
     def _waitid(self, flag: int = 0) -> Any:
-        kind, target = (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pids[0])
+        kind, target = (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pid[0])
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
 
     def _reap(self) -> bool:
@@ -342,13 +368,13 @@ class Child:
         except OSError:
             return False
         if is_reaped:
-            self._pids.clear()
+            self._pid[0] = 0
         return is_reaped
 
     def _reap_in_thread(self) -> None:
         """Let a thread wait for a process that hangs in the kernel, or whose tracer keeps its status."""
         self._is_abandoned = True
-        pid = self._pids.pop()
+        pid, self._pid[0] = self._pid[0], 0
         pidfd, self.exit_fd = (self.exit_fd, -1) if self._is_pidfd else (-1, self.exit_fd)
         try:
             _start_thread(_reap_later, pid, pidfd)
@@ -397,15 +423,6 @@ def _memfd(data: bytes) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _above_stdio(descriptor: int) -> int:
-    """Return ``descriptor``, moved if its number is one of stdin, stdout and stderr."""
-    if descriptor > 2:  # noqa: PLR2004 - stderr
-        return descriptor
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(descriptor)
-    return moved
 
 
 def _close_all(descriptors: list[int]) -> None:

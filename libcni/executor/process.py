@@ -125,6 +125,7 @@ class ProcessExecutor:
                 if delay is None:
                     raise child.start_error(error) from error
             time.sleep(delay)
+            child.allow_retry()
 
 
 class PreparedProcess:

@@ -12,11 +12,12 @@ import struct
 import sys
 import threading
 import weakref
-from _queue import Empty, SimpleQueue  # the C part of queue
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from libcni._helper_thread import HelperThread
 from libcni.errors import CNIError
 
 __all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_no_namespace", "is_own_namespace"]
@@ -25,7 +26,6 @@ _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
 _SIOCGIFINDEX = 0x8933
 _NS_GET_NSTYPE = 0xB703
-_IDLE_SECONDS = 0.1
 _FEW_VERBS = 2
 
 
@@ -136,68 +136,38 @@ _entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
 
 
 def _leave_all() -> None:
-    global _visits, _visits_lock
-    # The child has neither the visitor nor the thread that may have held the lock.
-    _visits, _visits_lock = None, threading.Lock()
     # A forked worker that lives on would keep the container's namespace, also when all else has left it.
     for entered in list(_entered):
         entered.close()
 
 
 os.register_at_fork(after_in_child=_leave_all)
-
-_Visit = tuple[int, list[_socket.socket], _thread.LockType]
-_visits: SimpleQueue[_Visit] | None = None
-"""What the visitor is to do; None if there is no visitor."""
-
-_visits_lock = threading.Lock()
+_visitor = HelperThread()
 
 
-def _visit(*visit: *_Visit) -> None:
+def _visit(descriptor: int, found: list[_socket.socket], ended: _thread.LockType) -> None:
     """Let another thread make a socket in a namespace. Raises RuntimeError.
 
     A namespace belongs to a thread, and nothing else may run in the wrong one. So a thread enters it and ends there.
-    When several verbs run, one thread, the visitor, makes the visits of all: on a busy machine a new thread waits ten
-    times as long for a core as one that wakes up. Otherwise no thread stays: some system calls need a process that has
-    only one.
+    When several verbs run, one thread enters the namespaces for all of them: on a busy machine a new thread waits ten
+    times as long for a core as one that wakes up.
     """
-    global _visits  # noqa: PLW0603 - one for the process
     if threading.active_count() == 1 and len(_entered) < _FEW_VERBS:
-        _thread.start_new_thread(_make_socket, visit)
-        return
-    with _visits_lock:
-        if _visits is None:
-            visits: SimpleQueue[_Visit] = SimpleQueue()
-            _thread.start_new_thread(_make_visits, (visits,))
-            _visits = visits
-        _visits.put(visit)
+        _thread.start_new_thread(_make_socket, (descriptor, found, ended))
+    else:
+        _visitor.do(partial(_visit_and_return, descriptor, found, ended))
 
 
-def _make_visits(visits: SimpleQueue[_Visit]) -> None:
-    """Make visits, until none comes for some time."""
-    global _visits  # noqa: PLW0603 - one for the process
-    try:
-        while _visit_and_return(visits.get(timeout=_IDLE_SECONDS)):
-            pass
-    except Empty:
-        pass
-    finally:
-        # No visit came, or this thread is in a namespace that it cannot leave, and keeps alive until it ends. Whatever
-        # the reason is: a verb that waits for a visit must not wait for ever.
-        with _visits_lock:
-            _visits = None
-        with suppress(Empty):
-            while True:
-                _make_socket(*visits.get_nowait())
+def _visit_and_return(descriptor: int, found: list[_socket.socket], ended: _thread.LockType) -> bool:
+    """Make a socket in a namespace; return whether the thread is in its own namespace again.
 
-
-def _visit_and_return(visit: _Visit) -> bool:
-    """Make a visit; return whether the thread is in its own namespace again."""
+    A thread that cannot return must end: it keeps the other namespace alive.
+    """
     try:
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, MemoryError):  # not before the visit: a verb waits for it
         home = -1
-    _make_socket(*visit)
+    _make_socket(descriptor, found, ended)
     if home < 0:
         return False
     try:

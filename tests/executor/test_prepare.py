@@ -216,7 +216,7 @@ def test_an_exception_out_of_a_signal_handler_is_not_taken_for_a_start_that_fail
     def interrupted(*_: object, **__: object) -> int:
         raise TimeoutError("mine")
 
-    monkeypatch.setattr(os, "posix_spawn", interrupted)
+    monkeypatch.setattr(child, "posix_spawn", interrupted)
     with pytest.raises(TimeoutError, match="mine"):
         Prepared(kind, script(tmp_path, ""))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from reliability.forked import fork, wait
 
+from libcni import _helper_thread
 from libcni.store import namespace as namespace_module
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup
 from libcni.testing import NetworkNamespace, network_namespace
@@ -83,12 +84,12 @@ def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) 
 @pytest.fixture
 def busy(entered: EnteredNamespace, namespace: NetworkNamespace) -> Iterator[list[EnteredNamespace]]:
     """Return two verbs' namespaces, so that the next one meets the visitor."""
-    wait_for(lambda: namespace_module._visits is None)
+    wait_for(lambda: not namespace_module._visitor.is_running)
     second = EnteredNamespace.enter(namespace.path)
     assert second is not None
     yield [entered, second]
     second.close()
-    wait_for(lambda: namespace_module._visits is None)
+    wait_for(lambda: not namespace_module._visitor.is_running)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -116,7 +117,7 @@ def enter(path: str) -> EnteredNamespace:
 def test_the_visitor_of_many_verbs_goes_home_and_ends(
     busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespace_module, "_IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(_helper_thread, "_IDLE_SECONDS", 1.0)
     threads = len(os.listdir("/proc/self/task"))
     with network_namespace() as other:
         cookies = []
@@ -130,8 +131,8 @@ def test_the_visitor_of_many_verbs_goes_home_and_ends(
         assert cookies[0] == cookies[2] != cookies[1]
         assert EnteredNamespace.enter("/dev/null") is None
     wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
-    assert namespace_module._visits is not None, "the thread has ended, so it is not in a namespace any more"
-    wait_for(lambda: namespace_module._visits is None)
+    assert namespace_module._visitor.is_running, "the thread has ended, so it is not in a namespace any more"
+    wait_for(lambda: not namespace_module._visitor.is_running)
     wait_for(lambda: len(os.listdir("/proc/self/task")) <= threads)
 
 
@@ -158,5 +159,5 @@ def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
 
 def test_a_forked_worker_has_a_visitor_of_its_own(busy: list[EnteredNamespace], namespace: NetworkNamespace) -> None:
     enter(namespace.path)
-    assert namespace_module._visits is not None
+    assert namespace_module._visitor.is_running
     assert wait(fork(lambda: enter(namespace.path))) == 0

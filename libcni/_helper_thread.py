@@ -1,0 +1,65 @@
+"""A thread that does short pieces of work for many verbs."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from _queue import Empty, SimpleQueue  # the C part of queue
+from collections.abc import Callable
+from contextlib import suppress
+from os import register_at_fork
+
+__all__ = ["HelperThread"]
+
+Work = Callable[[], bool]
+
+_IDLE_SECONDS = 0.1
+
+
+class HelperThread:
+    """A thread that does one piece of work after the other.
+
+    It starts with the first piece and ends when none has come for 0.1 s: some system calls need a process that has only
+    one thread. A forked child has a thread of its own. Objects of this class are never freed.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Work] | None = None  # None if no thread runs
+        self._lock = threading.Lock()
+        register_at_fork(after_in_child=self._forget)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs."""
+        return self._queue is not None
+
+    def do(self, work: Work) -> None:
+        """Let the thread call ``work``, which must not raise. The thread ends soon if it returns False.
+
+        Raises:
+            RuntimeError: no thread can be started; ``work`` will not be called.
+        """
+        with self._lock:
+            if self._queue is None:
+                queue: SimpleQueue[Work] = SimpleQueue()
+                _thread.start_new_thread(self._run, (queue,))
+                self._queue = queue
+            self._queue.put(work)
+
+    def _run(self, queue: SimpleQueue[Work]) -> None:
+        try:
+            while queue.get(timeout=_IDLE_SECONDS)():
+                pass
+        except Empty:
+            pass
+        finally:
+            # Work that was queued before the queue is closed here must still be done: a verb waits for it.
+            with self._lock:
+                self._queue = None
+            with suppress(Empty):
+                while True:
+                    queue.get_nowait()()
+
+    def _forget(self) -> None:
+        # A forked child has neither the thread nor the one that may have held the lock.
+        self._queue, self._lock = None, threading.Lock()

@@ -1,0 +1,97 @@
+"""Start a process with libc's posix_spawn, so that other threads run meanwhile.
+
+``os.posix_spawn`` holds the interpreter's lock until the new program runs. On a busy machine that takes milliseconds,
+and no other thread of this program runs meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["posix_spawn"]
+
+# The same in glibc and musl; both need less than _BYTES for each of the two structures.
+_SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
+_BYTES = 1024
+_SIGNAL_SET_BYTES = 128
+
+# Python ignores SIGPIPE and SIGXFSZ, and hosts may ignore more; a spawned process would inherit that
+_DEFAULT_SIGNALS = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in ("PIPE", "XFSZ", "HUP", "INT", "QUIT", "TERM", "CHLD", "USR1", "USR2", "ALRM", "TSTP", "TTIN", "TTOU")
+)
+
+
+def posix_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]], pid: array[int]) -> None:
+    """Start an executable without arguments, in a process group of its own, with no signal blocked or ignored.
+
+    Args:
+        path: the executable.
+        env: its environment.
+        moves: (number, descriptor) pairs: the process gets this program's ``descriptor`` as ``number``.
+        pid: receives the process ID in its first element. That is set when this returns or raises, also if a signal
+            handler raises: so no process gets lost.
+
+    Raises:
+        OSError: the process cannot be started.
+        ValueError: the path or a variable has a character that the kernel does not take.
+    """
+    try:
+        ctypes, libc, quick, attributes = _libc()
+    except ImportError:  # this Python has no ctypes, or shuts down
+        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in moves]
+        pid[0] = os.posix_spawn(
+            path, [path], env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
+        )
+        return
+    sys.audit("os.posix_spawn", path, [path], env)
+    program = os.fsencode(path)
+    variables = [*map(os.fsencode, map("=".join, env.items()))]
+    # C would end a text at a NUL, and a name at its first "=".
+    if b"\0" in program or b"\0" in b"".join(variables):
+        raise ValueError("embedded null byte")
+    if "" in env or "=" in "".join(env):
+        raise ValueError("illegal environment variable name")
+    argv = (ctypes.c_char_p * 2)(program, None)
+    envp = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
+    address = ctypes.c_void_p(pid.buffer_info()[0])
+    actions = ctypes.create_string_buffer(_BYTES)
+    error = quick.posix_spawn_file_actions_init(actions)
+    if not error:
+        try:
+            for number, descriptor in moves:
+                error = error or quick.posix_spawn_file_actions_adddup2(actions, descriptor, number)
+            error = error or libc.posix_spawn(address, program, actions, attributes, argv, envp)
+        finally:
+            quick.posix_spawn_file_actions_destroy(actions)
+    if error:
+        raise OSError(error, os.strerror(error), path)
+
+
+@functools.cache
+def _libc() -> tuple[Any, Any, Any, Any]:
+    """Return ctypes, libc, libc for calls that are too quick to release the interpreter's lock, and the attributes.
+
+    Raises:
+        ImportError: there is no ctypes.
+    """
+    import ctypes  # it takes 2 ms, and not every command starts a process
+
+    quick = ctypes.PyDLL(None)
+    attributes = ctypes.create_string_buffer(_BYTES)
+    signals = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
+    quick.posix_spawnattr_init(attributes)
+    quick.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETPGROUP | _SETSIGDEF | _SETSIGMASK))
+    quick.posix_spawnattr_setpgroup(attributes, 0)
+    quick.sigemptyset(signals)
+    quick.posix_spawnattr_setsigmask(attributes, signals)
+    for number in _DEFAULT_SIGNALS:
+        quick.sigaddset(signals, number)
+    quick.posix_spawnattr_setsigdefault(attributes, signals)
+    return ctypes, ctypes.CDLL(None), quick, attributes

@@ -1,0 +1,183 @@
+"""The start of a process: what it gets, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import struct
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from reliability.forked import fork, wait
+
+from executor.plugins import BASE, invocation, script, wait_until
+from libcni.errors import PluginTimeoutError
+from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.executor.child import running_plugins
+from libcni.executor.spawn import posix_spawn
+
+_CONTENT, _CLOEXEC, _ADD, _OPEN_EXEC_PERM, _ALLOW = 4, 1, 1, 0x40000, 1
+_EVENT = struct.Struct("=IBBHQii")
+
+
+@contextmanager
+def held_start(path: str) -> Iterator[Callable[[], None]]:
+    """Keep the kernel from starting an executable, until the function that this yields is called, or for 10 s.
+
+    Fails if the time has passed before the call.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    listener = libc.fanotify_init(_CONTENT | _CLOEXEC, os.O_RDONLY)
+    if listener < 0:
+        pytest.skip(f"fanotify_init: {os.strerror(ctypes.get_errno())}")
+    assert libc.fanotify_mark(listener, _ADD, ctypes.c_uint64(_OPEN_EXEC_PERM), -100, os.fsencode(path)) == 0
+    read_end, write_end = os.pipe()
+
+    def allow() -> None:
+        os.close(write_end)
+        *_, descriptor, _ = _EVENT.unpack(os.read(listener, _EVENT.size))
+        os.set_blocking(read_end, False)
+        deadline = time.monotonic() + 10
+        is_in_time = False
+        while not is_in_time and time.monotonic() < deadline:
+            with suppress(BlockingIOError):
+                is_in_time = os.read(read_end, 1) == b"!"
+            time.sleep(0.001)
+        os.write(listener, struct.pack("=iI", descriptor, _ALLOW))
+        os._exit(0 if is_in_time else 3)
+
+    def let_it_start() -> None:
+        os.write(write_end, b"!")
+
+    listening = fork(allow)
+    os.close(listener)
+    os.close(read_end)
+    try:
+        yield let_it_start
+        assert wait(listening) == 0, "nothing else ran while the executable was being started"
+    finally:
+        os.close(write_end)
+
+
+def test_other_threads_run_while_a_process_starts(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo '{}'")
+    with held_start(path) as let_it_start:
+        thread = threading.Timer(0.1, let_it_start)
+        thread.start()
+        assert ProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)).stdout == b"{}\n"
+        thread.join()
+
+
+def test_an_event_loop_runs_while_a_process_starts(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo '{}'")
+
+    async def main(let_it_start: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(0.1, let_it_start)
+        assert (await AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE))).stdout == b"{}\n"
+
+    with held_start(path) as let_it_start:
+        asyncio.run(main(let_it_start))
+
+
+def test_a_start_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
+    path = script(tmp_path, f"touch {tmp_path}/ran; exec sleep 30")
+
+    async def main() -> None:
+        with pytest.raises(PluginTimeoutError, match="did not start in time"):
+            await AsyncProcessExecutor().execute(invocation(path), CallOptions(0.1, BASE))
+
+    with held_start(path) as let_it_start:
+        asyncio.run(main())
+        assert running_plugins() == 1  # until the kernel has started it
+        let_it_start()
+        wait_until(lambda: running_plugins() == 0)
+
+
+def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path) -> None:
+    path = script(tmp_path, "exec sleep 30")
+
+    async def main(let_it_start: Callable[[], None]) -> None:
+        task = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)))
+        await asyncio.sleep(0.1)
+        # The event loop waits a moment for the start, so a thread must end it.
+        threading.Timer(0.02, let_it_start).start()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert running_plugins() == 0
+
+    with held_start(path) as let_it_start:
+        asyncio.run(main(let_it_start))
+
+
+def test_a_call_that_is_cancelled_before_its_process_starts(tmp_path: Path) -> None:
+    """The thread is busy with another start."""
+    held, path = script(tmp_path, "echo '{}'", name="held"), script(tmp_path, f"touch {tmp_path}/ran")
+
+    async def main(let_it_start: Callable[[], None]) -> None:
+        executor = AsyncProcessExecutor()
+        first = asyncio.create_task(executor.execute(invocation(held), CallOptions(20.0, BASE)))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(executor.execute(invocation(path), CallOptions(20.0, BASE)))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        let_it_start()
+        assert (await first).exit_status == 0
+
+    with held_start(held) as let_it_start:
+        asyncio.run(main(let_it_start))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        posix_spawn(*args)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "posix_spawn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(20.0, BASE))
+    assert running_plugins() == 0
+
+
+@pytest.mark.parametrize("env", [{"A": "x\0y"}, {"A\0": "x"}, {"A=B": "x"}, {"": "x"}])
+def test_variables_that_the_kernel_does_not_take(env: dict[str, str]) -> None:
+    pid = array("i", [0])
+    with pytest.raises(ValueError, match=r"null byte|variable name"):
+        posix_spawn("/bin/true", env, [], pid)
+    assert pid[0] == 0
+
+
+def test_what_a_process_gets(tmp_path: Path) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    out = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC)
+    path = script(tmp_path, 'grep -E "^Sig(Blk|Ign)" /proc/self/status; echo "$0 $# <$A> $(ps -o pgid= -p $$) $$"')
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        pid = array("i", [0])
+        posix_spawn(path, {**BASE, "A": "é\udcff"}, [(1, out)], pid)
+        assert os.waitpid(pid[0], 0)[1] == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.close(out)
+    blocked, ignored, words = (tmp_path / "out").read_bytes().splitlines()
+    # libc itself ignores two of its own signals while it starts a process.
+    standard = 0x7FFFFFFF
+    assert (int(blocked.split()[1], 16) & standard, int(ignored.split()[1], 16) & standard) == (0, 0)
+    program, arguments, variable, group, number = words.split()
+    assert (program, arguments, variable) == (os.fsencode(path), b"0", b"<\xc3\xa9\xff>")
+    assert int(group) == int(number) == pid[0]
