@@ -74,9 +74,9 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def add(self, count: int = 1, parallel: int = 1) -> dict[str, Any]:
+    def add(self, count: int = 1, parallel: int = 1, *, verb: str = "add") -> dict[str, Any]:
         """Attach new containers and move their records away, so that each turn begins with an empty cache."""
-        answer = self.ask("add", next(_numbers) * 1000, count, parallel)
+        answer = self.ask(verb, next(_numbers) * 1000, count, parallel)
         if self.cache is not None:
             forget(self.cache)
         return answer

@@ -20,6 +20,11 @@ def run(*, quick: bool) -> list[Row]:
             setup.subject("threads", *AHEAD),
         ]
         rows += rates(NAME, f"{parallel} in parallel", workers, parallel, count, rounds, ("asyncio", 0.9))
+        late = [
+            late for _ in range(rounds) for late in milliseconds(workers[2].add(count, parallel, verb="delay")["each"])
+        ]
+        what = f"{parallel} in parallel: delay of another task of the event loop"
+        rows.append(Row(NAME, what, "asyncio", "ms", median(late), p99(late)))
         for worker in workers:
             worker.close()
     return rows + _threads(1 if quick else 4)

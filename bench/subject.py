@@ -1,8 +1,8 @@
 """The work of programs/peer.go with this library: the same requests and answers.
 
-Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. There are two more than
-in peer.go: ``usage`` (memory and open descriptors), and ``hold COUNT`` (so many verbs that hold their locks from now on
-while their plugins run).
+Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. There are three more than
+in peer.go: ``usage`` (memory and open descriptors), ``hold COUNT`` (so many verbs that hold their locks from now on
+while their plugins run), and ``delay`` (how late another task of the event loop runs during ADDs).
 """
 
 from __future__ import annotations
@@ -88,6 +88,25 @@ class Subject:
         if self.options.mode == "async":
             return self.loop.run(self._in_tasks(confs, int(parallel)))
         return self._in_threads(lambda rt: self.sync.add_network_list(self.net, rt), confs, int(parallel))
+
+    def delay(self, first: str, count: str, parallel: str) -> dict[str, Any]:
+        """Attach containers, and measure how late another task of the event loop runs meanwhile."""
+        confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
+        return self.loop.run(self._delay(confs, int(parallel)))
+
+    async def _delay(self, confs: Iterator[RuntimeConf], parallel: int) -> dict[str, Any]:
+        each: list[int] = []
+
+        async def tick() -> None:
+            while True:
+                due = time.perf_counter_ns() + 1_000_000
+                await asyncio.sleep(0.001)
+                each.append(time.perf_counter_ns() - due)
+
+        ticking = asyncio.create_task(tick())
+        answer = await self._in_tasks(confs, parallel)
+        ticking.cancel()
+        return {**answer, "each": each}
 
     def delete(self, first: str, count: str) -> dict[str, Any]:
         confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
