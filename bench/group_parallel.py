@@ -20,9 +20,8 @@ def run(*, quick: bool) -> list[Row]:
             setup.subject("threads", *AHEAD),
         ]
         rows += rates(NAME, f"{parallel} in parallel", workers, parallel, count, rounds, ("asyncio", 0.9))
-        late = [
-            late for _ in range(rounds) for late in milliseconds(workers[2].add(count, parallel, verb="delay")["each"])
-        ]
+        answers = [workers[2].add(count, parallel, verb="delay") for _ in range(rounds)]
+        late = [one for answer in answers for one in milliseconds(answer["each"])]
         what = f"{parallel} in parallel: delay of another task of the event loop"
         rows.append(Row(NAME, what, "asyncio", "ms", median(late), p99(late)))
         for worker in workers:

@@ -1,7 +1,7 @@
 """The work of programs/peer.go with this library: the same requests and answers.
 
-Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. There are three more than
-in peer.go: ``usage`` (memory and open descriptors), ``hold COUNT`` (so many verbs that hold their locks from now on
+Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. Three are not in
+peer.go: ``usage`` (memory and open descriptors), ``hold COUNT`` (so many verbs that hold their locks from now on
 while their plugins run), and ``delay`` (how late another task of the event loop runs during ADDs).
 """
 
