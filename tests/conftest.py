@@ -30,6 +30,8 @@ NEEDED = ("bridge", "host-local", "tuning", "portmap", "firewall", "bandwidth", 
 COVERAGE: dict[str, str] = {}
 """The variables that make a child process measure its coverage."""
 
+MEASURING = coverage.Coverage.current()
+
 # the same examples in every run: a test that fails now and then helps nobody
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -44,20 +46,34 @@ def pytest_configure(config: pytest.Config) -> None:
     What tests start is not measured: that would take twice the time, and the tests themselves cover the same lines. The
     exception is the command line in the fork server.
     """
-    measuring = coverage.Coverage.current()
-    if hasattr(config, "workerinput"):
+    if MEASURING is not None and config.getoption("numprocesses", None):
+        MEASURING.stop()  # this process runs no test, it only reads what the workers report
+    elif MEASURING is not None:
+        MEASURING.set_option("run:patch", [])  # or each start() would put the variables back
         COVERAGE.update({name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_")})
-    elif measuring is not None and config.getoption("numprocesses", None):
-        measuring.stop()  # this process runs no test, it only reads what the workers report
+        if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] != "gw0":
+            MEASURING.stop()  # all workers import the same modules while they collect, and one measures that
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from visiting the collected tests while their number grows: a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from visiting all collected tests again and again."""
     gc.collect()
     gc.freeze()
+    if MEASURING is not None:
+        MEASURING.stop()  # pytest itself is slower when it is traced: only fixtures and tests are, from here on
 
 
 @pytest.fixture(scope="session")
@@ -110,17 +126,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Measure the coverage of fixtures."""
+    with measured():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Measure no coverage in property tests and those marked ``unmeasured``: it would take as long as they do."""
     is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-    measuring = coverage.Coverage.current()
-    if measuring is None or not (is_property or item.get_closest_marker("unmeasured")):
+    with contextlib.nullcontext() if is_property or item.get_closest_marker("unmeasured") else measured():
         return (yield)
-    measuring.stop()
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[None]:
+    """Measure coverage meanwhile, unless nothing is measured or everything is."""
+    if MEASURING is None or coverage.Coverage.current() is not None:
+        yield
+        return
+    MEASURING.start()
     try:
-        return (yield)
+        yield
     finally:
-        measuring.start()
+        MEASURING.stop()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: an expected failure is told from a skip by then

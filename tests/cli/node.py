@@ -69,7 +69,6 @@ class Node:
             "CNI_PATH": str(self.bin),
             "LIBCNI_CACHE_DIR": str(self.cache),
             "FAKE_CNI_STATE": str(self.root / "state"),
-            **server.coverage,
             **env,
         }
 
