@@ -6,7 +6,10 @@ import json
 import os
 import sys
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # typing takes 3 ms of the 20 that a fake plugin takes
+if TYPE_CHECKING:
+    from typing import Any
 
 HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), f".{os.path.basename(__file__)}")
 CALLS = os.path.join(HOME, "calls")

@@ -16,6 +16,7 @@ from typing import Any
 
 from conformance.exact import read
 from conformance.vectors import MAIN_VERB, Step, Vector
+from libcni.testing.fakes import read_exported
 
 _REPLAY = (Path(__file__).parent / "replay.sh").read_text(encoding="utf-8")
 
@@ -94,7 +95,7 @@ class Stage:
             log = self.root / "log" / f"{step.index}.{number}"
             if not (path := log.with_name(f"{log.name}.path")).exists():
                 return found
-            env = dict(_exported(log.with_name(f"{log.name}.env").read_text(encoding="utf-8")))
+            env = read_exported(log.with_name(f"{log.name}.env").read_text(encoding="utf-8"))
             stdin = log.with_name(f"{log.name}.stdin")
             executable = path.read_text(encoding="utf-8").strip()
             found.append(
@@ -214,11 +215,3 @@ def _plugins(document: Any) -> Iterator[dict[str, Any]]:
         yield document
         plugins = document.get("plugins")
         yield from (plugin for plugin in plugins if isinstance(plugin, dict)) if isinstance(plugins, list) else ()
-
-
-def _exported(text: str) -> Iterator[tuple[str, str]]:
-    """Read what ``export -p`` printed."""
-    for word in shlex.split(text):
-        name, equals, value = word.partition("=")
-        if equals:
-            yield name, value

@@ -246,3 +246,11 @@ def test_a_stateful_fake_has_the_knobs_of_the_fake_plugins(cni_fakes: FakePlugin
     assert (cni_fakes.path / ".state/addresses/net/10.9.0.2").exists()
     with pytest.raises(ValueError, match="no stateful fake 'nothing'"):
         cni_fakes.stateful("nothing")
+
+
+@pytest.mark.parametrize("value", ["", "plain", "two\nlines", "a'b", "'", "a'\nexport X='1'\n", '"', "export X="])
+def test_a_shell_plugin_keeps_any_text_of_its_environment(cni_fakes: FakePlugins, value: str) -> None:
+    plugin = cni_fakes.shell("a", "")
+    subprocess.run([plugin.path], env={"PATH": os.environ["PATH"], "M": value, "Z": "\n"}, input=b"", check=True)
+    [call] = plugin.calls
+    assert {name: call.env.get(name) for name in ("M", "X", "Z")} == {"M": value, "X": None, "Z": "\n"}
