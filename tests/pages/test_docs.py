@@ -110,6 +110,7 @@ def test_the_tests_on_the_pages_pass(pytester: pytest.Pytester, monkeypatch: pyt
     for one in found:
         (pytester.path / one["name"]).write_text(one["code"])
     count = sum(one["code"].count("\ndef test_") for one in found)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
     outcomes = pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").parseoutcomes()
     skipped = outcomes.pop("skipped", 0)
     assert outcomes == {"passed": count - skipped}

@@ -34,6 +34,7 @@ def write_files(directory: Path) -> None:
 def test_the_test_of_the_page_passes_as_written(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(LIBRARY))
     write_files(pytester.path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
     pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=2)
 
 
