@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is heard: a shell that runs the tests in the background has them, and all that they start, ignore it.
 
     What tests start is not measured: that would take twice the time, and the tests themselves cover the same lines. The
-    exception is the command line in the fork server.
+    exceptions are the command line in the fork server, and the fixture measured_children.
     """
     if MEASURING is not None and config.getoption("numprocesses", None):
         MEASURING.stop()  # this process runs no test, it only reads what the workers report
@@ -74,6 +74,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     if MEASURING is not None:
         MEASURING.stop()  # pytest itself is slower when it is traced: only fixtures and tests are, from here on
+
+
+@pytest.fixture
+def measured_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the coverage of the processes that the test starts, because nothing else runs the same lines."""
+    for name, text in COVERAGE.items():
+        monkeypatch.setenv(name, text)
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,8 @@ def test_no_color_means_no_escapes(node: Node) -> None:
 def test_a_signal_ends_the_verb_and_its_plugin(node: Node, number: signal.Signals) -> None:
     node.write("hanging.conflist", HANGING)
     command = [*node.command, "add", "hanging", "/ns/a", "-c", "a"]
-    process = subprocess.Popen(command, env=node.env, stderr=subprocess.PIPE, text=True)
+    env = {**node.env, **node.server.coverage}  # a command in the fork server cannot be sent a signal
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: bool(node.client().get_cached_attachments()) and bool(plugins_of(process.pid)))
     plugins = plugins_of(process.pid)
     time.sleep(0.3)  # the plugin has read its configuration by then; it may be killed earlier, too
@@ -179,9 +180,8 @@ def test_a_verb_that_waits_says_for_whom(node: Node) -> None:
 
 def test_watch_follows_the_changes(node: Node) -> None:
     node.add("a")
-    process = subprocess.Popen(
-        [*node.command, "watch", "-o", "json"], env=node.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command, env = [*node.command, "watch", "-o", "json"], {**node.env, **node.server.coverage}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
 
     def event() -> tuple[str, str, str]:

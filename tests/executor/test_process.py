@@ -357,6 +357,7 @@ def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -
     assert not child._has_pidfd()
 
 
+@pytest.mark.usefixtures("measured_children")
 @pytest.mark.parametrize(
     "outcome",
     ["ProcessExecutor().execute(call, options)", "ProcessExecutor().prepare(call, options).feed(b'in', 10.0)"],

@@ -255,6 +255,7 @@ outcome = asyncio.run(main())
 """
 
 
+@pytest.mark.usefixtures("measured_children")
 @pytest.mark.parametrize(
     "host", [FORK_IN_A_HANDLER, FORK_IN_THE_LOOP, FORK_WITH_A_PREPARED_PLUGIN, FORK_WITH_A_PREPARED_PLUGIN_IN_THE_LOOP]
 )

@@ -139,6 +139,7 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         build(tmp_path / "mine.py", tmp_path / "no" / "x", python=sys.executable)
 
 
+@pytest.mark.usefixtures("measured_children")
 def test_the_command_line_is_python_m(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     command = [sys.executable, "-m", "libcni.plugin", "build", "mine.py", "-o", "mine", "--python", sys.executable]
