@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from reliability.hostile import SEEDS, TARGETS, mutations
@@ -126,14 +126,12 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_any_bytes(name: str) -> None:
-    @settings(max_examples=100, deadline=None, database=None)
-    @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-    def check(data: bytes) -> None:
-        TARGETS[name](data)
-
-    check()
+@settings(max_examples=100, deadline=None, database=None)
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes(data: bytes) -> None:
+    for name, target in TARGETS.items():  # to make the bytes takes longer than to read them
+        note(name)
+        target(data)
 
 
 @pytest.mark.slow
