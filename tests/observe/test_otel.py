@@ -146,6 +146,7 @@ def test_verbs_that_run_at_once_keep_apart(tmp_path: Path, telemetry: Telemetry)
     assert sorted(parents) == sorted([*verbs, *verbs])
 
 
+@pytest.mark.usefixtures("measured_children")
 def test_the_extra_is_named_where_it_is_missing() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; import libcni; libcni.OpenTelemetryObserver"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
