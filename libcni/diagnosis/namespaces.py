@@ -14,7 +14,7 @@ from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, 
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
 from libcni.store.namespace import EnteredNamespace
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity, sees_same_processes
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
@@ -44,7 +44,8 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
 
     These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
     and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned. A
-    namespace has not gone as long as a process lives in it, wherever its path leads.
+    namespace has not gone as long as a process lives in it, wherever its path leads. A program in another PID namespace
+    than that of the ADD cannot see such a process, so it gets no attachment whose namespace has gone.
 
     Args:
         cni: the client whose records are read.
@@ -58,7 +59,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     inhabited = _Inhabited()
     for attachment in own:
         reason = _why_gone(attachment)
-        if reason and inhabited.process_in(attachment):
+        if reason and (not _can_tell(attachment) or inhabited.process_in(attachment)):
             continue
         if not reason and attachment.state == PENDING:
             age = attachment_age(attachment)
@@ -75,6 +76,11 @@ def _why_gone(attachment: Attachment) -> str:
         return ""
     how = "was replaced by another one" if os.path.exists(attachment.netns) else "has gone"
     return f"its namespace {attachment.netns} {how}"
+
+
+def _can_tell(attachment: Attachment) -> bool:
+    """Return whether this program would see a process in the namespace of an attachment."""
+    return attachment.state == STALE_BOOT or sees_same_processes(attachment.record)
 
 
 class _Inhabited:
@@ -116,7 +122,10 @@ def check_namespaces(node: NodeView) -> Observations:
         if one.state == CORRUPT or not one.network:
             continue
         reason = _why_gone(one)
-        if reason and (process := inhabited.process_in(one)):
+        if reason and not _can_tell(one):
+            unknown = f"{reason}, and its processes are in another PID namespace: run this in that of the ADD"
+            yield NotChecked("namespaces", name_of(one), unknown)
+        elif reason and (process := inhabited.process_in(one)):
             seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
             meaning = "to other programs its container seems to have ended; a DEL would free addresses in use. "
             meaning += "The command restores the path"

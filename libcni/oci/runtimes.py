@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
 from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins, namespace_of
-from libcni.store.record import STALE_BOOT
+from libcni.store.record import STALE_BOOT, sees_same_processes
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -79,7 +79,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
         runtimes: the runtimes to ask, as for ``container_ids``.
 
     Raises:
-        ConfigError: as ``container_ids``.
+        ConfigError: as ``container_ids``, or a container may have processes that this program cannot see.
         RecordError: the records cannot be listed.
         CNIError: the pins cannot be listed.
     """
@@ -92,8 +92,16 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     used = {namespace_of(name) for name in os.listdir("/proc") if name.isdigit()} - {None}
     # After a reboot the kernel uses the recorded inode numbers for other namespaces.
     alive = {one.path for one in attachments if one.state != STALE_BOOT and one.record.netns_id in used}
+    ended = tuple(one for one in attachments if one.container_id not in known and one.path not in alive)
+    for one in ended:
+        # A node agent's pod, for example, sees neither the containers' processes nor, perhaps, the runtime's state.
+        if one.state != STALE_BOOT and not sees_same_processes(one.record):
+            raise ConfigError(
+                f"container {one.container_id} was attached in another PID namespace, so it is unknown whether it runs",
+                hint="run this in the PID namespace of the containers' runtime (in Kubernetes: hostPID: true)",
+            )
     return Ended(
-        tuple(one for one in attachments if one.container_id not in known and one.path not in alive),
+        ended,
         tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )

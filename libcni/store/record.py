@@ -21,7 +21,7 @@ from libcni.store.files import MAX_RECORD_BYTES
 __all__ = [
     "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
     "Identity", "Record", "RecordState", "boot_id", "check_readable", "decode", "encode", "encode_with",
-    "namespace_identity",
+    "namespace_identity", "pid_namespace", "sees_same_processes",
 ]  # fmt: skip
 
 PENDING: Final = "pending"
@@ -67,6 +67,7 @@ class Record:
         created: seconds since 1970, or None.
         uptime: seconds since the boot when it was made (CLOCK_BOOTTIME, which cannot be set), or None.
         boot: the boot ID when it was made, or "".
+        pid_namespace: the inode of the PID namespace of the program that ran the ADD, or None.
         owner: the program that the attachment belongs to, "" for none.
         ifindex: the number of its interface in the namespace, or None if it is not recorded.
         netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
@@ -91,6 +92,7 @@ class Record:
     created: float | None = None
     uptime: float | None = None
     boot: str = ""
+    pid_namespace: int | None = None
     owner: str = ""
     ifindex: int | None = None
     netns_cookie: int | None = None
@@ -154,6 +156,20 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def pid_namespace() -> int | None:
+    """Return the inode of this process's PID namespace, or None if the system has none."""
+    found = namespace_identity("/proc/self/ns/pid")
+    return None if found is None else found[1]
+
+
+def sees_same_processes(record: Record) -> bool:
+    """Return whether this program sees in /proc what the program of the ADD saw; if that is unknown: True.
+
+    In another PID namespace a container that runs has no process in /proc.
+    """
+    return record.pid_namespace in {None, pid_namespace()}
+
+
 def encode(record: Record) -> bytes:
     """Return the bytes of a record's file: Go's keys in Go's order, then this library's."""
     go: dict[str, Any] = {
@@ -173,6 +189,7 @@ def encode(record: Record) -> bytes:
         "uptime": record.uptime,
         "bootId": record.boot,
         "netnsId": record.netns_id,
+        "pidNamespace": record.pid_namespace,
         "cniVersion": record.version,
         "owner": record.owner,
     }
@@ -295,6 +312,7 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "created": None if created is None else float(_number(created)),
         "uptime": None if own.get("uptime") is None else float(_number(own["uptime"])),
         "boot": boot,
+        "pid_namespace": None if own.get("pidNamespace") is None else int(_number(own["pidNamespace"])),
         "owner": _text(own.get("owner") or ""),
         "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
         "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),

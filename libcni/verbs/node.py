@@ -29,7 +29,7 @@ from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
-from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity
+from libcni.store.record import DETACHING, PENDING, Record, boot_id, namespace_identity, pid_namespace
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import PluginInfo
 
@@ -543,6 +543,7 @@ class Node:
             uptime=time.clock_gettime(time.CLOCK_BOOTTIME),
             boot=boot_id(),
             netns_id=namespace_identity(record.netns),
+            pid_namespace=pid_namespace(),
         )
         try:
             return await self._write(partial(self.records.begin, stamped))

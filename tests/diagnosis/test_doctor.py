@@ -158,6 +158,17 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(cni: CNIConfig) -> No
     assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
 
 
+def test_a_process_in_another_pid_namespace_cannot_be_seen(cni: CNIConfig) -> None:
+    """The agent's pod has no hostPID, for example: it sees no process of a container that runs."""
+    change(cni, netnsId=[1, 1], pidNamespace=1)
+    assert find_stale_attachments(cni) == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    assert ["another PID namespace" in one.reason for one in report.not_checked if one.check == "namespaces"] == [True]
+    change(cni, bootId="another")
+    assert len(find_stale_attachments(cni)) == 1, "no process survives a reboot"
+
+
 def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
     """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
     cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))

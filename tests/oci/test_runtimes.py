@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +52,35 @@ def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode,
     ended = find_ended(node.cni, [str(root)])
     assert [one.container_id for one in ended.attachments] == ["ended"]
     assert [pin.container_id for pin in ended.pins] == ["ended"]
+
+
+def test_a_program_that_does_not_see_the_processes_detaches_nothing(
+    node: HookNode, process: Process, root: Path
+) -> None:
+    node.network("front", "a")
+    pid = process()
+    assert node.attach(pid, container_id="c1") == ""
+    work = """
+import sys
+from libcni import CNIConfig
+from libcni.errors import ConfigError
+from libcni.oci.pins import OWNER
+from libcni.oci.runtimes import find_ended
+cni = CNIConfig([], sys.argv[1], conf_dir=sys.argv[2], owner=OWNER)
+try:
+    print(len(find_ended(cni, [sys.argv[3]]).attachments))
+except ConfigError as error:
+    print(error)
+"""
+    program = [sys.executable, "-c", work, node.cni.cache_dir, node.cni.conf_dir, str(root)]
+    other = ["unshare", "--pid", "--fork", "--mount-proc"]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "0\n"
+    assert (
+        "in another PID namespace"
+        in subprocess.run([*other, *program], capture_output=True, text=True, check=True).stdout
+    )
+    (root / "c1").mkdir()  # the runtime knows it, so the processes are not asked
+    assert subprocess.run([*other, *program], capture_output=True, text=True, check=True).stdout == "0\n"
 
 
 def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode, process: Process, root: Path) -> None:
