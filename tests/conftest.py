@@ -21,7 +21,7 @@ from hypothesis import settings
 
 from libcni.testing import why_no_namespaces
 
-pytest_plugins = ["pytester", "libcni.testing.pytest_plugin"]
+pytest_plugins = ["pytester", "libcni.testing.pytest_plugin", "nodes"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REAL_PLUGINS = Path("/usr/lib/cni")

@@ -1,11 +1,10 @@
-"""What the tests of the core share: documents, a driver without processes or disk, and small plugins of shell."""
+"""What the tests of the core share: documents, and a node without processes or disk."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
@@ -17,7 +16,6 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
-from libcni.testing import FakePlugins
 from libcni.verbs.add import add
 from libcni.verbs.node import Node, Settings, run_to_end
 
@@ -46,8 +44,8 @@ def failed(code: int = 7, msg: str = "no", stderr: str = "") -> Outcome:
     return Outcome(1, json.dumps({"code": code, "msg": msg}).encode(), stderr.encode())
 
 
-class World(Node):
-    """A node without processes, disk and clock. ``log`` has one line for each thing that a verb does.
+class RecordingNode(Node):
+    """A Node without processes, disk and clock. ``log`` has one line for each thing that a verb does.
 
     ``answers``: what plugins do, by (verb, type), or an error of one of the node's own operations, by the first word
     of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
@@ -157,11 +155,11 @@ class World(Node):
 
 
 class _Records(RecordStore):
-    """The records of a World."""
+    """The records of a RecordingNode."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, node: RecordingNode) -> None:
         super().__init__("", durable=False)
-        self._world = world
+        self._world = node
         self._partial: dict[Identity, str] = {}
 
     def keep_partial(self, record: Record, result: str) -> None:
@@ -213,42 +211,11 @@ class _Records(RecordStore):
 
 
 def attached(net: NetworkConfigList | None = None, rt: RuntimeConf = RT, **more: Any) -> Record:
-    """Return the record of an attachment as a World's ADD leaves it, with ``more`` replaced in it."""
-    world = World()
+    """Return the record of an attachment as a RecordingNode's ADD leaves it, with ``more`` replaced in it."""
+    node = RecordingNode()
     used = net or network("a", "b")
-    world.run(add, used, rt)
+    node.run(add, used, rt)
     identity: Identity = (used.name, rt.container_id, rt.ifname)
-    record = world.recorded[identity]
+    record = node.recorded[identity]
     assert record.state == READY
     return replace(record, **more)
-
-
-class ShellPlugins:
-    """Fake plugins of shell, with ``VERB type`` for each call."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory / "plugins"
-        self.directory.mkdir()
-        self._fakes = FakePlugins(self.directory)
-
-    @property
-    def path(self) -> str:
-        """CNI_PATH."""
-        return str(self.directory)
-
-    @property
-    def calls(self) -> list[str]:
-        """The calls so far, such as ``ADD a``."""
-        return [f"{verb} {plugin}" for verb, plugin in self._fakes.verbs]
-
-    def write(self, name: str, body: str | None = None) -> None:
-        """Write a plugin; without ``body`` it prints a result to ADD and succeeds at all else."""
-        self._fakes.shell(name, body or "", result=RESULT if body is None else None)
-
-    def stdin(self, name: str, verb: str = "ADD") -> bytes:
-        """Return what a plugin read at its last call with a verb."""
-        return [call.stdin for call in self._fakes.calls if (call.plugin, call.verb) == (name, verb)][-1]
-
-    def env(self, name: str) -> dict[str, str]:
-        """Return the environment of a plugin's last call."""
-        return dict([call.env for call in self._fakes.calls if call.plugin == name][-1])

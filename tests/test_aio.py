@@ -7,42 +7,31 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
 from helpers import RT, network
+from nodes import FakeNode
+from processes import is_running
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.testing import FakePlugins
 from libcni.verbs.reports import OnCancel
 
-PluginMaker = Callable[..., NetworkConfigList]
-LOGGED = 'echo "$CNI_COMMAND $CNI_CONTAINERID" >> "$(dirname "$0")/log"\n'
-ADDS = LOGGED + """test "$CNI_COMMAND" = ADD && echo '{"cniVersion":"1.0.0"}'; exit 0"""
-
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> PluginMaker:
-    """Make a shell plugin and the network that consists of it."""
-
-    def make(script: str = ADDS, name: str = "p") -> NetworkConfigList:
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return NetworkConfigList.from_dict({"name": f"net-{name}", "cniVersion": "1.0.0", "plugins": [{"type": name}]})
-
-    return make
+def cni(node: FakeNode) -> AsyncCNIConfig:
+    return node.async_client(durable=True)
 
 
-@pytest.fixture
-def cni(tmp_path: Path) -> AsyncCNIConfig:
-    return AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", conf_dir=tmp_path)
+def network_of(node: FakeNode, body: str = "", name: str = "p") -> NetworkConfigList:
+    """Write a plugin and return the network that consists of it."""
+    node.plugin(name, body)
+    return node.network(name, name=f"net-{name}")
 
 
 def rt(container: str = "c1") -> RuntimeConf:
@@ -53,20 +42,8 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(coroutine, 20))
 
 
-def log(tmp_path: Path) -> list[str]:
-    return (tmp_path / "log").read_text().splitlines()
-
-
-def is_running(tmp_path: Path) -> bool:
-    pid = int((tmp_path / "pid").read_text())
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
-    except FileNotFoundError:
-        return False
-
-
-def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path) -> None:
-    net = plugin()
+def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node)
 
     async def main() -> None:
         result = await cni.add_network_list(net, rt())
@@ -80,7 +57,7 @@ def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, plugi
             await cni.check_network_list(net, rt())
 
     run(main())
-    assert log(tmp_path) == ["ADD c1", "CHECK c1", "DEL c1"]
+    assert node.verbs() == ["ADD p", "CHECK p", "DEL p"]
 
 
 def test_every_verb_of_the_blocking_client_is_there() -> None:
@@ -90,9 +67,9 @@ def test_every_verb_of_the_blocking_client_is_there() -> None:
     assert all(asyncio.iscoroutinefunction(getattr(AsyncCNIConfig, name)) for name in blocking)
 
 
-def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    script = 'test "$CNI_COMMAND" = VERSION && echo \'{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}\'\n' + ADDS
-    net = plugin(script)
+def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    node.plugin("p", versions=["1.0.0"])
+    net = node.network("p")
 
     async def main() -> None:
         assert (await cni.get_version_info("p")).supported_versions == ("1.0.0",)
@@ -114,14 +91,12 @@ def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, plugin
     run(main())
 
 
-def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(
-    cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path
-) -> None:
-    net = plugin('echo $$ > "$(dirname "$0")/pid"; ' + LOGGED + "trap '' TERM; sleep 30; sleep 30")
+def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, f"echo $$ > {node.root}/pid; trap '' TERM; sleep 30; sleep 30")
 
     async def main() -> None:
         task = asyncio.create_task(cni.add_network_list(net, rt()))
-        while not (tmp_path / "log").exists():  # noqa: ASYNC110 - a process makes it
+        while not (node.root / "pid").exists():  # noqa: ASYNC110 - a process makes it
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -130,16 +105,16 @@ def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(
     started = time.monotonic()
     run(main())
     assert time.monotonic() - started < 5
-    assert not is_running(tmp_path)
-    assert log(tmp_path) == ["ADD c1"]
+    assert not is_running(int((node.root / "pid").read_text()))
+    assert node.verbs() == ["ADD p"]
     assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
-    plugin()
+    network_of(node)
     run(cni.del_network_list(net, rt()))
     assert cni.get_cached_attachments() == []
 
 
-def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    slow = plugin("sleep 30")
+def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    slow = network_of(node, "sleep 30")
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
@@ -156,51 +131,47 @@ def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, plugin: 
     assert time.monotonic() - started < 5
 
 
-def test_a_timeout_is_its_own_error_and_rolled_back(cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path) -> None:
-    net = plugin(LOGGED + 'test "$CNI_COMMAND" = ADD && sleep 30; exit 0')
+def test_a_timeout_is_its_own_error_and_rolled_back(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, 'test "$CNI_COMMAND" != ADD || sleep 30')
     with pytest.raises(libcni.PluginTimeoutError):
         run(cni.add_network_list(net, rt(), timeout=0.3))
-    assert log(tmp_path) == ["ADD c1", "DEL c1"]
+    assert node.verbs() == ["ADD p", "DEL p"]
     assert cni.get_cached_attachments() == []
 
 
-def test_a_plugin_that_prints_more_than_a_pipe_holds_is_read_as_it_goes(
-    cni: AsyncCNIConfig, plugin: PluginMaker
-) -> None:
-    net = plugin('test "$CNI_COMMAND" = DEL || printf \'{"cniVersion":"1.0.0","x":"%0300000d"}\' 0')
+def test_a_plugin_that_prints_more_than_a_pipe_holds_is_read_as_it_goes(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, 'test "$CNI_COMMAND" = DEL || printf \'{"cniVersion":"1.0.0","x":"%0300000d"}\' 0; exit 0')
     result = run(cni.add_network_list(net, rt()))
     assert len(result.to_dict()["x"]) == 300000
 
 
-def test_a_plugin_that_prints_without_end_is_stopped(tmp_path: Path, plugin: PluginMaker) -> None:
+def test_a_plugin_that_prints_without_end_is_stopped(node: FakeNode) -> None:
     executor = AsyncProcessExecutor(output_limit=100_000)
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=executor)
+    cni = node.async_client(executor=executor)
     with pytest.raises(libcni.InvalidOutputError, match="more than 100000 bytes"):
-        run(cni.add_network_list(plugin('test "$CNI_COMMAND" = ADD && yes; exit 0'), rt()))
+        run(cni.add_network_list(network_of(node, 'test "$CNI_COMMAND" = ADD && yes; exit 0'), rt()))
 
 
-def test_a_grandchild_that_holds_stdout_delays_nothing(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    net = plugin("sleep 5 & " + ADDS)
+def test_a_grandchild_that_holds_stdout_delays_nothing(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, "sleep 5 &")
     started = time.monotonic()
     run(cni.add_network_list(net, rt()))
     assert time.monotonic() - started < 2
 
 
-def test_verbs_of_one_container_run_in_the_order_of_their_calls(
-    cni: AsyncCNIConfig, plugin: PluginMaker, tmp_path: Path
-) -> None:
-    net = plugin(LOGGED + 'sleep 0.05; test "$CNI_COMMAND" = ADD && echo "{}"; exit 0')
+def test_verbs_of_one_container_run_in_the_order_of_their_calls(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, "sleep 0.05")
 
     async def main() -> None:
         verbs: list[Any] = [cni.add_network_list, cni.check_network_list, cni.del_network_list] * 2
         await asyncio.gather(*(verb(net, rt()) for verb in verbs))
 
     run(main())
-    assert [line.split()[0] for line in log(tmp_path)] == ["ADD", "CHECK", "DEL"] * 2
+    assert [line.split()[0] for line in node.verbs()] == ["ADD", "CHECK", "DEL"] * 2
 
 
-def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    net = plugin('sleep 1; echo "{}"')
+def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, "sleep 1")
 
     async def main() -> None:
         first = asyncio.create_task(cni.add_network_list(net, rt()))
@@ -212,11 +183,9 @@ def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig,
     run(main())
 
 
-def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(
-    cni: AsyncCNIConfig, plugin: PluginMaker
-) -> None:
+def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(cni: AsyncCNIConfig, node: FakeNode) -> None:
     """The first task calls again at once, when the second one's turn has come and it has not run yet."""
-    net = plugin('test "$CNI_IFNAME" = slow0 && sleep 2\n' + ADDS)
+    net = network_of(node, 'test "$CNI_IFNAME" != slow0 || sleep 2')
 
     async def again() -> float:
         await cni.add_network_list(net, rt())
@@ -233,13 +202,13 @@ def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(
     run(main())
 
 
-def test_containers_run_in_parallel_up_to_the_bound(tmp_path: Path, plugin: PluginMaker) -> None:
-    net = plugin('sleep 0.2; echo "{}"')
+def test_containers_run_in_parallel_up_to_the_bound(node: FakeNode) -> None:
+    net = network_of(node, "sleep 0.2")
     requests = [(net, rt(f"c{index}")) for index in range(4)]
 
     def seconds(bound: int) -> float:
         executor = AsyncProcessExecutor(max_processes=bound)
-        cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / f"cache{bound}", executor=executor)
+        cni = node.async_client(cache_dir=node.root / f"cache{bound}", executor=executor)
         started = time.monotonic()
         assert run(cni.add_many(requests)).errors == ()
         return time.monotonic() - started
@@ -257,14 +226,14 @@ def test_the_limit_of_open_files_bounds_the_plugins(
     assert AsyncProcessExecutor(max_processes=7).max_processes == 7
 
 
-def test_many_verbs_need_no_more_descriptors_than_are_allowed(tmp_path: Path, plugin: PluginMaker) -> None:
-    text = plugin('sleep 0.1; echo "{}"').raw
+def test_many_verbs_need_no_more_descriptors_than_are_allowed(node: FakeNode) -> None:
+    text = network_of(node, "sleep 0.1").raw
     code = f"""
 import asyncio, resource, libcni
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 net = libcni.NetworkConfigList.from_bytes({text!r})
 async def main():
-    cni = libcni.AsyncCNIConfig([{str(tmp_path)!r}], {str(tmp_path / "cache")!r})
+    cni = libcni.AsyncCNIConfig([{str(node.bin)!r}], {str(node.cache)!r})
     batch = await cni.add_many([(net, libcni.RuntimeConf(f"c{{i}}", "/none", "eth0")) for i in range(60)], parallel=60)
     batch.raise_errors()
 asyncio.run(main())
@@ -272,9 +241,9 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_thousand_verbs_run_at_once(tmp_path: Path, plugin: PluginMaker) -> None:
+def test_a_thousand_verbs_run_at_once(node: FakeNode) -> None:
     """Each waits until all of them run; with a bound below their number none would end."""
-    net = plugin("")
+    net = network_of(node)
     running: set[str] = set()
     everyone = asyncio.Event()
 
@@ -291,16 +260,16 @@ def test_a_thousand_verbs_run_at_once(tmp_path: Path, plugin: PluginMaker) -> No
             await everyone.wait()
             return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
 
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=Waiting(), durable=False)
+    cni = node.async_client(executor=Waiting())
     batch = run(cni.add_many([(net, rt(f"c{index}")) for index in range(1000)], parallel=1000))
     assert batch.errors == ()
     assert len(running) == 1000
 
 
-def test_a_place_that_does_not_come_free_in_time_is_a_timeout(tmp_path: Path, plugin: PluginMaker) -> None:
+def test_a_place_that_does_not_come_free_in_time_is_a_timeout(node: FakeNode) -> None:
     executor = AsyncProcessExecutor(max_processes=1)
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=executor)
-    net = plugin('sleep 1; echo "{}"')
+    cni = node.async_client(executor=executor)
+    net = network_of(node, "sleep 1")
 
     async def main() -> None:
         first = asyncio.create_task(cni.add_network_list(net, rt()))
@@ -312,9 +281,9 @@ def test_a_place_that_does_not_come_free_in_time_is_a_timeout(tmp_path: Path, pl
     run(main())
 
 
-def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    good = plugin(ADDS, "good")
-    bad = plugin('test "$CNI_COMMAND" = DEL || { echo \'{"code":7,"msg":"no"}\'; exit 1; }', "bad")
+def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    good = network_of(node, name="good")
+    bad = network_of(node, 'test "$CNI_COMMAND" = DEL || { echo \'{"code":7,"msg":"no"}\'; exit 1; }', "bad")
     requests = [(bad if index % 3 == 0 else good, rt(f"c{index}")) for index in range(9)]
     seen: list[int] = []
     batch = run(cni.add_many(requests, parallel=4, on_item=lambda item: seen.append(item.index)))
@@ -330,14 +299,14 @@ def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, plug
 
 
 @pytest.mark.parametrize("parallel", [0, -1])
-def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, plugin: PluginMaker, parallel: int) -> None:
-    net = plugin()
+def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, node: FakeNode, parallel: int) -> None:
+    net = network_of(node)
     with pytest.raises(ValueError, match="parallel"):
         run(cni.add_many([(net, rt())], parallel=parallel))
 
 
-def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    net = plugin('test "$CNI_CONTAINERID" = c0 || sleep 30; echo "{}"')
+def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node, 'test "$CNI_CONTAINERID" = c0 || sleep 30')
 
     async def main() -> None:
         items = cni.add_each([(net, rt(f"c{index}")) for index in range(3)])
@@ -351,22 +320,22 @@ def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, plugin: Plu
     assert time.monotonic() - started < 5
 
 
-def test_one_client_serves_several_loops(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    net = plugin(ADDS)
+def test_one_client_serves_several_loops(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node)
     for _ in range(2):
         requests = [(net, rt(f"c{index}")) for index in range(3)]
         run(cni.add_many(requests)).raise_errors()
         run(cni.del_many(requests)).raise_errors()
 
 
-def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(tmp_path: Path, plugin: PluginMaker) -> None:
+def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: FakeNode) -> None:
     class Sleeper(AsyncProcessExecutor):
         async def execute(self, _invocation: Invocation, _limits: CallOptions) -> Outcome:
             await asyncio.sleep(0.2)
             return Outcome(0, b"{}")
 
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache", executor=Sleeper(), timeout=None)
-    net = plugin()
+    cni = node.async_client(executor=Sleeper(), timeout=None)
+    net = network_of(node)
 
     def two(*ifnames: str) -> list[Coroutine[Any, Any, Any]]:
         return [cni.add_network_list(net, RuntimeConf("c1", "/run/netns/none", ifname)) for ifname in ifnames]
@@ -388,8 +357,8 @@ def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(tmp_pat
     assert len(cni.get_cached_attachments()) == 3
 
 
-def test_nothing_is_left_open(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
-    net = plugin(ADDS)
+def test_nothing_is_left_open(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    net = network_of(node)
     run(cni.add_many([(net, rt("warm"))]))
     before = len(os.listdir("/proc/self/fd"))
     requests = [(net, rt(f"c{index}")) for index in range(20)]
@@ -398,9 +367,7 @@ def test_nothing_is_left_open(cni: AsyncCNIConfig, plugin: PluginMaker) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_durable_record_is_not_written_on_the_loop(
-    tmp_path: Path, plugin: PluginMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_durable_record_is_not_written_on_the_loop(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[bool] = []
     import threading
 
@@ -408,31 +375,31 @@ def test_a_durable_record_is_not_written_on_the_loop(
         threads.append(threading.current_thread() is threading.main_thread())
 
     monkeypatch.setattr(os, "fsync", fsync)
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache")
-    run(cni.add_network_list(plugin(), rt()))
+    cni = node.async_client(durable=True)
+    run(cni.add_network_list(network_of(node), rt()))
     count = len(threads)
     assert count > 0
     assert not any(threads)
-    cni = AsyncCNIConfig([str(tmp_path)], cache_dir=tmp_path / "cache2", durable=False)
-    run(cni.add_network_list(plugin(), rt()))
+    cni = node.async_client(cache_dir=node.root / "cache2")
+    run(cni.add_network_list(network_of(node), rt()))
     assert len(threads) == count
 
 
 @pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
-def test_a_cancelled_add_is_rolled_back_if_that_is_wanted(tmp_path: Path, on_cancel: OnCancel) -> None:
-    fakes = FakePlugins(tmp_path)
-    fakes.shell("slow", "[ $CNI_COMMAND != ADD ] || sleep 60")
-    cni = AsyncCNIConfig([tmp_path], tmp_path / "cache")
+def test_a_cancelled_add_is_rolled_back_if_that_is_wanted(node: FakeNode, on_cancel: OnCancel) -> None:
+    node.plugin("slow", "[ $CNI_COMMAND != ADD ] || sleep 60")
+    cni = node.async_client()
 
     async def cancel() -> None:
         task = asyncio.create_task(cni.add_network_list(network("slow"), RT, on_cancel=on_cancel))
-        while not fakes.calls:  # noqa: ASYNC110 - it happens in another process
+        while not node.verbs():  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(cancel())
-    verbs = [verb for verb, _ in fakes.verbs]
-    states = [one.state for one in cni.get_cached_attachments()]
-    assert (verbs, states) == ((["ADD"], ["pending"]) if on_cancel == "keep" else (["ADD", "DEL"], []))
+    if on_cancel == "keep":
+        assert (node.verbs(), node.states()) == (["ADD slow"], ["pending"])
+    else:
+        assert (node.verbs(), node.states()) == (["ADD slow", "DEL slow"], [])

@@ -9,12 +9,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import RESULT, ShellPlugins, document, network
+from helpers import RESULT, document, network
+from nodes import FakeNode
 
 import libcni
 from libcni import CNIConfig, Invocation, NetworkConfigList, RuntimeConf
@@ -23,70 +23,53 @@ from libcni.errors import (
     CNIError,
     ConfigError,
     InvalidIdentifierError,
-    LockTimeoutError,
     NetworkNotFoundError,
     NotAttachedError,
     PluginError,
     PluginTimeoutError,
     RecordError,
 )
-from libcni.store.locks import LockRequest, LockSet
-from libcni.testing import RecordingExecutor
+from libcni.testing import RecordingExecutor, wait_until
 
 CAPABLE = {"type": "a", "capabilities": {"mac": True, "ips": False}, "x": 1}
 
 
-@pytest.fixture
-def plugins(tmp_path: Path) -> ShellPlugins:
-    made = ShellPlugins(tmp_path)
+@pytest.fixture(autouse=True)
+def _plugins(node: FakeNode) -> None:
     for name in ("a", "b"):
-        made.write(name)
-    return made
+        node.plugin(name)
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
+def cni(node: FakeNode) -> CNIConfig:
+    return node.cni
 
 
 @pytest.fixture
-def cni(plugins: ShellPlugins, cache: Path, tmp_path: Path) -> CNIConfig:
-    return CNIConfig(plugins.path, cache, conf_dir=tmp_path / "net.d", durable=False)
+def rt(node: FakeNode) -> RuntimeConf:
+    return RuntimeConf("c1", node.netns("c1"), "eth0")
 
 
-@pytest.fixture
-def rt(tmp_path: Path) -> RuntimeConf:
-    (tmp_path / "netns").write_text("")
-    return RuntimeConf("c1", str(tmp_path / "netns"), "eth0")
-
-
-def save(tmp_path: Path, made: Mapping[str, Any]) -> Path:
-    (tmp_path / "net.d").mkdir(exist_ok=True)
-    path = tmp_path / "net.d" / "10-net.conflist"
-    path.write_text(json.dumps(made))
-    return path
-
-
-def test_the_main_job(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+def test_the_main_job(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     net = network(CAPABLE, "b")
     result = cni.add_network_list(net, rt)
     assert result.to_dict() == RESULT
     (attachment,) = cni.get_cached_attachments()
     assert (attachment.network, attachment.container_id, attachment.ifname) == ("net", "c1", "eth0")
-    assert (attachment.state, attachment.netns, attachment.path) == ("ready", rt.netns, f"{cache}/results/net-c1-eth0")
+    assert (attachment.state, attachment.netns, attachment.path) == ("ready", rt.netns, str(node.record()))
     assert attachment.created is not None
     assert abs(attachment.created.timestamp() - time.time()) < 60
     cni.check_network_list(net, rt)
     report = cni.del_network_list(net, rt)
     assert [one.plugin for one in report.plugins] == ["b", "a"]
-    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
     assert cni.get_cached_attachments() == []
-    assert (cni.path, cni.cache_dir) == ((plugins.path,), str(cache))
-    assert sorted(os.listdir(cache)) == ["locks", "partial", "results", "tmp"]
-    assert os.listdir(cache / "results") == os.listdir(cache / "partial") == os.listdir(cache / "tmp") == []
+    assert (cni.path, cni.cache_dir) == ((str(node.bin),), str(node.cache))
+    assert sorted(os.listdir(node.cache)) == ["locks", "partial", "results", "tmp"]
+    assert os.listdir(node.results) == os.listdir(node.cache / "partial") == os.listdir(node.cache / "tmp") == []
 
 
-def test_capabilities_never_reach_a_plugin(cni: CNIConfig, plugins: ShellPlugins) -> None:
+def test_capabilities_never_reach_a_plugin(node: FakeNode, cni: CNIConfig) -> None:
     rt = RuntimeConf("c1", None, "eth0", capability_args={"mac": "m", "ips": ["i"]}, args={"K": "V"})
     net = network(CAPABLE, cniVersion="1.1.0")
     cni.add_network_list(net, rt)
@@ -95,14 +78,14 @@ def test_capabilities_never_reach_a_plugin(cni: CNIConfig, plugins: ShellPlugins
     cni.del_network_list(net, rt)
     cni.gc_network_list(net, [])
     for verb in ("ADD", "CHECK", "DEL", "STATUS", "GC"):
-        got = json.loads(plugins.stdin("a", verb))
+        got = node.last_call("a", verb).config
         assert "capabilities" not in got
         assert got["x"] == 1
         assert got.get("runtimeConfig") == ({"mac": "m"} if verb in {"ADD", "CHECK", "DEL"} else None)
-    assert set(plugins.calls) == {"ADD a", "CHECK a", "DEL a", "STATUS a", "GC a"}
+    assert set(node.verbs()) == {"ADD a", "CHECK a", "DEL a", "STATUS a", "GC a"}
 
 
-def test_the_environment(plugins: ShellPlugins, cache: Path, rt: RuntimeConf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment(node: FakeNode, rt: RuntimeConf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CNI_NETNS_OVERRIDE", "1")
     monkeypatch.setenv("CNI_ARGS", "stale")
     monkeypatch.setenv("KEPT", "1")
@@ -110,9 +93,9 @@ def test_the_environment(plugins: ShellPlugins, cache: Path, rt: RuntimeConf, mo
     net = network("a")
 
     def env_with(**options: Any) -> dict[str, str]:
-        cni = CNIConfig([plugins.path, "/more", ""], cache, durable=False, **options)
+        cni = node.client(path=[node.bin, "/more", ""], **options)
         cni.add_network_list(net, rt, on_existing="allow")
-        return plugins.env("a")
+        return dict(node.last_call("a").env)
 
     got = env_with()
     assert {name: text for name, text in got.items() if name.startswith("CNI_")} == {
@@ -121,7 +104,7 @@ def test_the_environment(plugins: ShellPlugins, cache: Path, rt: RuntimeConf, mo
         "CNI_NETNS": rt.netns,
         "CNI_IFNAME": "eth0",
         "CNI_ARGS": "",
-        "CNI_PATH": f"{plugins.path}:/more",
+        "CNI_PATH": f"{node.bin}:/more",
     }
     assert (got["KEPT"], got["PATH"]) == ("1", os.environ["PATH"])
     assert got["LIBCNI_LOCK"].count(":") > 1
@@ -134,20 +117,20 @@ def test_the_environment(plugins: ShellPlugins, cache: Path, rt: RuntimeConf, mo
     assert not replaced.keys() & {"KEPT", "CNI_FOO"}
 
 
-def test_a_string_is_split_like_cni_path(cache: Path) -> None:
-    assert CNIConfig("/a::/b", cache).path == CNIConfig([Path("/a"), "/b"], cache).path == ("/a", "/b")
+def test_a_string_is_split_like_cni_path(node: FakeNode) -> None:
+    assert CNIConfig("/a::/b", node.cache).path == CNIConfig([Path("/a"), "/b"], node.cache).path == ("/a", "/b")
 
 
 # names instead of configurations
 
 
-def test_networks_by_name(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf, tmp_path: Path) -> None:
-    save(tmp_path, document("a", "b"))
+def test_networks_by_name(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
+    node.configure("net", "a", "b")
     assert cni.network("net").plugins == cni.networks()[0].plugins
     cni.add_network_list("net", rt)
     cni.check_network_list("net", rt)
     cni.del_network_list("net", rt)
-    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
     for call in (cni.add_network_list, cni.del_network_list):
         with pytest.raises(NetworkNotFoundError):
             call("other", rt)
@@ -157,60 +140,57 @@ def test_networks_by_name(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf
 
 @pytest.mark.parametrize("now", [document("b"), {"broken": True}, None], ids=["changed", "broken", "gone"])
 def test_a_configuration_that_changed_between_add_and_del(
-    cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf, tmp_path: Path, now: dict[str, Any] | None
+    node: FakeNode, cni: CNIConfig, rt: RuntimeConf, now: dict[str, Any] | None
 ) -> None:
-    path = save(tmp_path, document("a"))
-    (tmp_path / "net.d" / "net").mkdir()
-    drop_in = tmp_path / "net.d" / "net" / "x.conf"
-    drop_in.write_text('{"type":"b","dropped":1}')
+    path = node.configure("net", "a")
+    drop_in = node.write("net/x.conf", {"type": "b", "dropped": 1})
     cni.add_network_list("net", rt)
     drop_in.unlink()
     path.unlink()
     if now is not None:
-        save(tmp_path, now)
+        node.write("10-net.conflist", now)
     cni.check_network_list("net", rt)
     cni.del_network_list("net", rt)
-    assert plugins.calls == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
-    assert json.loads(plugins.stdin("b", "DEL"))["dropped"] == 1
+    assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
+    assert node.last_call("b", "DEL").config["dropped"] == 1
     assert cni.get_cached_attachments() == []
 
 
 def test_a_configuration_directory_that_cannot_be_read_stops_no_del(
-    plugins: ShellPlugins, cache: Path, rt: RuntimeConf, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    node: FakeNode, rt: RuntimeConf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    cni = CNIConfig(plugins.path, cache, conf_dir=tmp_path / "file")
+    cni = node.client(conf_dir=node.netns("file"))
     cni.add_network_list(network("a"), rt)
     cni.check_network_list("net", rt)
     cni.del_network_list("net", rt)
-    assert plugins.calls == ["ADD a", "CHECK a", "DEL a"]
+    assert node.verbs() == ["ADD a", "CHECK a", "DEL a"]
     assert "Not a directory" in caplog.text
     with pytest.raises(ConfigError, match="Not a directory"):
         cni.add_network_list("net", rt)
 
 
-def test_a_recorded_attachment_is_all_that_del_needs(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+def test_a_recorded_attachment_is_all_that_del_needs(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     cni.add_network_list(network("a"), rt)
     (attachment,) = cni.get_cached_attachments("c1")
     assert cni.get_cached_attachments("c2") == []
     cni.del_attachment(attachment)
-    assert plugins.calls == ["ADD a", "DEL a"]
+    assert node.verbs() == ["ADD a", "DEL a"]
     with pytest.raises(NetworkNotFoundError):
         cni.del_attachment(attachment)
 
 
-def test_single_plugins(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
+def test_single_plugins(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     plugin = libcni.PluginConfig.from_dict({"type": "a", "name": "single", "cniVersion": "1.0.0"})
     assert cni.add_network(plugin, rt).to_dict() == RESULT
     cni.check_network(plugin, rt)
     assert len(cni.del_network(plugin, rt).plugins) == 1
-    assert plugins.calls == ["ADD a", "CHECK a", "DEL a"]
+    assert node.verbs() == ["ADD a", "CHECK a", "DEL a"]
 
 
 # what is cached
 
 
-def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf, tmp_path: Path) -> None:
+def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf) -> None:
     net = network("a")
     assert cni.get_network_list_cached_result(net, rt) is None
     assert cni.get_network_list_cached_config(net, rt) is None
@@ -230,9 +210,9 @@ def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf, tm
         cni.get_cached_attachments("../x")
 
 
-def test_gos_records_are_used(cni: CNIConfig, plugins: ShellPlugins, cache: Path) -> None:
+def test_gos_records_are_used(node: FakeNode, cni: CNIConfig) -> None:
     net = network("a")
-    (cache / "results").mkdir(parents=True)
+    node.results.mkdir(parents=True)
     record = {
         "kind": "cniCacheV1",
         "containerId": "c1",
@@ -244,21 +224,21 @@ def test_gos_records_are_used(cni: CNIConfig, plugins: ShellPlugins, cache: Path
         "capabilityArgs": {"mac": "x"},
         "result": RESULT,
     }
-    (cache / "results" / "net-c1-eth0").write_text(json.dumps(record, separators=(",", ":")))
+    node.record().write_text(json.dumps(record, separators=(",", ":")))
     rt = RuntimeConf("c1", None, "eth0")
     with pytest.raises(AttachmentExistsError):
         cni.add_network_list(net, rt)
     cni.check_network_list(net, rt)
     cni.del_network_list("net", rt)
-    assert plugins.calls == ["CHECK a", "DEL a"]
-    assert json.loads(plugins.stdin("a", "DEL"))["prevResult"] == RESULT
-    assert (plugins.env("a")["CNI_NETNS"], plugins.env("a")["CNI_ARGS"]) == ("/from/go", "K=V")
-    assert os.listdir(cache / "results") == []
+    assert node.verbs() == ["CHECK a", "DEL a"]
+    assert node.last_call("a", "DEL").config["prevResult"] == RESULT
+    assert (node.last_call("a").env["CNI_NETNS"], node.last_call("a").env["CNI_ARGS"]) == ("/from/go", "K=V")
+    assert os.listdir(node.results) == []
 
 
-def test_corrupt_records(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
+def test_corrupt_records(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     net = network("a")
-    path = cache / "results" / "net-c1-eth0"
+    path = node.record()
     path.parent.mkdir(parents=True)
     path.write_bytes(b"")
     (attachment,) = cni.get_cached_attachments()
@@ -271,113 +251,64 @@ def test_corrupt_records(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt:
     assert path.exists()
     assert cni.del_network_list(net, rt).record == "unreadable"
     assert not path.exists()
-    assert len(os.listdir(cache / "corrupt")) == 1
+    assert len(os.listdir(node.cache / "corrupt")) == 1
     path.write_bytes(b"half")
     cni.add_network_list(net, rt)
-    assert plugins.calls == ["DEL a", "ADD a"]
-    assert len(os.listdir(cache / "corrupt")) == 2
+    assert node.verbs() == ["DEL a", "ADD a"]
+    assert len(os.listdir(node.cache / "corrupt")) == 2
 
 
 # what bad input gets: nothing run, nothing written
 
 
-def nothing_was_done(plugins: ShellPlugins, cache: Path) -> bool:
-    return plugins.calls == [] and not cache.exists()
+def nothing_was_done(node: FakeNode) -> bool:
+    return node.verbs() == [] and not node.cache.exists()
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", '{"name":"net","plugins":[{"type":"../a"}]}', '{"name":"net","plugins":[]}', '// x\n{"name":1}']
 )
-def test_a_bad_document(
-    cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf, tmp_path: Path, text: str
-) -> None:
-    path = save(tmp_path, {})
-    path.write_text(text)
+def test_a_bad_document(node: FakeNode, cni: CNIConfig, rt: RuntimeConf, text: str) -> None:
+    path = node.write("10-net.conflist", text)
     with pytest.raises(ConfigError) as caught:
         NetworkConfigList.from_file(path)
     assert caught.value.file == str(path)
     with pytest.raises(NetworkNotFoundError) as missing:
         cni.add_network_list("net", rt)
     assert str(path) in str(missing.value)
-    assert nothing_was_done(plugins, cache)
+    assert nothing_was_done(node)
 
 
 # time and locks
 
 
-def test_the_plugins_own_limit(plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
-    plugins.write("a", "sleep 30")
-    cni = CNIConfig(plugins.path, cache, timeout=None, plugin_timeout=0.2, cleanup_timeout=0.2)
-    with pytest.raises(PluginTimeoutError) as caught:
-        cni.add_network_list(network("a"), rt)
-    assert [type(error) for error in caught.value.rollback_errors] == [PluginTimeoutError]
-    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["pending"]
-    with pytest.raises(NotAttachedError):
-        cni.check_network_list(network("a"), rt)
-
-
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), True, "5"])
 def test_a_timeout_that_is_none_is_refused_everywhere(
-    cni: CNIConfig, rt: RuntimeConf, cache: Path, timeout: Any
+    cni: CNIConfig, rt: RuntimeConf, node: FakeNode, timeout: Any
 ) -> None:
     with pytest.raises((ValueError, TypeError), match="timeout must be a number of seconds"):
         cni.add_network_list(network("a"), rt, timeout=timeout)
     for name in ("timeout", "plugin_timeout", "cleanup_timeout"):
         with pytest.raises((ValueError, TypeError), match=f"{name} must be a number of seconds"):
-            CNIConfig([], cache, **{name: timeout})
-
-
-def test_one_verb_at_a_time_per_container(cni: CNIConfig, plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
-    held = LockSet(str(cache), LockRequest((), "c1"))
-    assert held.try_acquire()
-    started = time.monotonic()
-    with pytest.raises(LockTimeoutError) as caught:
-        cni.add_network_list(network("a"), rt, timeout=0.2)
-    assert caught.value.what == "network net, container c1"
-    assert time.monotonic() - started >= 0.2
-    cni.add_network_list(network("a"), RuntimeConf("c2", None, "eth0"))
-    assert plugins.calls == ["ADD a"]
-    threading.Timer(0.1, held.close).start()
-    cni.add_network_list(network("a"), rt)
-    assert plugins.calls == ["ADD a", "ADD a"]
-
-
-def test_the_locks_of_a_removed_file_are_worth_nothing(cni: CNIConfig, cache: Path, rt: RuntimeConf) -> None:
-    held = LockSet(str(cache), LockRequest((), "c1"))
-    assert held.try_acquire()
-
-    others: list[LockSet] = []
-
-    def swap() -> None:
-        (cache / "locks").unlink()
-        others.append(LockSet(str(cache), LockRequest((), "c1")))
-        others[0].try_acquire()
-        held.close()
-        time.sleep(0.2)
-        others[0].close()
-
-    started = time.monotonic()
-    threading.Timer(0.1, swap).start()
-    cni.add_network_list(network("a"), rt)
-    assert time.monotonic() - started >= 0.3
+            CNIConfig([], node.cache, **{name: timeout})
 
 
 # other seams
 
 
 def test_stderr_of_a_success_goes_where_it_is_wanted(
-    plugins: ShellPlugins, cache: Path, rt: RuntimeConf, caplog: pytest.LogCaptureFixture
+    node: FakeNode, rt: RuntimeConf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
+    node.plugin("a", "echo said >&2")
     net = network("a")
     with caplog.at_level(logging.WARNING, "libcni.plugin"):
-        CNIConfig(plugins.path, cache).add_network_list(net, rt)
+        node.client().add_network_list(net, rt)
     assert [record.message for record in caplog.records] == ["a ADD: said"]
     file = io.StringIO()
-    CNIConfig(plugins.path, cache, stderr=file).check_network_list(net, rt)
+    node.client(stderr=file).check_network_list(net, rt)
     assert file.getvalue() == "said\n"
     told: list[tuple[str, str]] = []
-    CNIConfig(plugins.path, cache, stderr=lambda call, text: told.append((call.verb, text))).del_network_list(net, rt)
+    node.client(stderr=lambda call, text: told.append((call.verb, text))).del_network_list(net, rt)
     assert told == [("DEL", "said\n")]
     assert len(caplog.records) == 1
 
@@ -396,9 +327,11 @@ class Raising(libcni.Observer):
 
 
 @pytest.mark.parametrize(("when", "verbs"), [("before", ["DEL"]), ("after", ["ADD", "DEL"])])
-def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeConf, when: str, verbs: list[str]) -> None:
+def test_an_add_whose_observer_raises_is_rolled_back(
+    node: FakeNode, rt: RuntimeConf, when: str, verbs: list[str]
+) -> None:
     executor = RecordingExecutor()
-    cni = CNIConfig(["/p"], cache, executor=executor, observer=Raising(when))
+    cni = node.client(executor=executor, observer=Raising(when))
     with pytest.raises(RuntimeError, match="bug"):
         cni.add_network_list(network("a"), rt)
     assert [verb for verb, _ in executor.verbs] == verbs
@@ -407,10 +340,10 @@ def test_an_add_whose_observer_raises_is_rolled_back(cache: Path, rt: RuntimeCon
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of a signal handler")])
 def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
-    cache: Path, rt: RuntimeConf, error: BaseException
+    node: FakeNode, rt: RuntimeConf, error: BaseException
 ) -> None:
     executor = RecordingExecutor({("a", "ADD"): [error, RESULT]})
-    cni = CNIConfig(["/p"], cache, executor=executor)
+    cni = node.client(executor=executor)
     with pytest.raises(type(error)):
         cni.add_network_list(network("a"), rt)
     assert executor.verbs == [("ADD", "a")]
@@ -420,19 +353,7 @@ def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
 
 
-def test_another_namespace_under_the_same_path(cni: CNIConfig, plugins: ShellPlugins, rt: RuntimeConf) -> None:
-    net = network("a")
-    cni.add_network_list(net, rt)
-    with pytest.raises(AttachmentExistsError):
-        cni.add_network_list(net, rt)
-    assert rt.netns is not None
-    Path(rt.netns).rename(f"{rt.netns}.old")
-    Path(rt.netns).write_text("")
-    cni.add_network_list(net, rt)
-    assert plugins.calls == ["ADD a", "DEL a", "ADD a"]
-
-
-def test_one_client_in_many_threads(cni: CNIConfig, plugins: ShellPlugins) -> None:
+def test_one_client_in_many_threads(node: FakeNode, cni: CNIConfig) -> None:
     net = network("a")
     errors: list[CNIError] = []
 
@@ -450,12 +371,12 @@ def test_one_client_in_many_threads(cni: CNIConfig, plugins: ShellPlugins) -> No
     for thread in threads:
         thread.join()
     assert errors == []
-    assert sorted(plugins.calls) == ["ADD a"] * 8 + ["DEL a"] * 8
+    assert sorted(node.verbs()) == ["ADD a"] * 8 + ["DEL a"] * 8
     assert cni.get_cached_attachments() == []
 
 
-def test_allow_replaces_the_record_where_it_is(plugins: ShellPlugins, cache: Path) -> None:
-    cni = CNIConfig([plugins.path], cache, durable=False)
+def test_allow_replaces_the_record_where_it_is(node: FakeNode) -> None:
+    cni = node.client()
     first, second = RuntimeConf("c", "", "eth0"), RuntimeConf("b-c", "", "eth0")
     cni.add_network_list(network("a", name="a-b"), first)
     cni.add_network_list(network("a", name="a"), second)
@@ -473,26 +394,23 @@ def test_a_document_is_no_network(cni: CNIConfig, rt: RuntimeConf) -> None:
             verb(document, rt)
 
 
-def test_the_time_of_a_roll_back_is_shared_out_over_the_plugins(
-    plugins: ShellPlugins, cache: Path, rt: RuntimeConf
-) -> None:
-    plugins.write("a")
-    plugins.write("hangs", "sleep 60")
-    cni = CNIConfig(plugins.path, cache, timeout=1.0, cleanup_timeout=2.0)
+def test_the_time_of_a_roll_back_is_shared_out_over_the_plugins(node: FakeNode, rt: RuntimeConf) -> None:
+    node.plugin("a")
+    node.plugin("hangs", "sleep 60")
+    cni = node.client(timeout=1.0, cleanup_timeout=2.0)
     with pytest.raises(PluginTimeoutError) as caught:
         cni.add_network_list(network("a", "hangs"), rt)
     assert [type(error) for error in caught.value.rollback_errors] == [PluginTimeoutError]
-    assert plugins.calls == ["ADD a", "ADD hangs", "DEL hangs", "DEL a"]
+    assert node.verbs() == ["ADD a", "ADD hangs", "DEL hangs", "DEL a"]
 
 
-def test_forget_waits_for_the_add_that_runs_and_leaves_what_it_attached(plugins: ShellPlugins, cache: Path) -> None:
-    begun = cache.parent / "begun"
-    plugins.write("slow", f"touch {begun}; sleep 0.5; echo '{json.dumps(RESULT)}'")
-    cni = CNIConfig([plugins.path], cache, durable=False)
+def test_forget_waits_for_the_add_that_runs_and_leaves_what_it_attached(node: FakeNode) -> None:
+    begun = node.root / "begun"
+    node.plugin("slow", f"touch {begun}; sleep 0.5")
+    cni = node.client()
     adding = threading.Thread(target=cni.add_network_list, args=(network("slow"), RuntimeConf("c1", None, "eth0")))
     adding.start()
-    while not begun.exists():
-        time.sleep(0.01)
+    wait_until(begun.exists)
     (listed,) = cni.get_cached_attachments()
     assert listed.state == "pending"
     for call in (cni.forget_attachment, cni.del_attachment):
@@ -500,15 +418,15 @@ def test_forget_waits_for_the_add_that_runs_and_leaves_what_it_attached(plugins:
             call(listed)
     adding.join()
     assert [one.state for one in cni.get_cached_attachments()] == ["ready"]
-    assert plugins.calls == ["ADD slow"]
+    assert node.verbs() == ["ADD slow"]
 
 
-def test_a_pending_record_can_be_taken_over(plugins: ShellPlugins, cache: Path, rt: RuntimeConf) -> None:
-    plugins.write("bad", "[ $CNI_COMMAND != ADD ] || exit 1")
-    theirs = CNIConfig([plugins.path], cache, owner="theirs", durable=False)
+def test_a_pending_record_can_be_taken_over(node: FakeNode, rt: RuntimeConf) -> None:
+    node.plugin("bad", "[ $CNI_COMMAND != ADD ] || exit 1")
+    theirs = node.client(owner="theirs")
     with pytest.raises(PluginError):
         theirs.add_network_list(network("bad"), rt, rollback=False)
-    mine = CNIConfig([plugins.path], cache, owner="mine", durable=False)
+    mine = node.client(owner="mine")
     assert mine.gc_network_list(network("bad"), []).detached == ()
     (listed,) = mine.get_cached_attachments()
     taken = mine.take_over_attachment(listed)

@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, wait
 
 from libcni._helper_thread import HelperThread
 

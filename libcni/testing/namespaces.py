@@ -22,7 +22,7 @@ from libcni.plugin.namespace import in_namespace
 __all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namespaces"]
 
 _T = TypeVar("_T")
-_RETRY = 0.05
+_RETRY = 0.01
 _IPV4 = 4
 
 

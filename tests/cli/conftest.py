@@ -14,7 +14,7 @@ pytest.importorskip("typer")
 
 from forkserver import ForkServer
 
-from cli.node import DBNET, REPOSITORY, Node
+from cli.node import DBNET, REPOSITORY, CommandNode
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +30,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict
 
 
 @pytest.fixture(scope="session")
-def new_node(fork_server: ForkServer, installed: tuple[list[str], dict[str, str]]) -> Iterator[Callable[[], Node]]:
+def new_node(
+    fork_server: ForkServer, installed: tuple[list[str], dict[str, str]]
+) -> Iterator[Callable[[], CommandNode]]:
     """Return a function that makes nodes; all are removed at the end."""
-    made: list[Node] = []
+    made: list[CommandNode] = []
 
-    def make() -> Node:
-        made.append(Node(fork_server, *installed))
+    def make() -> CommandNode:
+        made.append(CommandNode(fork_server, *installed))
         return made[-1]
 
     yield make
@@ -44,7 +46,7 @@ def new_node(fork_server: ForkServer, installed: tuple[list[str], dict[str, str]
 
 
 @pytest.fixture
-def node(new_node: Callable[[], Node]) -> Node:
+def node(new_node: Callable[[], CommandNode]) -> CommandNode:
     """Return a node with the network dbnet."""
     node = new_node()
     node.write("10-dbnet.conflist", DBNET)
@@ -52,14 +54,14 @@ def node(new_node: Callable[[], Node]) -> Node:
 
 
 @pytest.fixture
-def broken_node(node: Node) -> Node:
+def broken_node(node: CommandNode) -> CommandNode:
     """Return a node with all that can be wrong: configurations, plugins, records."""
     break_node(node)
     return node
 
 
 @pytest.fixture(scope="session")
-def shown_node(new_node: Callable[[], Node]) -> Node:
+def shown_node(new_node: Callable[[], CommandNode]) -> CommandNode:
     """Return a broken node that is only looked at."""
     node = new_node()
     node.write("10-dbnet.conflist", DBNET)
@@ -67,7 +69,7 @@ def shown_node(new_node: Callable[[], Node]) -> Node:
     return node
 
 
-def break_node(node: Node) -> None:
+def break_node(node: CommandNode) -> None:
     """Attach four containers and let three of them come to grief; break configurations."""
     node.write("05-broken.conflist", '{"cniVersion": "1.0.0", "name": "broken", "plugins": [\n {"type": "x",}]}')
     node.write("20-other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nosuch"}]})
@@ -75,6 +77,6 @@ def break_node(node: Node) -> None:
     for container in ("good", "gone", "killed", "rebooted"):
         node.add(container)
     (node.root / "ns" / "gone").unlink()
-    node.change_record("killed", state="pending")
-    node.change_record("rebooted", bootId="another")
-    (node.cache / "results" / "dbnet-lost-eth0").write_bytes(b"")
+    node.change_record("killed", "dbnet", state="pending")
+    node.change_record("rebooted", "dbnet", bootId="another")
+    (node.results / "dbnet-lost-eth0").write_bytes(b"")

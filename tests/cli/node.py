@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from forkserver import ForkServer
+from nodes import FakeNode
 
 import libcni
 
@@ -48,64 +49,34 @@ class Ran:
         return json.loads(self.out)
 
 
-class Node:
-    """Configurations, plugins and records below one directory, whose path always has the same length."""
+class CommandNode(FakeNode):
+    """A node with the stateful fake plugins and the command; its path always has the same length."""
 
     def __init__(self, server: ForkServer, command: list[str], env: Mapping[str, str]) -> None:
-        self.server = server
-        self.root = Path(tempfile.mkdtemp(prefix="cli-", dir="/tmp"))
-        self.net_d, self.bin, self.cache = (self.root / name for name in ("net.d", "bin", "cache"))
-        self.net_d.mkdir()
-        self.bin.mkdir()
-        for plugin in FAKE_PLUGINS.glob("fake*"):
-            if plugin.is_file():
-                (self.bin / plugin.name).symlink_to(plugin)
-        self.command = command
+        root = Path(tempfile.mkdtemp(prefix="cli-", dir="/tmp"))
         self.env = {
             "PATH": os.environ["PATH"],
             "TERM": "xterm-256color",
             "COLUMNS": str(WIDTH),
-            "NETCONFPATH": str(self.net_d),
-            "CNI_PATH": str(self.bin),
-            "LIBCNI_CACHE_DIR": str(self.cache),
-            "FAKE_CNI_STATE": str(self.root / "state"),
+            "NETCONFPATH": str(root / "net.d"),
+            "CNI_PATH": str(root / "bin"),
+            "LIBCNI_CACHE_DIR": str(root / "cache"),
+            "FAKE_CNI_STATE": str(root / "state"),
             **env,
         }
-
-    def write(self, name: str, document: Any) -> Path:
-        """Write a network's configuration, or any file."""
-        path = self.net_d / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
-        return path
-
-    def netns(self, name: str) -> str:
-        """Make something that can stand for a network namespace, and return its path."""
-        path = self.root / "ns" / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-        return str(path)
-
-    def client(self) -> libcni.CNIConfig:
-        """Return a client with this node's settings."""
-        env = {name: text for name, text in self.env.items() if not name.startswith("CNI_")}
-        return libcni.CNIConfig([self.bin], self.cache, conf_dir=self.net_d, env=env, durable=False)
+        super().__init__(root, env={name: text for name, text in self.env.items() if not name.startswith("CNI_")})
+        self.server = server
+        self.command = command
+        for plugin in FAKE_PLUGINS.glob("fake*"):
+            if plugin.is_file():
+                (self.bin / plugin.name).symlink_to(plugin)
 
     def add(self, container: str, **more: Any) -> None:
         """Attach a container to dbnet two and a half days ago."""
         rt = libcni.RuntimeConf(container, self.netns(container), "eth0", **more)
-        self.client().add_network_list("dbnet", rt)
+        self.cni.add_network_list("dbnet", rt)
         now = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.change_record(container, created=now[0] - _DAYS_AGO, uptime=now[1] - _DAYS_AGO)
-
-    def change_record(self, container: str, **own: Any) -> None:
-        """Change what stands under ``libcni`` in a container's record."""
-        path = self.cache / "results" / f"dbnet-{container}-eth0"
-        record = json.loads(path.read_text(encoding="utf-8"))
-        record["libcni"] |= own
-        if own.get("state") == "pending":
-            del record["result"]
-        path.write_text(json.dumps(record), encoding="utf-8")
+        self.change_record(container, "dbnet", created=now[0] - _DAYS_AGO, uptime=now[1] - _DAYS_AGO)
 
     def run(self, *argv: str, stdin: str = "", **env: str) -> Ran:
         """Run a command in a pipe."""

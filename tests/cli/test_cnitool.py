@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.node import DBNET, Node
+from cli.node import DBNET, CommandNode
 from libcni.testing import NetworkNamespace
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def cnitool(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(built)
 
 
-def run_script(node: Node, tool: str) -> str:
+def run_script(node: CommandNode, tool: str) -> str:
     env = {**node.env, "TOOL": tool, "NS": node.netns("a")}
     ran = subprocess.run(["bash", "-c", SCRIPT], env=env, cwd=node.root, capture_output=True, text=True, check=False)
     return ran.stdout
@@ -70,7 +70,7 @@ def run_script(node: Node, tool: str) -> str:
 
 @pytest.mark.may_skip  # the source is downloaded
 @pytest.mark.skipif(os.geteuid() != 0, reason="cnitool writes below /var/lib/cni")
-def test_a_script_cannot_tell_libcni_from_cnitool(node: Node, cnitool: str) -> None:
+def test_a_script_cannot_tell_libcni_from_cnitool(node: CommandNode, cnitool: str) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "cniVersion": "1.0.0"})
     go = run_script(node, cnitool)
     ours = run_script(node, " ".join(node.command))
@@ -88,7 +88,9 @@ def without_looks(text: str) -> str:
 
 
 @pytest.mark.real
-def test_what_a_go_plugin_prints_comes_out_byte_for_byte(node: Node, cnitool: str, cni_netns: NetworkNamespace) -> None:
+def test_what_a_go_plugin_prints_comes_out_byte_for_byte(
+    node: CommandNode, cnitool: str, cni_netns: NetworkNamespace
+) -> None:
     node.write("10-lo.conflist", {"cniVersion": "1.0.0", "name": "lo", "plugins": [{"type": "loopback"}]})
     go, ours = (
         subprocess.run(

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.node import DBNET, Node
+from cli.node import DBNET, CommandNode
 from libcni.cli import failures, main
 from libcni.cli.failures import as_data
 from libcni.errors import PluginError
+from libcni.testing import wait_until
 
 REFUSING = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
     "ADD": {"error": {"code": 7, "msg": "no", "details": "not today"}, "stderr": "complaint\n"}}}]}  # fmt: skip
@@ -29,37 +30,37 @@ HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake"
 # as cnitool
 
 
-def test_the_container_id_is_derived_as_cnitool_does(node: Node) -> None:
+def test_the_container_id_is_derived_as_cnitool_does(node: CommandNode) -> None:
     netns = node.netns("a")
     assert node.run("add", "dbnet", f"{node.root}/ns/../ns/a").code == 0
-    (one,) = node.client().get_cached_attachments()
+    (one,) = node.cni.get_cached_attachments()
     assert one.container_id == "cnitool-" + hashlib.sha512(netns.encode()).hexdigest()[:20]
     assert one.netns == netns
     assert one.ifname == "eth0"
 
 
-def test_the_documented_id_of_cnitool(node: Node) -> None:
+def test_the_documented_id_of_cnitool(node: CommandNode) -> None:
     node.run("add", "dbnet", "/var/run/netns/testing")
-    assert [one.container_id for one in node.client().get_cached_attachments()] == ["cnitool-77383ca0a0715733ca6f"]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["cnitool-77383ca0a0715733ca6f"]
 
 
-def test_the_result_is_indented_by_four_without_a_new_line_at_the_end(node: Node) -> None:
+def test_the_result_is_indented_by_four_without_a_new_line_at_the_end(node: CommandNode) -> None:
     ran = node.run("add", "dbnet", node.netns("a"))
     assert ran.out == json.dumps(json.loads(ran.out), indent=4)
     assert ran.err.splitlines()[1:] == []
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_stdout_does_not_have_are_jsons_escapes(node: Node, encoding: str) -> None:
+def test_characters_that_stdout_does_not_have_are_jsons_escapes(node: CommandNode, encoding: str) -> None:
     fake = {"ADD": {"result": {"cniVersion": "1.1.0", "dns": {"domain": "ü✓😀"}}}}
     odd = {"cniVersion": "1.1.0", "name": "odd", "plugins": [{"type": "fake", "fake": fake}]}
-    (node.net_d / "odd.conflist").write_text(json.dumps(odd), encoding="utf-8")
+    node.write("odd.conflist", odd)
     ran = node.run("add", "odd", node.netns("a"), "-c", "c1", PYTHONIOENCODING=encoding)
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["dns"] == {"domain": "ü✓😀"}
 
 
-def test_cnitools_environment_is_read(node: Node) -> None:
+def test_cnitools_environment_is_read(node: CommandNode) -> None:
     log = str(node.root / "log")
     caps = '{"mac": "c2:11:22:33:44:55"}'
     ran = node.run(
@@ -72,34 +73,34 @@ def test_cnitools_environment_is_read(node: Node) -> None:
     assert json.loads(call["stdin"])["runtimeConfig"] == json.loads(caps)
 
 
-def test_the_flag_is_stronger_than_the_variable(node: Node) -> None:
+def test_the_flag_is_stronger_than_the_variable(node: CommandNode) -> None:
     node.run("add", "dbnet", node.netns("a"), "-i", "net1", CNI_IFNAME="net7")
-    assert [one.ifname for one in node.client().get_cached_attachments()] == ["net1"]
+    assert [one.ifname for one in node.cni.get_cached_attachments()] == ["net1"]
 
 
-def test_check_del_and_status_print_nothing(node: Node) -> None:
+def test_check_del_and_status_print_nothing(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": DBNET["plugins"][:1]})
     netns = node.netns("a")
     node.run("add", "dbnet", netns)
     for verb in ("check", "status", "del"):
         ran = node.run(verb, "dbnet", netns)
         assert (ran.code, ran.out, ran.err) == (0, "", "")
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
-def test_gc_keeps_what_is_valid(node: Node) -> None:
+def test_gc_keeps_what_is_valid(node: CommandNode) -> None:
     for name in ("a", "b", "c"):
         node.add(name)
     (node.root / "valid").write_text("b:eth0\nx:eth0\n", encoding="utf-8")
     assert node.run("gc", "dbnet", "--valid", "a", "--from-file", "valid").code == 0
-    assert [one.container_id for one in node.client().get_cached_attachments()] == ["a", "b"]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["a", "b"]
     assert node.run("gc", "dbnet", "--none-valid", "--valid", "a").code == 2
     (node.root / "list").write_text('["a"]', encoding="utf-8")
     assert node.run("gc", "dbnet", "ignored", "--from-file", "list", "-o", "json").data["detached"] == [
         {"container_id": "b", "ifname": "eth0", "network": "dbnet"}
     ]
     assert node.run("gc", "dbnet", "--none-valid").code == 0
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
 # exit codes and errors
@@ -129,7 +130,7 @@ def test_gc_keeps_what_is_valid(node: Node) -> None:
         (5, ["add", "hanging", "/ns/a", "--timeout", "0.3"]),
     ],
 )
-def test_exit_codes(node: Node, code: int, argv: list[str]) -> None:
+def test_exit_codes(node: CommandNode, code: int, argv: list[str]) -> None:
     node.write("refusing.conflist", REFUSING)
     node.write("hanging.conflist", HANGING)
     (node.root / "broken.yaml").write_text("name: [", encoding="utf-8")
@@ -139,13 +140,11 @@ def test_exit_codes(node: Node, code: int, argv: list[str]) -> None:
     assert bool(ran.err) is (code != 0 or argv[0] == "del")
 
 
-def test_a_lock_that_is_held_is_exit_code_5(node: Node) -> None:
+def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
     node.write("hanging.conflist", HANGING)
     first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a"], env=node.env)
     try:
-        deadline = time.monotonic() + 20
-        while not node.client().get_cached_attachments() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(node.cni.get_cached_attachments, 20)
         time.sleep(0.2)
         ran = node.run("del", "hanging", "/ns/a", "--timeout", "0.2")
         assert ran.code == 5
@@ -157,7 +156,7 @@ def test_a_lock_that_is_held_is_exit_code_5(node: Node) -> None:
         assert first.wait(20) == 130
 
 
-def test_an_error_has_all_that_is_known(node: Node) -> None:
+def test_an_error_has_all_that_is_known(node: CommandNode) -> None:
     node.write("refusing.conflist", REFUSING)
     ran = node.run("add", "refusing", "/ns/a", "-o", "json")
     error = json.loads(ran.err)["error"]
@@ -168,14 +167,14 @@ def test_an_error_has_all_that_is_known(node: Node) -> None:
     assert yaml.safe_load(node.run("add", "refusing", "/ns/a", "-o", "yaml").err)["error"]["code"] == 7
 
 
-def test_a_plugins_text_cannot_move_the_cursor(node: Node) -> None:
+def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
     document: Any = {"error": {"code": 7, "msg": "\x1b[2Jgone"}}
     node.write("refusing.conflist", {**REFUSING, "plugins": [{"type": "fake", "fake": {"ADD": document}}]})
     assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
 
 
 @pytest.mark.parametrize("words", ["attachments", "--version", "--help"])
-def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: Node, words: str) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: CommandNode, words: str) -> None:
     command = [*node.command, *words.split()]
     for env in (node.env, {**node.env, "PYTHONUNBUFFERED": "1"}):
         with open("/dev/full", "w", encoding="utf-8") as full:
@@ -184,14 +183,14 @@ def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: Node, wo
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_descriptor_is_an_empty_file(node: Node, closed: str) -> None:
+def test_a_closed_descriptor_is_an_empty_file(node: CommandNode, closed: str) -> None:
     command = f"{' '.join(node.command)} validate - {closed}"
     ran = subprocess.run(["bash", "-c", command], env=node.env, input="", capture_output=True, text=True, check=False)
     assert (ran.returncode, "Traceback" in ran.stderr) == (3, False)
 
 
 @pytest.mark.parametrize("words", ["explain dbnet", "--version"])
-def test_a_closed_pipe_is_no_trace(node: Node, words: str) -> None:
+def test_a_closed_pipe_is_no_trace(node: CommandNode, words: str) -> None:
     command = " ".join(node.command)
     env = {**node.env, "PYTHONUNBUFFERED": "1"}
     ran = subprocess.run(
@@ -211,8 +210,8 @@ def test_without_the_extra_one_line_says_how_to_install_it() -> None:
     )
 
 
-def test_main_can_be_called_from_python(node: Node, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    monkeypatch.setenv("NETCONFPATH", str(node.net_d))
+def test_main_can_be_called_from_python(node: CommandNode, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("NETCONFPATH", str(node.conf_dir))
     assert main(["networks", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["default"] == "dbnet"
 
@@ -220,7 +219,7 @@ def test_main_can_be_called_from_python(node: Node, monkeypatch: pytest.MonkeyPa
 # yaml and definitions
 
 
-def test_a_network_may_be_yaml_and_capabilities_too(node: Node) -> None:
+def test_a_network_may_be_yaml_and_capabilities_too(node: CommandNode) -> None:
     (node.root / "net.yaml").write_text(yaml.safe_dump(DBNET), encoding="utf-8")
     (node.root / "caps.yaml").write_text("mac: c2:11:22:33:44:55\n", encoding="utf-8")
     ran = node.run("add", "./net.yaml", node.netns("a"), "--capabilities", "@caps.yaml")
@@ -230,7 +229,7 @@ def test_a_network_may_be_yaml_and_capabilities_too(node: Node) -> None:
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
-def test_a_definition_is_accepted_and_names_its_network(node: Node, form: str) -> None:
+def test_a_definition_is_accepted_and_names_its_network(node: CommandNode, form: str) -> None:
     config = json.dumps({key: value for key, value in DBNET.items() if key != "name"})
     document = {
         "apiVersion": "k8s.cni.cncf.io/v1",
@@ -244,14 +243,14 @@ def test_a_definition_is_accepted_and_names_its_network(node: Node, form: str) -
     assert ran.data["network"] == "fromnad"
 
 
-def test_a_definition_without_a_configuration_says_what_to_do(node: Node) -> None:
+def test_a_definition_without_a_configuration_says_what_to_do(node: CommandNode) -> None:
     document = {"kind": "NetworkAttachmentDefinition", "metadata": {"name": "dbnet"}, "spec": {}}
     ran = node.run("add", "-", "/ns/a", stdin=json.dumps(document))
     assert ran.code == 3
     assert "give the name of the network on this node: dbnet" in ran.err
 
 
-def test_json_on_the_command_line_keeps_its_numbers(node: Node) -> None:
+def test_json_on_the_command_line_keeps_its_numbers(node: CommandNode) -> None:
     text = json.dumps({**DBNET, "plugins": [{"type": "fake", "big": 0}]}).replace('"big": 0', '"big": 1e400')
     ran = node.run("explain", "-", "-o", "json", stdin=text)
     assert '"big":1e400' in ran.data["verbs"][0]["calls"][0]["stdin_text"]
@@ -260,19 +259,19 @@ def test_json_on_the_command_line_keeps_its_numbers(node: Node) -> None:
 # from the records alone, batches, raw calls
 
 
-def test_del_of_a_container_needs_no_configuration(node: Node) -> None:
+def test_del_of_a_container_needs_no_configuration(node: CommandNode) -> None:
     node.add("a")
     node.write("30-front.conflist", {**DBNET, "name": "front", "plugins": [{"type": "fake"}]})
     assert node.run("add", "front", node.netns("a"), "-c", "a", "-i", "eth1").code == 0
-    for path in node.net_d.iterdir():
+    for path in node.conf_dir.iterdir():
         path.unlink()
     ran = node.run("del", "--container", "a", "--ifname", "eth0")
     assert ran.out == "detached a eth0 from dbnet\n"
     assert node.run("del", "-c", "a").out == "detached a eth1 from front\n"
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
-def batch_file(node: Node, **more: Any) -> str:
+def batch_file(node: CommandNode, **more: Any) -> str:
     node.write("refusing.conflist", REFUSING)
     entries = [{"network": "dbnet", "netns": node.netns(name), "container": name, **more} for name in ("a", "b")]
     entries += [{"network": "refusing", "container": "c", "netns": "/ns/c"}, {"network": DBNET, "netns": "/ns/d"}]
@@ -280,7 +279,7 @@ def batch_file(node: Node, **more: Any) -> str:
     return "batch.yaml"
 
 
-def test_a_batch_adds_and_deletes_with_a_table_and_a_report(node: Node) -> None:
+def test_a_batch_adds_and_deletes_with_a_table_and_a_report(node: CommandNode) -> None:
     ran = node.run("add", "--batch", batch_file(node), "--parallel", "2")
     assert ran.code == 1
     lines = [line.split() for line in ran.out.splitlines()]
@@ -291,10 +290,10 @@ def test_a_batch_adds_and_deletes_with_a_table_and_a_report(node: Node) -> None:
     ran = node.run("del", "--batch", "batch.yaml", "-o", "json")
     assert ran.code == 0
     assert [one["container_id"] for one in ran.data][:3] == ["a", "b", "c"]
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
-def test_a_batch_shows_its_progress_in_a_terminal(node: Node) -> None:
+def test_a_batch_shows_its_progress_in_a_terminal(node: CommandNode) -> None:
     ran = node.run_in_terminal("add", "--batch", batch_file(node))
     assert "4/4" in ran.out
     assert "1 failed" in ran.out
@@ -312,17 +311,17 @@ def test_a_batch_shows_its_progress_in_a_terminal(node: Node) -> None:
         ("dbnet", "an attachment must be an object"),
     ],
 )
-def test_a_wrong_batch_entry_is_named_before_anything_runs(node: Node, entry: Any, problem: str) -> None:
+def test_a_wrong_batch_entry_is_named_before_anything_runs(node: CommandNode, entry: Any, problem: str) -> None:
     good = {"network": "dbnet", "netns": node.netns("a")}
     (node.root / "batch").write_text(json.dumps([good, entry]), encoding="utf-8")
     ran = node.run("add", "--batch", "batch")
     assert ran.code == 3
     assert "batch: [1]: " in ran.err
     assert problem in ran.err
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
-def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: Node) -> None:
+def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: CommandNode) -> None:
     log = node.root / "log"
     stdin = '{ "cniVersion":"1.1.0",  "name":"x", "type":"fake", "n": 1.0 }'
     ran = node.run(
@@ -339,7 +338,7 @@ def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: Node) -> None
     assert json.loads(failed.data["stdout"])["code"] == 4
 
 
-def test_verbose_tells_each_call_as_it_happens(node: Node) -> None:
+def test_verbose_tells_each_call_as_it_happens(node: CommandNode) -> None:
     ran = node.run("add", "dbnet", node.netns("a"), "-c", "a", "--verbose")
     calls = [line for line in ran.err.splitlines() if line[:2] in {"> ", "< "}]
     assert [line.split()[:3] for line in calls] == [
@@ -351,7 +350,7 @@ def test_verbose_tells_each_call_as_it_happens(node: Node) -> None:
     assert calls[1].endswith(" s")
 
 
-def test_what_a_plugin_says_on_stderr_arrives(node: Node) -> None:
+def test_what_a_plugin_says_on_stderr_arrives(node: CommandNode) -> None:
     node.write("loud.conflist", {**DBNET, "name": "loud", "plugins": [{"type": "fake", "fake": {"stderr": "hello\n"}}]})
     assert "hello\n" in node.run("add", "loud", "/ns/a").err
 
@@ -359,36 +358,36 @@ def test_what_a_plugin_says_on_stderr_arrives(node: Node) -> None:
 # repair, doctor, completion
 
 
-def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: Node) -> None:
+def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: CommandNode) -> None:
     planned = broken_node.run("repair", "-o", "json").data
     assert [one["action"] for one in planned] == ["set aside", "detach", "detach", "detach"]
-    assert len(broken_node.client().get_cached_attachments()) == 5
+    assert len(broken_node.cni.get_cached_attachments()) == 5
     done = broken_node.run("repair", "--yes", "-o", "json")
     assert (done.code, [one["action"] for one in done.data]) == (0, ["set aside", "detached", "detached", "detached"])
     aside = done.data[0]
     assert aside["reason"] == planned[0]["reason"] == "it is empty"
     assert aside["moved_to"].startswith(f"{broken_node.cache}/corrupt/")
     assert [one["moved_to"] for one in (*planned, *done.data[1:])] == [None] * 7
-    assert [one.container_id for one in broken_node.client().get_cached_attachments()] == ["good"]
+    assert [one.container_id for one in broken_node.cni.get_cached_attachments()] == ["good"]
     assert broken_node.run("repair").out == "nothing to repair\n"
 
 
-def test_repair_prints_why_a_record_was_set_aside_and_where_it_is(broken_node: Node) -> None:
+def test_repair_prints_why_a_record_was_set_aside_and_where_it_is(broken_node: CommandNode) -> None:
     first, *_, last = broken_node.run("repair", "--yes").out.splitlines()
     assert first.split() == ["ACTION", "WHAT", "WHY"]
     assert f"{broken_node.cache}/corrupt/" in last
 
 
-def test_repair_leaves_an_add_that_may_still_run(node: Node) -> None:
+def test_repair_leaves_an_add_that_may_still_run(node: CommandNode) -> None:
     node.add("young")
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    node.change_record("young", state="pending", created=time.time() - 30, uptime=now - 30)
+    node.change_record("young", "dbnet", state="pending", created=time.time() - 30, uptime=now - 30)
     assert node.run("repair").out == "nothing to repair\n"
     assert "libcni del -c young" in node.run("doctor").out
     assert "its ADD has not ended" in node.run("repair", "--pending-after", "10").out
 
 
-def test_a_repair_that_fails_in_part_says_so(broken_node: Node) -> None:
+def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
     (broken_node.bin / "fake-bridge").unlink()
     ran = broken_node.run("repair", "--yes")
     assert ran.code == 1
@@ -397,7 +396,7 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: Node) -> None:
     assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
 
 
-def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: Node) -> None:
+def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("doctor").out.endswith("ok: no problems found in what was checked\n")
     ran = node.run("doctor", "--conf-dir", "/nowhere", "--path", "/nowhere", "-o", "json")
@@ -408,7 +407,7 @@ def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: Node) -> None:
     ]
 
 
-def test_completion_knows_networks_and_containers(node: Node) -> None:
+def test_completion_knows_networks_and_containers(node: CommandNode) -> None:
     node.add("alpha")
     script = textwrap.dedent("""
         eval "$(libcni --show-completion bash)"
@@ -437,23 +436,23 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "\n", "[]", "null"])
-def test_an_empty_file_does_not_mean_that_no_container_is_valid(node: Node, content: str) -> None:
+def test_an_empty_file_does_not_mean_that_no_container_is_valid(node: CommandNode, content: str) -> None:
     node.add("a")
     (node.root / "valid").write_text(content, encoding="utf-8")
     for ran in (node.run("gc", "dbnet", "--from-file", "valid"), node.run("gc", "dbnet", "--from-file", "-", stdin="")):
         assert ran.code == 2
         assert "--none-valid" in ran.err
-    assert len(node.client().get_cached_attachments()) == 1
+    assert len(node.cni.get_cached_attachments()) == 1
     assert node.run("gc", "dbnet", "--from-file", "valid", "--none-valid").code == 0
-    assert node.client().get_cached_attachments() == []
+    assert node.cni.get_cached_attachments() == []
 
 
-def test_gc_of_a_network_without_a_file_works_from_the_records(node: Node) -> None:
+def test_gc_of_a_network_without_a_file_works_from_the_records(node: CommandNode) -> None:
     for name in ("a", "b"):
         node.add(name)
-    (node.net_d / "10-dbnet.conflist").unlink()
+    (node.conf_dir / "10-dbnet.conflist").unlink()
     planned = node.run("gc", "dbnet", "--valid", "a", "--dry-run", "-o", "json").data
     assert [one["container_id"] for one in planned["stale"]] == ["b"]
     assert node.run("gc", "dbnet", "--valid", "a").code == 0
-    assert [one.container_id for one in node.client().get_cached_attachments()] == ["a"]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["a"]
     assert node.run("gc", "nothere", "--none-valid").code == 4

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import typer.main
+from processes import children, is_running
 
-from cli.node import DBNET, REPOSITORY, Node
+from cli.node import DBNET, REPOSITORY, CommandNode
 from libcni import (
     AttachmentExistsError,
     CNIError,
@@ -28,20 +27,21 @@ from libcni import (
 from libcni.cli.hints import hint_of
 from libcni.cli.manual import completion_script, manual_page
 from libcni.cli.typer_app import make_app
+from libcni.testing import wait_until
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
 SECOND = "3f4c1b2a9d8e1111" * 4
 HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake", "fake": {"ADD": {"sleep": 300}}}]}
 
 
-def containers(node: Node) -> list[str]:
-    return [one.container_id for one in node.client().get_cached_attachments()]
+def containers(node: CommandNode) -> list[str]:
+    return [one.container_id for one in node.cni.get_cached_attachments()]
 
 
 # container IDs
 
 
-def test_tables_show_as_much_of_an_id_as_tells_it_apart(node: Node) -> None:
+def test_tables_show_as_much_of_an_id_as_tells_it_apart(node: CommandNode) -> None:
     for container in (FIRST, SECOND, "web"):
         node.add(container)
     lines = node.run("attachments").out.splitlines()[1:]
@@ -53,7 +53,7 @@ def test_tables_show_as_much_of_an_id_as_tells_it_apart(node: Node) -> None:
     assert node.run("networks", "-q").out == "dbnet\n"
 
 
-def test_the_beginning_of_an_id_is_enough(node: Node) -> None:
+def test_the_beginning_of_an_id_is_enough(node: CommandNode) -> None:
     for container in (FIRST, SECOND):
         node.add(container)
     assert node.run("show", "3f4c1b2a9d8e7", "-o", "json").data[0]["container_id"] == FIRST
@@ -71,7 +71,7 @@ def test_the_beginning_of_an_id_is_enough(node: Node) -> None:
     assert containers(node) == []
 
 
-def test_a_script_that_detaches_twice_detaches_no_neighbour(node: Node) -> None:
+def test_a_script_that_detaches_twice_detaches_no_neighbour(node: CommandNode) -> None:
     node.add("web")
     node.add("web-2")
     assert node.run("del", "-c", "web").code == 0
@@ -84,7 +84,7 @@ def test_a_script_that_detaches_twice_detaches_no_neighbour(node: Node) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_tables_fit_narrow_terminals(node: Node, width: int) -> None:
+def test_tables_fit_narrow_terminals(node: CommandNode, width: int) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": DBNET["plugins"][:1]})
     for container in (FIRST, SECOND):
         node.add(container)
@@ -96,14 +96,14 @@ def test_tables_fit_narrow_terminals(node: Node, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [95, 101, 107])
-def test_a_folded_table_loses_no_word(broken_node: Node, width: int) -> None:
+def test_a_folded_table_loses_no_word(broken_node: CommandNode, width: int) -> None:
     shown = broken_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
     namespace = broken_node.root / "ns" / "gone"
     assert "its namespace" in shown
     assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
 
 
-def test_no_color_means_no_escapes(node: Node) -> None:
+def test_no_color_means_no_escapes(node: CommandNode) -> None:
     node.add("a")
     for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
         assert "\x1b" not in node.run_in_terminal(*argv, NO_COLOR="1").out
@@ -114,13 +114,13 @@ def test_no_color_means_no_escapes(node: Node) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_the_verb_and_its_plugin(node: Node, number: signal.Signals) -> None:
+def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal.Signals) -> None:
     node.write("hanging.conflist", HANGING)
     command = [*node.command, "add", "hanging", "/ns/a", "-c", "a"]
     env = {**node.env, **node.server.coverage}  # a command in the fork server cannot be sent a signal
     process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: bool(node.client().get_cached_attachments()) and bool(plugins_of(process.pid)))
-    plugins = plugins_of(process.pid)
+    wait_until(lambda: bool(node.cni.get_cached_attachments()) and bool(children(process.pid)))
+    plugins = children(process.pid)
     time.sleep(0.3)  # the plugin has read its configuration by then; it may be killed earlier, too
     process.send_signal(number)
     _, printed = process.communicate(timeout=30)
@@ -128,29 +128,10 @@ def test_a_signal_ends_the_verb_and_its_plugin(node: Node, number: signal.Signal
     assert number.name in printed
     assert "Traceback" not in printed
     wait_until(lambda: not any(is_running(pid) for pid in plugins))
-    assert [one.state for one in node.client().get_cached_attachments()] == ["pending"]
+    assert [one.state for one in node.cni.get_cached_attachments()] == ["pending"]
 
 
-def plugins_of(parent: int) -> list[int]:
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="utf-8")
-    return [int(pid) for pid in children.split()]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: Node) -> None:
+def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: CommandNode) -> None:
     refusal = {"ADD": {"sleep": 1.6, "error": {"code": 7, "msg": "no"}}, "DEL": {"sleep": 1.6}}
     slow = {"cniVersion": "1.1.0", "name": "slow", "plugins": [{"type": "fake", "fake": refusal}]}
     node.write("slow.conflist", slow)
@@ -162,11 +143,11 @@ def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: Node) -
     assert "plugin fake runs" not in node.run("add", "slow", node.netns("b"), "-c", "b").err
 
 
-def test_a_verb_that_waits_says_for_whom(node: Node) -> None:
+def test_a_verb_that_waits_says_for_whom(node: CommandNode) -> None:
     node.write("hanging.conflist", HANGING)
     first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a", "-c", "a"], env=node.env)
     try:
-        wait_until(lambda: bool(node.client().get_cached_attachments()))
+        wait_until(lambda: bool(node.cni.get_cached_attachments()))
         shown = node.run_in_terminal("del", "hanging", "/ns/a", "-c", "a", "--timeout", "4").out
         assert "DEL: waiting for a lock of " in shown
         assert f"({first.pid})" in shown
@@ -178,7 +159,7 @@ def test_a_verb_that_waits_says_for_whom(node: Node) -> None:
 # watching
 
 
-def test_watch_follows_the_changes(node: Node) -> None:
+def test_watch_follows_the_changes(node: CommandNode) -> None:
     node.add("a")
     command, env = [*node.command, "watch", "-o", "json"], {**node.env, **node.server.coverage}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -191,14 +172,14 @@ def test_watch_follows_the_changes(node: Node) -> None:
 
     try:
         assert event() == ("recorded", "a", "ready")
-        node.client().add_network_list("dbnet", _rt(node, "b"))
+        node.cni.add_network_list("dbnet", _rt(node, "b"))
         events = [event()]
         if events[0][2] == "pending":
             events.append(event())
         assert events[-1][1:] == ("b", "ready")
         (node.root / "ns" / "a").unlink()
         assert event() == ("changed", "a", "gone")
-        node.client().del_network_list("dbnet", _rt(node, "b"))
+        node.cni.del_network_list("dbnet", _rt(node, "b"))
         while (last := event())[0] != "removed":
             assert last[1] == "b"
         assert last[1] == "b"
@@ -208,7 +189,7 @@ def test_watch_follows_the_changes(node: Node) -> None:
         process.communicate()
 
 
-def _rt(node: Node, container: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _rt(node: CommandNode, container: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
     import libcni
 
     return libcni.RuntimeConf(container, node.netns(container), "eth0")
@@ -217,7 +198,7 @@ def _rt(node: Node, container: str):  # type: ignore[no-untyped-def]  # noqa: AN
 # owners and ways out
 
 
-def test_an_owner_sweeps_only_its_own(node: Node) -> None:
+def test_an_owner_sweeps_only_its_own(node: CommandNode) -> None:
     node.add("plain")
     assert node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman").code == 0
     assert "podman" in node.run("attachments").out
@@ -227,14 +208,14 @@ def test_an_owner_sweeps_only_its_own(node: Node) -> None:
     assert containers(node) == ["plain"]
     taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
     assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
-    node.change_record("plain", bootId="another")
+    node.change_record("plain", "dbnet", bootId="another")
     assert node.run("repair").out == "nothing to repair\n"
     assert "plain" in node.run("doctor").out, "the doctor shows the attachments of all owners"
     assert node.run("repair", "--yes", "--owner", "podman").code == 0
     assert containers(node) == []
 
 
-def test_an_owner_with_control_characters_is_refused(node: Node) -> None:
+def test_an_owner_with_control_characters_is_refused(node: CommandNode) -> None:
     by_option = node.run("add", "dbnet", node.netns("a"), "--owner", "a\tb")
     by_variable = node.run("gc", "dbnet", "--none-valid", LIBCNI_OWNER="a\x1b[m")
     for ran in (by_option, by_variable):
@@ -243,10 +224,10 @@ def test_an_owner_with_control_characters_is_refused(node: Node) -> None:
     assert containers(node) == []
 
 
-def test_gc_without_a_file_leaves_other_owners_alone(node: Node) -> None:
+def test_gc_without_a_file_leaves_other_owners_alone(node: CommandNode) -> None:
     node.add("plain")
     node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman")
-    (node.net_d / "10-dbnet.conflist").unlink()
+    (node.conf_dir / "10-dbnet.conflist").unlink()
     assert node.run("gc", "dbnet", "--none-valid").code == 0
     assert containers(node) == ["ours"]
     findings = node.run("doctor", "-o", "json").data["findings"]
@@ -254,7 +235,7 @@ def test_gc_without_a_file_leaves_other_owners_alone(node: Node) -> None:
     assert command == "libcni gc dbnet --none-valid --owner podman"
 
 
-def test_a_dead_end_names_the_ways_out(node: Node) -> None:
+def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:
     refusing = {"cniVersion": "1.1.0", "name": "stuck", "plugins": [{"type": "fake", "fake": {
         "ADD": {"error": {"code": 7, "msg": "no"}}, "DEL": {"error": {"code": 7, "msg": "nor"}}}}]}  # fmt: skip
     node.write("stuck.conflist", refusing)
@@ -271,7 +252,7 @@ def test_a_dead_end_names_the_ways_out(node: Node) -> None:
     assert containers(node) == []
 
 
-def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Node) -> None:
+def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: CommandNode) -> None:
     node.add("a")
     (node.bin / "fake-tuning").unlink()
     failed = node.run("del", "-c", "a")
@@ -299,7 +280,7 @@ def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in hint_of(error)
 
 
-def test_another_namespace_than_the_recorded_one(node: Node) -> None:
+def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
     node.add("a")
     ran = node.run("del", "dbnet", node.netns("b"), "-c", "a")
     assert ran.code != 0
@@ -308,13 +289,13 @@ def test_another_namespace_than_the_recorded_one(node: Node) -> None:
     assert node.run("del", "-c", "a", "-i", "eth0").code == 0
 
 
-def test_networks_that_exist_are_listed_a_line_each(node: Node) -> None:
+def test_networks_that_exist_are_listed_a_line_each(node: CommandNode) -> None:
     node.write("20-front.conflist", {**DBNET, "name": "front"})
     lines = node.run("add", "fornt", "/ns/a").err.splitlines()
     assert [line.split()[-1] for line in lines[1:]] == ["dbnet", "front"]
 
 
-def test_a_script_with_crlf_is_named_as_such(node: Node) -> None:
+def test_a_script_with_crlf_is_named_as_such(node: CommandNode) -> None:
     path = node.bin / "crlf"
     path.write_bytes(b"#!/bin/sh\r\nexit 0\r\n")
     path.chmod(0o755)
@@ -323,7 +304,7 @@ def test_a_script_with_crlf_is_named_as_such(node: Node) -> None:
     assert "CRLF" in ran.err
 
 
-def test_check_of_all_and_status_that_was_not_asked(node: Node) -> None:
+def test_check_of_all_and_status_that_was_not_asked(node: CommandNode) -> None:
     node.add("a")
     node.add("b")
     ran = node.run("check", "--all", "-o", "json")
@@ -335,7 +316,7 @@ def test_check_of_all_and_status_that_was_not_asked(node: Node) -> None:
     assert "was not asked" in ran.err
 
 
-def test_explain_shows_del_from_the_record(node: Node) -> None:
+def test_explain_shows_del_from_the_record(node: CommandNode) -> None:
     node.add("a")
     changed = {**DBNET, "plugins": [{"type": "fake", "changed": True}]}
     node.write("10-dbnet.conflist", changed)
@@ -350,9 +331,9 @@ def test_explain_shows_del_from_the_record(node: Node) -> None:
     assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]
 
 
-def test_commands_to_type_have_the_options_of_the_caller(node: Node) -> None:
+def test_commands_to_type_have_the_options_of_the_caller(node: CommandNode) -> None:
     node.add("a")
-    node.change_record("a", bootId="another")
+    node.change_record("a", "dbnet", bootId="another")
     env = {"LIBCNI_CACHE_DIR": ""}
     findings = node.run("doctor", "--cache-dir", str(node.cache), "-o", "json", **env).data["findings"]
     (finding,) = [one for one in findings if one["check"] == "namespaces"]
@@ -364,14 +345,14 @@ def test_commands_to_type_have_the_options_of_the_caller(node: Node) -> None:
 # how it starts
 
 
-def modules(node: Node, *argv: str) -> set[str]:
+def modules(node: CommandNode, *argv: str) -> set[str]:
     code = "import sys; from libcni.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     command = [sys.executable, "-c", code, *argv]
     ran = subprocess.run(command, env=node.env, capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in ran.stderr.split()}
 
 
-def test_short_answers_start_nothing_slow(node: Node) -> None:
+def test_short_answers_start_nothing_slow(node: CommandNode) -> None:
     node.add("a")
     assert not modules(node, "--version") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
     assert not modules(node, "attachments") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
@@ -380,7 +361,7 @@ def test_short_answers_start_nothing_slow(node: Node) -> None:
 # completion and the manual page
 
 
-def complete(node: Node, shell: str, line: str) -> str:
+def complete(node: CommandNode, shell: str, line: str) -> str:
     variables = {"_LIBCNI_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
     if shell == "bash":
         words = line.split(" ")
@@ -393,7 +374,7 @@ def complete(node: Node, shell: str, line: str) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_completes_containers_networks_and_options(node: Node, shell: str) -> None:
+def test_each_shell_completes_containers_networks_and_options(node: CommandNode, shell: str) -> None:
     node.add("alpha")
     for command in ("show al", "forget al", "del -c al", "check -c al", "attachments -c al", "diff -c al"):
         assert "alpha" in complete(node, shell, f"libcni {command}")
@@ -424,6 +405,6 @@ def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pyt
         assert (REPOSITORY / "share" / path).read_text(encoding="utf-8") == text, f"run scripts/manual for {path}"
 
 
-def test_the_lines_of_a_help_text_are_folded_once(node: Node) -> None:
+def test_the_lines_of_a_help_text_are_folded_once(node: CommandNode) -> None:
     shown = node.run_in_terminal("check", "--help", width=100).out
     assert "ID alone: all attachments of the container" in shown

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cli.node import REPOSITORY, Node, Ran
+from cli.node import REPOSITORY, CommandNode, Ran
 
 GOLDEN = REPOSITORY / "testdata" / "cli"
 
@@ -39,21 +39,21 @@ def compare(name: str, seen: str) -> None:
     assert seen == path.read_text(encoding="utf-8")
 
 
-def in_pipe(node: Node, argv: Sequence[str]) -> str:
+def in_pipe(node: CommandNode, argv: Sequence[str]) -> str:
     return _shown(node, argv, node.run(*argv))
 
 
-def _shown(node: Node, argv: Sequence[str], ran: Ran) -> str:
+def _shown(node: CommandNode, argv: Sequence[str], ran: Ran) -> str:
     return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- stderr\n{ran.err}--- exit {ran.code}\n")
 
 
-def in_terminal(node: Node, argv: Sequence[str]) -> str:
+def in_terminal(node: CommandNode, argv: Sequence[str]) -> str:
     ran = node.run_in_terminal(*argv)
     return node.normal(f"$ libcni {' '.join(argv)}\n{ran.out}--- exit {ran.code}\n")
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_looking_in_a_pipe(shown_node: Node, name: str) -> None:
+def test_looking_in_a_pipe(shown_node: CommandNode, name: str) -> None:
     """Each command once with the installed script, so that its own imports are seen to be enough."""
     is_first = name == next(one for one, look in LOOKS.items() if look[0] == LOOKS[name][0])
     run = shown_node.run_script if is_first else shown_node.run
@@ -64,17 +64,17 @@ def test_looking_in_a_pipe(shown_node: Node, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_looking_in_a_terminal(shown_node: Node, name: str) -> None:
+def test_looking_in_a_terminal(shown_node: CommandNode, name: str) -> None:
     compare(f"{name}.terminal", in_terminal(shown_node, LOOKS[name]))
 
 
 @pytest.mark.parametrize("name", ["attachments", "networks", "doctor", "explain", "validate", "show"])
-def test_looking_as_data(shown_node: Node, name: str) -> None:
+def test_looking_as_data(shown_node: CommandNode, name: str) -> None:
     compare(f"{name}.json", in_pipe(shown_node, [*LOOKS[name], "-o", "json"]))
 
 
 @pytest.mark.parametrize("form", ["pipe", "terminal"])
-def test_doing(broken_node: Node, form: str) -> None:
+def test_doing(broken_node: CommandNode, form: str) -> None:
     look = in_pipe if form == "pipe" else in_terminal
     refusing = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
         "ADD": {"error": {"code": 11, "msg": "the pool is busy", "details": "held by c9"}, "stderr": "one\ntwo\n"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.node import Node
+from cli.node import CommandNode
 from libcni.cli import typer_app
 from libcni.cli.app import COMMANDS, function_of
 from libcni.cli.quick import read_words
@@ -94,7 +94,7 @@ def test_every_command_has_right_words_here() -> None:
     assert {line.split()[0] for line in RIGHT} == {name for name, _, _ in COMMANDS} - {"oci-hook"}
 
 
-def test_right_words_need_neither_typer_nor_pydantic_nor_rich(node: Node) -> None:
+def test_right_words_need_neither_typer_nor_pydantic_nor_rich(node: CommandNode) -> None:
     node.add("c1")
     words = [
         ["attachments"],

@@ -13,25 +13,11 @@ import pytest
 import libcni
 from conformance.golang import call
 from conformance.vectors import TESTDATA
+from libcni.testing import RecordingExecutor
 
 RECORDS = TESTDATA / "records"
 CASES: list[dict[str, Any]] = json.loads((RECORDS / "cases.json").read_text(encoding="utf-8"))
 NAMES = [case["file"] for case in CASES]
-
-
-class Printer:
-    """An executor whose plugins print what the case says, and that keeps what they were given."""
-
-    def __init__(self, result: dict[str, Any] | None = None) -> None:
-        self.result = result
-        self.calls: list[libcni.Invocation] = []
-
-    def find(self, plugin: str, path: Any) -> str:
-        return f"{path[0]}/{plugin}"
-
-    def execute(self, invocation: libcni.Invocation, limits: libcni.CallOptions) -> libcni.Outcome:
-        self.calls.append(invocation)
-        return libcni.Outcome(stdout=json.dumps(self.result).encode() if invocation.verb == "ADD" else b"")
 
 
 def runtime_conf(case: dict[str, Any]) -> libcni.RuntimeConf:
@@ -44,8 +30,8 @@ def network(case: dict[str, Any]) -> libcni.NetworkConfigList:
     return libcni.NetworkConfigList.from_dict(case["document"])
 
 
-def client(cache: Path, executor: Printer | None = None) -> libcni.CNIConfig:
-    return libcni.CNIConfig(["/plugins"], cache, executor=executor or Printer(), durable=False)
+def client(cache: Path, executor: RecordingExecutor | None = None) -> libcni.CNIConfig:
+    return libcni.CNIConfig(["/plugins"], cache, executor=executor or RecordingExecutor(), durable=False)
 
 
 @pytest.fixture(params=CASES, ids=NAMES)
@@ -88,12 +74,12 @@ def test_the_attachment_is_listed(case: dict[str, Any], cache: Path) -> None:
 
 
 def test_the_attachment_is_detached_from_the_record_alone(case: dict[str, Any], cache: Path) -> None:
-    executor = Printer()
+    executor = RecordingExecutor()
     cni = client(cache, executor)
     (attachment,) = cni.get_cached_attachments()
     cni.del_attachment(attachment)
-    assert [call.plugin for call in executor.calls] == [plugin["type"] for plugin in case["document"]["plugins"]][::-1]
-    sent = json.loads(executor.calls[0].stdin).get("prevResult")
+    assert [plugin for _, plugin in executor.verbs] == [plugin["type"] for plugin in case["document"]["plugins"]][::-1]
+    sent = executor.calls[0].config.get("prevResult")
     assert sent == (None if case["document"]["cniVersion"] == "0.3.1" else case["recorded"])
     assert list((cache / "results").iterdir()) == []
 
@@ -124,7 +110,9 @@ def write_with_go(program: Path, case: dict[str, Any], directory: Path) -> None:
 
 @pytest.mark.slow
 def test_go_reads_what_is_written_here(case: dict[str, Any], go_program: Path, tmp_path: Path) -> None:
-    client(tmp_path, Printer(case["result"])).add_network_list(network(case), runtime_conf(case))
+    client(
+        tmp_path, RecordingExecutor({("*", "ADD"): libcni.Outcome(stdout=json.dumps(case["result"]).encode())})
+    ).add_network_list(network(case), runtime_conf(case))
     bare = {**case, "rt": {**case["rt"], "args": None, "capability_args": None}}
     steps = [go_step(bare, "cached_result"), go_step(bare, "cached_config")]
     ((result, config),) = call(go_program, [{"path": [], "cacheDir": str(tmp_path), "steps": steps}])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,45 +11,32 @@ from typing import Any
 
 import pytest
 from helpers import document
+from nodes import FakeNode
 
 from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments, lock_users
 from libcni.store.locks import LockRequest, LockSet
-
-RESULT = '{"cniVersion":"1.0.0"}'
-VERSION = '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
 
 BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.fixture
-def cni(tmp_path: Path) -> CNIConfig:
-    """Return a client of a healthy node with the network net and the attachment c1."""
-    conf, plugins = tmp_path / "net.d", tmp_path / "bin"
-    conf.mkdir()
-    plugins.mkdir()
-    plugin = plugins / "a"
-    script = f"[ $CNI_COMMAND = VERSION ] && echo '{VERSION}' || echo '{RESULT}'"
-    plugin.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n", encoding="utf-8")
-    plugin.chmod(0o755)
-    (conf / "net.conflist").write_text(json.dumps(document("a")), encoding="utf-8")
-    netns = tmp_path / "ns"
-    netns.touch()
-    client = CNIConfig([plugins], tmp_path / "cache", conf_dir=conf, durable=False)
-    client.add_network_list("net", RuntimeConf("c1", str(netns), "eth0"))
-    return client
+def healthy(node: FakeNode) -> FakeNode:
+    """Return a healthy node with the network net and the attachment c1."""
+    node.plugin("a", result={"cniVersion": "1.0.0"})
+    node.configure("net", "a")
+    node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
+    return node
+
+
+@pytest.fixture
+def cni(healthy: FakeNode) -> CNIConfig:
+    return healthy.cni
 
 
 def only(cni: CNIConfig) -> NodeFinding:
     (finding,) = diagnose(cni).findings
     assert finding.remedy or finding.commands
     return finding
-
-
-def change(cni: CNIConfig, **own: Any) -> None:
-    path = Path(cni.cache_dir, "results", "net-c1-eth0")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    record["libcni"] |= own
-    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
@@ -68,15 +54,15 @@ def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:
     assert finding.remedy == "there is a comma before the closing bracket"
 
 
-def test_an_empty_and_a_missing_directory_differ(cni: CNIConfig, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    empty = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "empty")
+def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:
+    (healthy.root / "empty").mkdir()
+    empty = healthy.client(conf_dir=healthy.root / "empty")
     findings = [one.seen for one in diagnose(empty).findings]
     assert findings[0] == "no usable network configuration"
     assert findings[1].startswith("it has no configuration file, and 1 attachment: c1")
-    gone = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "gone")
+    gone = healthy.client(conf_dir=healthy.root / "gone")
     assert diagnose(gone).findings[0].seen == "there is no such directory"
-    file = CNIConfig(cni.path, cni.cache_dir, conf_dir=tmp_path / "ns")
+    file = healthy.client(conf_dir=healthy.netns("c1"))
     assert only(file).seen == "it is not a directory"
 
 
@@ -89,10 +75,10 @@ def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
         os.chmod(directory, 0o755)
 
 
-def test_plugins_are_looked_for_and_asked(cni: CNIConfig) -> None:
-    for name, plugin in (("m", "missing"), ("n", "a")):
-        net = {**document(plugin), "name": name, "cniVersion": "0.4.0" if plugin == "a" else "1.0.0"}
-        Path(cni.conf_dir, f"{name}.conflist").write_text(json.dumps(net), encoding="utf-8")
+def test_plugins_are_looked_for_and_asked(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.plugin("a", versions=("1.0.0", "1.1.0"))
+    healthy.write("m.conflist", document("missing", name="m"))
+    healthy.write("n.conflist", document("a", name="n", cniVersion="0.4.0"))
     missing, version = diagnose(cni).findings
     assert (missing.check, missing.subject) == ("plugins", "network m, plugin missing")
     assert 'plugin "missing" not found' in missing.seen
@@ -100,11 +86,10 @@ def test_plugins_are_looked_for_and_asked(cni: CNIConfig) -> None:
     assert "it supports 1.0.0, 1.1.0" in version.seen
 
 
-def test_no_plugin_directory_at_all(cni: CNIConfig) -> None:
-    nowhere = CNIConfig(["/nowhere"], cni.cache_dir, conf_dir=cni.conf_dir)
+def test_no_plugin_directory_at_all(healthy: FakeNode) -> None:
+    nowhere = healthy.client(path=["/nowhere"])
     assert (only(nowhere).check, only(nowhere).seen) == ("plugins", "there is no such directory")
-    none = CNIConfig([], cni.cache_dir, conf_dir=cni.conf_dir)
-    assert only(none).seen == "it is empty"
+    assert only(healthy.client(path=[])).seen == "it is empty"
 
 
 def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
@@ -117,8 +102,8 @@ def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
     assert only(cni).seen.startswith("1 temporary file")
 
 
-def test_a_cache_that_is_no_directory(cni: CNIConfig, tmp_path: Path) -> None:
-    wrong = CNIConfig(cni.path, tmp_path / "ns", conf_dir=cni.conf_dir)
+def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
+    wrong = healthy.client(cache_dir=healthy.netns("c1"))
     assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}
 
 
@@ -131,30 +116,30 @@ def test_a_cache_that_is_no_directory(cni: CNIConfig, tmp_path: Path) -> None:
         ({"state": "pending", "created": None, "uptime": None}, "its ADD has not ended"),
     ],
 )
-def test_what_is_left_over(cni: CNIConfig, own: dict[str, Any], reason: str) -> None:
-    change(cni, **own)
+def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any], reason: str) -> None:
+    healthy.change_record(**own)
     (left,) = find_stale_attachments(cni)
     assert left.attachment.container_id == "c1"
     assert left.reason.endswith(reason)
     assert only(cni).commands == ("libcni del -c c1 -i eth0",)
 
 
-def test_a_namespace_that_has_gone(cni: CNIConfig, tmp_path: Path) -> None:
-    (tmp_path / "ns").unlink()
+def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
+    Path(healthy.netns("c1")).unlink()
     assert find_stale_attachments(cni)[0].reason.endswith("has gone")
-    change(cni, netnsId=None, cniVersion="")
+    healthy.change_record(netnsId=None, cniVersion="")
     assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
 
 
-def test_a_namespace_in_which_a_process_lives_has_not_gone(cni: CNIConfig) -> None:
+def test_a_namespace_in_which_a_process_lives_has_not_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
     own = os.stat("/proc/self/ns/net")
-    change(cni, netnsId=[own.st_dev, own.st_ino])
+    healthy.change_record(netnsId=[own.st_dev, own.st_ino])
     assert find_stale_attachments(cni) == ()
     finding = only(cni)
     assert "does not lead to its namespace any more, and process " in finding.seen
     assert finding.commands[0].startswith("touch ")
-    change(cni, bootId="another")
+    healthy.change_record(bootId="another")
     assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
 
 
@@ -180,8 +165,8 @@ def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> No
     assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
 
 
-def test_an_interrupted_add_is_found_at_once_and_stale_only_later(cni: CNIConfig) -> None:
-    change(cni, state="pending", created=time.time() - 5, uptime=None)
+def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
     assert find_stale_attachments(cni) == ()
     assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
     assert len(find_stale_attachments(cni, pending_after=1)) == 1
@@ -208,15 +193,15 @@ def test_one_check_that_fails_does_not_hide_the_others(cni: CNIConfig, monkeypat
     assert any("no such luck" in one.reason for one in report.not_checked if one.check == "disk")
 
 
-def test_an_age_is_never_negative(cni: CNIConfig) -> None:
-    change(cni, created=time.time() + 1000)
+def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() + 1000)
     (one,) = cni.get_cached_attachments()
     assert attachment_age(one) is not None
     assert attachment_age(one) >= 0  # type: ignore[operator]
 
 
-def test_an_age_is_measured_with_the_boot_clock(cni: CNIConfig) -> None:
-    change(cni, created=time.time() - 86400)
+def test_an_age_is_measured_with_the_boot_clock(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() - 86400)
     (one,) = cni.get_cached_attachments()
     age = attachment_age(one)
     assert age is not None
@@ -224,8 +209,8 @@ def test_an_age_is_measured_with_the_boot_clock(cni: CNIConfig) -> None:
     assert only(cni).seen.startswith("the wall clock was set forward by 86")
 
 
-def test_another_owners_attachments_are_not_stale(cni: CNIConfig) -> None:
-    change(cni, bootId="another", owner="podman")
+def test_another_owners_attachments_are_not_stale(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(bootId="another", owner="podman")
     assert find_stale_attachments(cni) == ()
     assert "before the last reboot" in only(cni).seen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from forkserver import ForkServer
-from manager.fakes import Place
+from manager.fakes import ManagerNode
 
 from .fleet import FLEET, MODULES, Agent
 
@@ -23,12 +23,12 @@ def _importable(monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer) -> Ite
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def node(tmp_path: Path) -> ManagerNode:
+    return ManagerNode(tmp_path)
 
 
 @pytest.fixture
-def fleet(place: Place) -> Agent:
-    place.network("a")
-    place.network("b")
-    return Agent(place)
+def fleet(node: ManagerNode) -> Agent:
+    node.configure("a")
+    node.configure("b")
+    return Agent(node)

@@ -7,17 +7,17 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
 from forkserver import ForkServer
-from manager.fakes import Place
+from manager.fakes import ManagerNode
 
 from libcni import CNIConfig, RuntimeConf
+from libcni.testing import wait_until
 
 FLEET = Path(__file__).parents[2] / "examples" / "fleet"
 MODULES = ("agent", "changes", "desired", "endpoints", "neighbours", "reconcile", "simulate")
@@ -45,12 +45,12 @@ class Agent:
 
     server: ForkServer  # set by a fixture
 
-    def __init__(self, place: Place, **options: Any) -> None:
-        self.place = place
-        self.file = place.root / "desired.yaml"
-        self.neighbour = place.root / "neighbour"
+    def __init__(self, node: ManagerNode, **options: Any) -> None:
+        self.node = node
+        self.file = node.root / "desired.yaml"
+        self.neighbour = node.root / "neighbour"
         self.clock = Clock()
-        self.manager = place.async_manager(client={"owner": OWNER})
+        self.manager = node.async_manager(client={"owner": OWNER})
         options = {"retry": (1.0, 60.0), "clock": self.clock, "neighbours": [str(self.neighbour)], **options}
         self.agent: Any = module("reconcile").NodeAgent(self.manager, str(self.file), **options)
 
@@ -68,24 +68,24 @@ class Agent:
 
     def attached(self) -> list[str]:
         """Return the complete attachments of the agent's owner."""
-        found = self.place.client().get_cached_attachments()
+        found = self.node.cni.get_cached_attachments()
         ready = [one for one in found if one.state == "ready" and one.owner == OWNER]
         return sorted(f"{one.container_id}:{one.network}:{one.ifname}" for one in ready)
 
     def neighbours(self, directory: Path | None = None) -> CNIConfig:
         """Return the client of another runtime, with records of its own or in a directory that it shares."""
-        return CNIConfig([str(self.place.bin)], directory or self.neighbour, conf_dir=self.place.conf, durable=False)
+        return self.node.client(cache_dir=directory or self.neighbour)
 
     def command(self, *more: str, cache: Path | None = None) -> list[str]:
         """Return the command that runs the agent."""
         options = {
             "--desired": self.file,
-            "--conf-dir": self.place.conf,
-            "--plugin-dir": self.place.bin,
-            "--cache-dir": cache or self.place.cache,
+            "--conf-dir": self.node.conf_dir,
+            "--plugin-dir": self.node.bin,
+            "--cache-dir": cache or self.node.cache,
             "--neighbour": self.neighbour,
             "--owner": OWNER,
-            "--status": self.place.root / "status.json",
+            "--status": self.node.root / "status.json",
             "--interval": "0.05",
         }
         words = [str(word) for pair in options.items() for word in pair]
@@ -94,14 +94,14 @@ class Agent:
     def run(self, *more: str, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run the agent to its end."""
         _, program, *words = self.command(*more, cache=cache)
-        ended = self.server.run(words, environment(), self.place.root, program=program)
+        ended = self.server.run(words, environment(), self.node.root, program=program)
         return subprocess.CompletedProcess(program, *ended)
 
     @contextlib.contextmanager
     def running(self, *more: str) -> Iterator[subprocess.Popen[str]]:
         """Run the agent until the block ends; its log goes to ``log``."""
         with (
-            (self.place.root / "log").open("w") as log,
+            (self.node.root / "log").open("w") as log,
             subprocess.Popen(self.command(*more), env=environment(), stderr=log, text=True) as process,
         ):
             try:
@@ -111,20 +111,12 @@ class Agent:
 
     def until_attached(self, *expected: str) -> None:
         """Wait until these attachments are complete, and no others."""
-        until(lambda: self.attached() == list(expected))
+        wait_until(lambda: self.attached() == list(expected), 60)
 
 
 def attach(cni: CNIConfig, container_id: str, network: str, ifname: str = "eth0") -> None:
     """Attach a container for another runtime."""
     cni.add_network_list(network, RuntimeConf(container_id, f"/ns/{container_id}", ifname))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def files(directory: Path) -> dict[str, bytes]:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager.fakes import Place, fails
+from manager.fakes import ManagerNode, fails
 
-from .fleet import Agent, attach, environment, files, module, until
+from libcni.testing import wait_until
+
+from .fleet import Agent, attach, environment, files, module
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -54,8 +56,8 @@ def test_a_dry_run_prints_the_changes_and_writes_nothing(fleet: Agent) -> None:
     fleet.want(c1=["a"])
     done = fleet.run("--dry-run")
     assert (done.stdout, done.returncode) == ("attach c1: eth0: network a is not attached\n", 1)
-    assert not fleet.place.cache.exists()
-    assert not (fleet.place.root / "status.json").exists()
+    assert not fleet.node.cache.exists()
+    assert not (fleet.node.root / "status.json").exists()
     fleet.reconcile()
     done = fleet.run("--dry-run")
     assert (done.stdout, done.returncode) == ("", 0)
@@ -72,17 +74,17 @@ def test_its_records_and_its_owner_are_its_own_by_default() -> None:
 
 @pytest.mark.parametrize("owner", ["", "other-runtime"])
 def test_it_does_not_start_where_others_have_records_unless_told_to_leave_them(fleet: Agent, owner: str) -> None:
-    shared = fleet.neighbours(fleet.place.cache) if not owner else fleet.place.client(owner=owner)
+    shared = fleet.neighbours(fleet.node.cache) if not owner else fleet.node.client(owner=owner)
     attach(shared, "theirs", "a")
-    before = files(fleet.place.cache)
+    before = files(fleet.node.cache)
     fleet.want()
     done = fleet.run("--once")
     assert done.returncode == 2
     assert "theirs" in done.stderr
     assert "--leave-others" in done.stderr
     assert fleet.run("--once", "--leave-others").returncode == 0
-    assert {name: data for name, data in files(fleet.place.cache).items() if name != "agent.lock"} == before
-    assert fleet.place.calls("DEL") == []
+    assert {name: data for name, data in files(fleet.node.cache).items() if name != "agent.lock"} == before
+    assert fleet.node.calls("DEL") == []
 
 
 def test_it_does_not_start_with_gc_on_a_network_that_others_use(fleet: Agent) -> None:
@@ -116,13 +118,13 @@ def test_options_that_would_be_dangerous_or_mean_nothing_are_refused(words: list
 def test_it_follows_the_file_alone_in_its_directory_until_it_is_told_to_end(fleet: Agent) -> None:
     fleet.want(c1=["a"])
     agent = module("agent")
-    status = str(fleet.place.root / "status.json")
+    status = str(fleet.node.root / "status.json")
     assert not agent.is_healthy(status, 60)
     with fleet.running() as process:
         fleet.until_attached("c1:a:eth0")
         fleet.want(c1=["a"], c2=["b"])
         fleet.until_attached("c1:a:eth0", "c2:b:eth0")
-        until(lambda: agent.is_healthy(status, 60))
+        wait_until(lambda: agent.is_healthy(status, 60))
         assert not agent.is_healthy(status, -1)
         assert fleet.run("--dry-run").returncode == 0  # it may run beside the agent
         second = fleet.run()
@@ -134,25 +136,25 @@ def test_it_follows_the_file_alone_in_its_directory_until_it_is_told_to_end(flee
 
 
 def test_it_repairs_at_an_interval_while_it_runs(fleet: Agent) -> None:
-    damage = fleet.place.root / "damage"
-    fleet.place.plugin("a", f"[ $CNI_COMMAND = ADD ] && rm -f {damage}\n{fails('CHECK', when=f'[ -e {damage} ]')}")
+    damage = fleet.node.root / "damage"
+    fleet.node.plugin("a", f"[ $CNI_COMMAND = ADD ] && rm -f {damage}\n{fails('CHECK', when=f'[ -e {damage} ]')}")
     fleet.want(c1=["a"])
     with fleet.running("--check-interval", "0.1"):
         fleet.until_attached("c1:a:eth0")
         damage.touch()
-        until(lambda: fleet.place.calls("ADD", "DEL") == ["ADD a c1 eth0", "DEL a c1 eth0", "ADD a c1 eth0"])
+        wait_until(lambda: fleet.node.calls("ADD", "DEL") == ["ADD a c1 eth0", "DEL a c1 eth0", "ADD a c1 eth0"])
 
 
-def slow_add(place: Place) -> tuple[Path, Path]:
+def slow_add(node: ManagerNode) -> tuple[Path, Path]:
     """Make ADD of plugin a wait; return the file that shows that it runs, and the one that it waits for."""
-    started, go = place.root / "started", place.root / "go"
+    started, go = node.root / "started", node.root / "go"
     loop = f"touch {started}; while [ ! -e {go} ]; do sleep 0.05; done"
-    place.plugin("a", f"if [ $CNI_COMMAND = ADD ]; then {loop}; fi")
+    node.plugin("a", f"if [ $CNI_COMMAND = ADD ]; then {loop}; fi")
     return started, go
 
 
 def test_told_to_end_it_ends_the_change_that_runs_and_begins_no_other(fleet: Agent) -> None:
-    started, go = slow_add(fleet.place)
+    started, go = slow_add(fleet.node)
     fleet.agent._limit = asyncio.Semaphore(1)
     fleet.want(c1=["a"], c2=["a"])
 
@@ -171,23 +173,23 @@ def test_told_to_end_it_ends_the_change_that_runs_and_begins_no_other(fleet: Age
 
 
 def test_killed_within_an_add_it_converges_after_its_next_start(fleet: Agent) -> None:
-    started, go = slow_add(fleet.place)
+    started, go = slow_add(fleet.node)
     fleet.want(c1=["a"])
     with fleet.running() as process:
-        until(started.exists)
+        wait_until(started.exists)
         process.kill()
         process.wait()
     go.touch()  # the plugin has outlived the agent
     assert fleet.run("--once").returncode == 0
     assert fleet.attached() == ["c1:a:eth0"]
-    calls = fleet.place.calls()
+    calls = fleet.node.calls()
     assert fleet.run("--once").returncode == 0
-    assert fleet.place.calls("ADD", "DEL") == [call for call in calls if not call.startswith("CHECK")]
+    assert fleet.node.calls("ADD", "DEL") == [call for call in calls if not call.startswith("CHECK")]
 
 
 def test_it_follows_a_config_map_and_the_networks_files_while_it_runs(fleet: Agent) -> None:
     """The kubelet replaces a ConfigMap by renaming a symbolic link to another directory."""
-    volume = fleet.place.root / "volume"
+    volume = fleet.node.root / "volume"
     rows: list[dict[str, Any]] = [{"id": "c1", "netns": "/ns/c1", "networks": ["a"]}]
 
     def put(version: str) -> None:
@@ -205,13 +207,13 @@ def test_it_follows_a_config_map_and_the_networks_files_while_it_runs(fleet: Age
         put("..2")
         fleet.until_attached("c1:a:eth0", "c2:b:eth0")
         (volume / "..data").unlink()  # the ConfigMap has gone: nothing is detached
-        fleet.place.network("b", mtu=1400)
-        until(lambda: fleet.place.calls("ADD").count("ADD b c2 eth0") == 2)
-        assert fleet.place.calls("DEL") == ["DEL b c2 eth0"]
+        fleet.node.configure("b", {"type": "b", "mtu": 1400})
+        wait_until(lambda: fleet.node.calls("ADD").count("ADD b c2 eth0") == 2)
+        assert fleet.node.calls("DEL") == ["DEL b c2 eth0"]
 
 
 def test_its_log_has_one_json_object_a_line(fleet: Agent) -> None:
-    fleet.place.plugin("b", fails("ADD"))
+    fleet.node.plugin("b", fails("ADD"))
     fleet.want(c1=["a"], c2=["b"])
     rows = [json.loads(line) for line in fleet.run("--once").stderr.splitlines()]
     assert {"time", "level", "logger", "message"} <= rows[0].keys()
@@ -223,12 +225,12 @@ def test_its_log_has_one_json_object_a_line(fleet: Agent) -> None:
 
 @pytest.fixture(params=["unix", "loopback"])
 def address(request: pytest.FixtureRequest, fleet: Agent) -> str | tuple[str, int]:
-    return str(fleet.place.root / "socket") if request.param == "unix" else ("127.0.0.1", 0)
+    return str(fleet.node.root / "socket") if request.param == "unix" else ("127.0.0.1", 0)
 
 
 def test_health_readiness_and_metrics(fleet: Agent, address: str | tuple[str, int]) -> None:
     endpoints = module("endpoints").Endpoints(fleet.agent)
-    fleet.place.plugin("b", fails("ADD"))
+    fleet.node.plugin("b", fails("ADD"))
     fleet.want(c1=["a"], c2=["b"])
     with endpoints.serving(address) as bound:
         assert get(bound, "/healthz") == (200, "ok\n")
@@ -266,7 +268,7 @@ def test_health_fails_when_the_event_loop_is_stuck(fleet: Agent, monkeypatch: py
 
 def test_a_client_that_says_nothing_keeps_no_other_waiting(fleet: Agent) -> None:
     endpoints = module("endpoints").Endpoints(fleet.agent)
-    path = str(fleet.place.root / "socket")
+    path = str(fleet.node.root / "socket")
     with endpoints.serving(path), socket.socket(socket.AF_UNIX) as silent:
         silent.connect(path)
         assert get(path, "/healthz") == (200, "ok\n")
@@ -274,14 +276,14 @@ def test_a_client_that_says_nothing_keeps_no_other_waiting(fleet: Agent) -> None
 
 
 def test_the_command_listens_where_it_is_told(fleet: Agent) -> None:
-    path = str(fleet.place.root / "socket")
+    path = str(fleet.node.root / "socket")
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(path)  # an agent that was killed leaves its socket
     stale.close()
     fleet.want(c1=["a"])
     with fleet.running("--listen", f"unix:{path}") as process:
         fleet.until_attached("c1:a:eth0")
-        until(lambda: get(path, "/readyz")[0] == 200)
+        wait_until(lambda: get(path, "/readyz")[0] == 200)
         assert get(path, "/healthz")[0] == 200
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -304,10 +306,10 @@ def test_without_prometheus_client_only_the_metrics_are_missing(fleet: Agent, tm
     assert done.stdout.strip().endswith("200")
 
 
-def test_a_status_file_that_cannot_be_written_stops_nothing(place: Place) -> None:
-    place.network("a")
-    fleet = Agent(place)
+def test_a_status_file_that_cannot_be_written_stops_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    fleet = Agent(node)
     agent = module("agent")
-    fleet.agent._on_state = lambda state: agent.write_status(str(place.root / "none" / "status"), state)
+    fleet.agent._on_state = lambda state: agent.write_status(str(node.root / "none" / "status"), state)
     fleet.want(c1=["a"])
     assert fleet.reconcile().converged

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from libcni.executor import CallOptions, ProcessExecutor
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.testing import wait_until
 
 __all__ = [
     "BASE",
@@ -24,16 +24,13 @@ __all__ = [
     "KINDS",
     "Kind",
     "Replaced",
-    "alive",
     "c_program",
     "execute",
     "invocation",
-    "kill",
     "nothing_is_left_open",
     "number_in",
     "python",
     "script",
-    "wait_until",
 ]
 
 ENV = {"CNI_COMMAND": "ADD", "CNI_PATH": "/x"}
@@ -101,25 +98,10 @@ async def _responsive(executor: AsyncProcessExecutor, call: Invocation, options:
         assert longest < 0.5, "the event loop was blocked"
 
 
-def alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    return False
-
-
 def number_in(path: Path) -> int:
     """Wait until a plugin has written a number into a file, and return it."""
     wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
     return int(path.read_text())
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait until a condition holds, and fail if it does not within ``seconds``."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def _has_child() -> bool:
@@ -148,8 +130,3 @@ class Replaced:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
-
-
-def kill(pid: int) -> None:
-    """Kill a process that a test started."""
-    os.kill(pid, signal.SIGKILL)

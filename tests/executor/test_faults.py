@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, wait
 
 from executor.plugins import BASE, Kind, Replaced, execute, invocation, script
 from libcni.errors import PluginError

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, is_running, wait
 
-from executor.plugins import BASE, Kind, Replaced, alive, invocation, number_in, python, script, wait_until
+from executor.plugins import BASE, Kind, Replaced, invocation, number_in, python, script
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor import AsyncPreparingExecutor, CallOptions, PreparingExecutor, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.child import running_plugins
 from libcni.protocol.invocation import Outcome
+from libcni.testing import wait_until
 
 OPTIONS = CallOptions(None, BASE)
 
@@ -135,7 +136,7 @@ def test_a_discarded_plugin_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
     for one in (prepared, with_helper):
         one.discard()
     assert running_plugins() == 0
-    wait_until(lambda: not alive(helper))
+    wait_until(lambda: not is_running(helper))
     assert not (tmp_path / "acted").exists()
 
 
@@ -192,7 +193,7 @@ def test_a_plugin_that_was_fed_is_stopped_at_its_deadline(tmp_path: Path, kind: 
     with pytest.raises(PluginTimeoutError, match=r"within 0\.3 s") as caught:
         prepared.feed(b"\n", 0.3)
     assert caught.value.stdout == "out\n"
-    wait_until(lambda: not alive(number_in(tmp_path / "pid")))
+    wait_until(lambda: not is_running(number_in(tmp_path / "pid")))
 
 
 def test_the_output_of_a_plugin_that_was_fed_is_limited(tmp_path: Path, kind: Kind) -> None:
@@ -256,7 +257,7 @@ def test_cancelling_kills_a_plugin_that_was_fed(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not alive(number_in(tmp_path / "pid"))
+        assert not is_running(number_in(tmp_path / "pid"))
 
     asyncio.run(main())
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_running
 
-from executor.plugins import BASE, ENV, Kind, alive, execute, invocation, script, wait_until
+from executor.plugins import BASE, ENV, Kind, execute, invocation, script
 from libcni.errors import (
     InvalidIdentifierError,
     InvalidOutputError,
@@ -27,6 +28,7 @@ from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_
 from libcni.executor import process as process_module
 from libcni.executor.process import busy_delays
 from libcni.protocol.invocation import Outcome
+from libcni.testing import wait_until
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
@@ -179,7 +181,7 @@ def test_a_plugin_is_stopped_at_its_deadline_with_its_group(tmp_path: Path, body
     assert "within 0.3 s" in error.problem
     assert error.seconds >= 0.3
     grandchild = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not alive(grandchild))
+    wait_until(lambda: not is_running(grandchild))
 
 
 def test_term_comes_before_kill(tmp_path: Path) -> None:
@@ -209,14 +211,13 @@ def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkey
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 30")
 
     def interrupted(_child: Any, _deadline: float) -> bool:
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.01)
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(process_module, "_wait_for_end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(path)
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 # what cannot be started

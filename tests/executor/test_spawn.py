@@ -15,14 +15,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, wait
 
-from executor.plugins import BASE, invocation, script, wait_until
+from executor.plugins import BASE, invocation, script
 from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.child import running_plugins
 from libcni.executor.spawn import posix_spawn
+from libcni.testing import wait_until
 
 _CONTENT, _CLOEXEC, _ADD, _OPEN_EXEC_PERM, _ALLOW = 4, 1, 1, 0x40000, 1
 _EVENT = struct.Struct("=IBBHQii")

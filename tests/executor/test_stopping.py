@@ -13,24 +13,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from executor.plugins import (
     BASE,
     Kind,
     Replaced,
-    alive,
     c_program,
     execute,
     invocation,
-    kill,
     number_in,
     python,
     script,
-    wait_until,
 )
 from libcni.errors import PluginError, PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.testing import wait_until
 
 ON_TERM = "signal.signal(signal.SIGTERM, lambda *_: os.write(log, b't'))\n"
 
@@ -41,7 +40,7 @@ def test_a_plugin_that_left_its_process_group_is_stopped(tmp_path: Path, kind: K
     body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\nwhile True: time.sleep(0.01)"
     with pytest.raises(PluginTimeoutError):
         execute(kind, python(tmp_path, body), 0.5, grace=0.3)
-    assert not alive(number_in(tmp_path / "pid"))
+    assert not is_running(number_in(tmp_path / "pid"))
     assert (tmp_path / "log").read_text() == "t"
 
 
@@ -68,14 +67,14 @@ def test_a_plugin_in_its_process_group_gets_one_term(
 @pytest.mark.parametrize("end", ["echo '{}'; exit 1", "echo '{}'; kill -9 $$", "exit 0", "echo garbage"])
 def test_helpers_of_a_plugin_that_failed_are_killed(tmp_path: Path, kind: Kind, end: str) -> None:
     execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; {end}"))
-    wait_until(lambda: not alive(number_in(tmp_path / "pid")))
+    wait_until(lambda: not is_running(number_in(tmp_path / "pid")))
 
 
 @pytest.mark.parametrize(("verb", "output"), [("ADD", "{}"), ("DEL", "")])
 def test_helpers_of_a_plugin_that_succeeded_live_on(tmp_path: Path, kind: Kind, verb: str, output: str) -> None:
     execute(kind, script(tmp_path, f"(sleep 30) & echo $! > {tmp_path}/pid; echo '{output}'"), verb=verb)
-    assert alive(number_in(tmp_path / "pid"))
-    kill(number_in(tmp_path / "pid"))
+    assert is_running(number_in(tmp_path / "pid"))
+    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
 def traced(directory: Path, *, lets_go: bool) -> str:
@@ -120,7 +119,7 @@ def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
     assert caught.value.stdout == "{}\n"
     assert "another process traces it" in caught.value.problem
     assert looks < 200, "its descriptor is readable all the time: the call must not spin"
-    kill(number_in(tmp_path / "pid"))  # then the thread reaps the plugin, as the fixture checks
+    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the thread reaps the plugin, as the fixture checks
 
 
 def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind: Kind) -> None:
@@ -149,7 +148,7 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
     assert 0.5 <= time.monotonic() - started < 3
     assert "and cannot be stopped" in caught.value.problem
     unkillable.undo()
-    kill(number_in(tmp_path / "pid"))
+    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
 def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
@@ -163,8 +162,8 @@ def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
         execute(kind, script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30"), 0.3, grace=0.1)
     unkillable.undo()
     pid = number_in(tmp_path / "pid")
-    kill(pid)
-    wait_until(lambda: not alive(pid))
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid))
     assert execute(kind, script(tmp_path, "echo {}")).exit_status == 0
 
 
@@ -186,7 +185,7 @@ def test_cancelling_a_plugin_that_cannot_be_killed_does_not_block_the_loop(
 
     asyncio.run(main())
     unkillable.undo()
-    kill(number_in(tmp_path / "pid"))
+    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
 def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Pat
     del task
     loop.close()
     coroutine.close()
-    wait_until(lambda: not alive(pid))
+    wait_until(lambda: not is_running(pid))
 
 
 # forks
@@ -289,7 +288,7 @@ def test_a_hanging_plugin_is_reaped_by_a_thread_after_ctrl_c(tmp_path: Path, unk
     finally:
         signal.signal(signal.SIGALRM, old)
     unkillable.undo()
-    kill(number_in(tmp_path / "pid"))
+    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
 def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The fixtures that the manager's tests share: a place with all that a manager needs, and managers of both kinds."""
+"""The fixtures that the manager's tests share: a node with managers, and managers of both kinds."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodes import Blocking
 
 from libcni.manager import Container
-from manager.fakes import Blocking, Place
+from manager.fakes import ManagerNode
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def node(tmp_path: Path) -> ManagerNode:
+    return ManagerNode(tmp_path)
 
 
 @pytest.fixture
-def attached(place: Place) -> Place:
-    """Return a place where c1 is attached to the networks a and b, and c2 to b."""
-    place.network("a", version="1.1.0")
-    place.network("b", version="0.4.0")
-    manager = place.manager()
+def attached(node: ManagerNode) -> ManagerNode:
+    """Return a node where c1 is attached to the networks a and b, and c2 to b."""
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b", cniVersion="0.4.0")
+    manager = node.manager()
     manager.set_up(Container("c1", "/ns", ["a", "b"]))
     manager.set_up(Container("c2", "/ns", ["b"]))
-    place.log.unlink()
-    return place
+    node.forget_calls()
+    return node
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def make(request: pytest.FixtureRequest, place: Place) -> Callable[..., Any]:
+def make(request: pytest.FixtureRequest, node: ManagerNode) -> Callable[..., Any]:
     """Return a function that makes a manager: a NetworkManager, or an AsyncNetworkManager that is called blocking."""
     if request.param == "blocking":
-        return place.manager
-    return lambda **options: Blocking(place.async_manager(**options))
+        return node.manager
+    return lambda **options: Blocking(node.async_manager(**options))

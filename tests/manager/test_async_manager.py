@@ -13,7 +13,7 @@ import pytest
 from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, PluginError, RetryPolicy
 from libcni.errors import LockTimeoutError
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager
-from manager.fakes import Place, fails
+from manager.fakes import ManagerNode, fails
 
 
 def test_both_managers_have_the_same_methods_with_the_same_parameters() -> None:
@@ -25,10 +25,10 @@ def test_both_managers_have_the_same_methods_with_the_same_parameters() -> None:
         assert inspect.iscoroutinefunction(other)
 
 
-def test_the_life_of_a_container(place: Place) -> None:
-    place.network("a")
-    place.network("b", version="1.1.0")
-    manager = place.async_manager()
+def test_the_life_of_a_container(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b", cniVersion="1.1.0")
+    manager = node.async_manager()
 
     async def go() -> None:
         assert (await manager.status()).ready
@@ -39,27 +39,27 @@ def test_the_life_of_a_container(place: Place) -> None:
         assert [one.network for one in (await manager.tear_down("c1")).detached] == ["b", "a"]
 
     asyncio.run(go())
-    assert place.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
+    assert node.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
 
 
-def test_all_or_nothing(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    place.plugin("b", fails("ADD", 11))
-    manager = place.async_manager(retry=RetryPolicy(2, 0.01))
+def test_all_or_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    node.plugin("b", fails("ADD", 11))
+    manager = node.async_manager(retry=RetryPolicy(2, 0.01))
     with pytest.raises(PluginError):
         asyncio.run(manager.set_up(Container("c1", "/ns", ["a", "b"])))
-    assert place.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
-    assert len(place.calls("ADD")) == 3
+    assert node.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
+    assert len(node.calls("ADD")) == 3
 
 
-def test_a_failed_tear_down_raises_a_group_with_its_report(place: Place) -> None:
-    place.network("a")
-    manager = place.async_manager()
+def test_a_failed_tear_down_raises_a_group_with_its_report(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.async_manager()
 
     async def go() -> None:
         await manager.set_up(Container("c1", "/ns"))
-        place.plugin("a", fails("DEL"))
+        node.plugin("a", fails("DEL"))
         with pytest.raises(CNIErrorGroup) as caught:
             await manager.tear_down("c1")
         assert caught.value.report.detached == ()
@@ -67,9 +67,9 @@ def test_a_failed_tear_down_raises_a_group_with_its_report(place: Place) -> None
     asyncio.run(go())
 
 
-def test_gc_may_ask_a_coroutine_function_or_a_plain_one(place: Place) -> None:
-    place.network("a")
-    manager = place.async_manager()
+def test_gc_may_ask_a_coroutine_function_or_a_plain_one(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.async_manager()
 
     async def live() -> list[str]:
         await asyncio.sleep(0)
@@ -83,10 +83,10 @@ def test_gc_may_ask_a_coroutine_function_or_a_plain_one(place: Place) -> None:
     asyncio.run(go())
 
 
-def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(place: Place) -> None:
-    place.network("a")
-    place.plugin("a", "sleep 0.2")
-    one, two = place.async_manager(), place.async_manager()
+def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", "sleep 0.2")
+    one, two = node.async_manager(), node.async_manager()
 
     async def go() -> int:
         ticks = 0
@@ -101,24 +101,24 @@ def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(pla
         return ticks
 
     assert asyncio.run(go()) > 20
-    verbs = [call.split()[0] for call in place.calls()]
+    verbs = [call.split()[0] for call in node.calls()]
     assert verbs in (["ADD", "ADD", "DEL", "DEL"], ["ADD", "ADD"])
 
 
-async def until_called(place: Place, call: str) -> None:
-    while call not in place.calls():  # noqa: ASYNC110 - another process does it
+async def until_called(node: ManagerNode, call: str) -> None:
+    while call not in node.calls():  # noqa: ASYNC110 - another process does it
         await asyncio.sleep(0.01)
 
 
-def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    place.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
-    manager = place.async_manager()
+def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    node.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
+    manager = node.async_manager()
 
     async def go() -> list[str]:
         task = asyncio.create_task(manager.set_up(Container("c1", "/ns", ["a", "b"])))
-        await until_called(place, "ADD b c1 eth1")
+        await until_called(node, "ADD b c1 eth1")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         return [one.network for one in (await manager.tear_down("c1", timeout=10)).detached]
@@ -128,14 +128,14 @@ def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(place: Place) ->
     assert time.monotonic() - started < 4
 
 
-def test_a_wait_for_the_container_has_an_end(place: Place) -> None:
-    place.network("a")
-    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")
-    manager = place.async_manager()
+def test_a_wait_for_the_container_has_an_end(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")
+    manager = node.async_manager()
 
     async def go() -> None:
         task = asyncio.create_task(manager.set_up(Container("c1", "/ns")))
-        await until_called(place, "ADD a c1 eth0")
+        await until_called(node, "ADD a c1 eth0")
         with pytest.raises(LockTimeoutError):
             await manager.check("c1", timeout=0.1)
         await task
@@ -151,17 +151,17 @@ echo '{{"cniVersion":"1.0.0"}}'
 
 
 @pytest.fixture
-def slow(place: Place) -> Place:
+def slow(node: ManagerNode) -> ManagerNode:
     """Three networks that take their time, and nothing else: their plugins must not be what is measured."""
     for name in ("a", "b", "c"):
-        place.network(name)
-        (place.bin / name).write_text(_SLOW)
-    return place
+        node.configure(name)
+        (node.bin / name).write_text(_SLOW)
+    return node
 
 
 @pytest.mark.slow
-def test_twenty_containers_take_at_most_1_3_times_one(slow: Place) -> None:
-    manager = AsyncNetworkManager(AsyncCNIConfig([str(slow.bin)], slow.cache, conf_dir=slow.conf))
+def test_twenty_containers_take_at_most_1_3_times_one(slow: ManagerNode) -> None:
+    manager = AsyncNetworkManager(slow.async_client(durable=True))
 
     async def take(*containers: str) -> float:
         started = time.monotonic()
@@ -178,8 +178,8 @@ def test_twenty_containers_take_at_most_1_3_times_one(slow: Place) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_containers_in_threads_take_at_most_1_3_times_one(slow: Place) -> None:
-    manager = NetworkManager(CNIConfig([str(slow.bin)], slow.cache, conf_dir=slow.conf))
+def test_twenty_containers_in_threads_take_at_most_1_3_times_one(slow: ManagerNode) -> None:
+    manager = NetworkManager(slow.client(durable=True))
 
     def take(*containers: str) -> float:
         started = time.monotonic()

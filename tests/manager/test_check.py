@@ -6,16 +6,16 @@ import pytest
 
 from libcni import CNIErrorGroup, NotAttachedError
 from libcni.manager import Container
-from manager.fakes import Place, fails
+from manager.fakes import ManagerNode, fails
 
 
-def test_check_goes_over_all_attachments_in_order(attached: Place) -> None:
+def test_check_goes_over_all_attachments_in_order(attached: ManagerNode) -> None:
     report = attached.manager().check("c1")
     assert attached.calls() == ["CHECK a c1 eth0", "CHECK b c1 eth1"]
     assert [(one.network, one.ifname, one.state) for one in report.checks] == [("a", "eth0", "ok"), ("b", "eth1", "ok")]
 
 
-def test_check_goes_on_over_errors_and_raises_all(attached: Place) -> None:
+def test_check_goes_on_over_errors_and_raises_all(attached: ManagerNode) -> None:
     attached.plugin("a", fails("CHECK", msg="broken"))
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().check("c1")
@@ -23,30 +23,30 @@ def test_check_goes_on_over_errors_and_raises_all(attached: Place) -> None:
     assert [one.state for one in caught.value.report.checks] == ["failed", "ok"]
 
 
-def test_check_of_a_version_without_check_is_reported_as_such(place: Place) -> None:
-    place.network("old", version="0.3.1")
-    place.network("new")
-    manager = place.manager()
+def test_check_of_a_version_without_check_is_reported_as_such(node: ManagerNode) -> None:
+    node.configure("old", cniVersion="0.3.1")
+    node.configure("new")
+    manager = node.manager()
     manager.set_up(Container("c1", "/ns", ["old", "new"]))
     assert [one.state for one in manager.check("c1").checks] == ["unsupported", "ok"]
 
 
-def test_check_works_with_loopback_and_without_configurations(place: Place) -> None:
-    place.plugin("loopback")
-    file = place.network("a")
-    place.manager(loopback=True).set_up(Container("c1", "/ns"))
+def test_check_works_with_loopback_and_without_configurations(node: ManagerNode) -> None:
+    node.plugin("loopback")
+    file = node.configure("a")
+    node.manager(loopback=True).set_up(Container("c1", "/ns"))
     file.unlink()
-    assert [one.state for one in place.manager().check("c1").checks] == ["ok", "ok"]
-    assert place.calls("CHECK") == ["CHECK loopback c1 lo", "CHECK a c1 eth0"]
+    assert [one.state for one in node.manager().check("c1").checks] == ["ok", "ok"]
+    assert node.calls("CHECK") == ["CHECK loopback c1 lo", "CHECK a c1 eth0"]
 
 
-def test_check_of_a_container_that_was_never_attached_is_an_error(place: Place) -> None:
+def test_check_of_a_container_that_was_never_attached_is_an_error(node: ManagerNode) -> None:
     with pytest.raises(NotAttachedError, match="container c1") as caught:
-        place.manager().check("c1")
+        node.manager().check("c1")
     assert caught.value.container_id == "c1"
 
 
-def test_check_fails_if_a_record_is_torn(attached: Place) -> None:
+def test_check_fails_if_a_record_is_torn(attached: ManagerNode) -> None:
     (attached.cache / "results" / "a-c1-eth0").write_bytes(b"")
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().check("c1")

@@ -6,80 +6,80 @@ import os
 import shutil
 
 import pytest
+from helpers import network
 
-from libcni import NetworkConfigList
 from libcni.errors import NetworkNotFoundError
 from libcni.manager import Container
-from manager.fakes import Place, network_json
+from manager.fakes import ManagerNode
 
 
 def names(place_manager: object) -> list[str]:
     return [net.name for net in place_manager.networks]  # type: ignore[attr-defined]
 
 
-def test_the_default_is_the_first_valid_by_order(place: Place) -> None:
-    (place.conf / "00-bad.conflist").write_text("{")
-    place.network("z", file="10-z.conflist")
-    place.network("a", file="20-a.conflist")
-    manager = place.manager()
+def test_the_default_is_the_first_valid_by_order(node: ManagerNode) -> None:
+    node.write("00-bad.conflist", "{")
+    node.configure("z", file="10-z.conflist")
+    node.configure("a", file="20-a.conflist")
+    manager = node.manager()
     assert [net.name for net in manager.default_networks()] == ["z"]
-    place.network("y", file="05-y.conflist")
+    node.configure("y", file="05-y.conflist")
     manager.reload()
     assert [net.name for net in manager.default_networks()] == ["y"]
 
 
-def test_the_default_may_be_named_several_or_a_number(place: Place) -> None:
+def test_the_default_may_be_named_several_or_a_number(node: ManagerNode) -> None:
     for name in ("a", "b", "c"):
-        place.network(name)
-    assert [net.name for net in place.manager(default="b").default_networks()] == ["b"]
-    assert [net.name for net in place.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
-    assert [net.name for net in place.manager(default=2).default_networks()] == ["a", "b"]
-    assert [net.name for net in place.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
+        node.configure(name)
+    assert [net.name for net in node.manager(default="b").default_networks()] == ["b"]
+    assert [net.name for net in node.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
+    assert [net.name for net in node.manager(default=2).default_networks()] == ["a", "b"]
+    assert [net.name for net in node.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
 
 
-def test_the_default_can_be_changed_at_run_time(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    manager = place.manager()
+def test_the_default_can_be_changed_at_run_time(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    manager = node.manager()
     manager.set_default("b")
     manager.set_up(Container("c1", "/ns"))
-    assert place.calls("ADD") == ["ADD b c1 eth0"]
+    assert node.calls("ADD") == ["ADD b c1 eth0"]
 
 
-def test_no_configuration_at_all_names_the_directories(place: Place) -> None:
-    with pytest.raises(NetworkNotFoundError, match=f"no configuration in {place.conf}"):
-        place.manager().set_up(Container("c1", "/ns"))
+def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> None:
+    with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}"):
+        node.manager().set_up(Container("c1", "/ns"))
 
 
-def test_several_directories_the_first_wins(place: Place) -> None:
-    place.network("a", file="99-a.conflist")
-    place.network("b")
-    other = place.root / "other"
+def test_several_directories_the_first_wins(node: ManagerNode) -> None:
+    node.configure("a", file="99-a.conflist")
+    node.configure("b")
+    other = node.root / "other"
     other.mkdir()
-    (other / "00-a.conflist").write_text(network_json("a", "else"))
-    (other / "01-c.conflist").write_text(network_json("c", "a"))
-    manager = place.manager(conf_dirs=[place.conf, other, place.root / "none"])
+    node.configure("a", "else", file=other / "00-a.conflist")
+    node.configure("c", "a", file=other / "01-c.conflist")
+    manager = node.manager(conf_dirs=[node.conf_dir, other, node.root / "none"])
     assert names(manager) == ["a", "b", "c"]
     assert manager.network("a").plugins[0].type == "a"
     assert "already in" in str(manager.configuration.problems[0])
 
 
-def test_configurations_given_in_code_come_first(place: Place) -> None:
-    place.network("a")
-    given = [NetworkConfigList.from_bytes(network_json(name, "own")) for name in ("z", "a")]
-    manager = place.manager(networks=given)
+def test_configurations_given_in_code_come_first(node: ManagerNode) -> None:
+    node.configure("a")
+    given = [network("own", name=name) for name in ("z", "a")]
+    manager = node.manager(networks=given)
     assert names(manager) == ["z", "a"]
     assert manager.network("a").plugins[0].type == "own"
-    assert place.manager(networks=given, conf_dirs=[]).configuration.problems == ()
+    assert node.manager(networks=given, conf_dirs=[]).configuration.problems == ()
 
 
-def test_a_half_written_file_leaves_the_last_good_network_in_force(place: Place) -> None:
-    place.network("a", file="10-a.conflist")
-    place.network("b", file="20-b.conflist")
-    manager = place.manager()
+def test_a_half_written_file_leaves_the_last_good_network_in_force(node: ManagerNode) -> None:
+    node.configure("a", file="10-a.conflist")
+    node.configure("b", file="20-b.conflist")
+    manager = node.manager()
     good = manager.network("a")
     for half in ("", '{"cniVersion": "1.0.0", "na'):
-        (place.conf / "10-a.conflist").write_text(half)
+        node.write("10-a.conflist", half)
         manager.reload()
         assert names(manager) == ["a", "b"]
         assert manager.network("a") == good
@@ -88,120 +88,120 @@ def test_a_half_written_file_leaves_the_last_good_network_in_force(place: Place)
         state = manager.status().network("a")
         assert state is not None
         assert state.kept
-    place.network("a", "b", file="10-a.conflist")
+    node.configure("a", "b", file="10-a.conflist")
     manager.reload()
     assert manager.network("a").plugins[0].type == "b"
     assert (manager.configuration.kept, manager.configuration.problems) == ((), ())
 
 
-def test_a_bad_drop_in_leaves_the_last_good_network_in_force(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
-    (place.conf / "a").mkdir()
-    (place.conf / "a" / "x.conf").write_text("{")
+def test_a_bad_drop_in_leaves_the_last_good_network_in_force(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    (node.conf_dir / "a").mkdir()
+    (node.conf_dir / "a" / "x.conf").write_text("{")
     manager.reload()
     assert manager.configuration.kept == ("a",)
     assert [plugin.type for plugin in manager.network("a").plugins] == ["a"]
 
 
-def test_a_file_that_is_removed_takes_its_network_along(place: Place) -> None:
-    path = place.network("a")
-    place.network("b")
-    manager = place.manager()
+def test_a_file_that_is_removed_takes_its_network_along(node: ManagerNode) -> None:
+    path = node.configure("a")
+    node.configure("b")
+    manager = node.manager()
     path.unlink()
     manager.reload()
     assert names(manager) == ["b"]
 
 
-def test_a_network_that_gets_another_name_in_the_same_file_is_gone_under_the_old_one(place: Place) -> None:
-    place.network("a", file="x.conflist")
-    manager = place.manager()
-    place.network("b", file="x.conflist")
+def test_a_network_that_gets_another_name_in_the_same_file_is_gone_under_the_old_one(node: ManagerNode) -> None:
+    node.configure("a", file="x.conflist")
+    manager = node.manager()
+    node.configure("b", file="x.conflist")
     manager.reload()
     assert names(manager) == ["b"]
 
 
-def test_a_file_whose_network_comes_twice_is_not_kept_under_the_old_name(place: Place) -> None:
-    place.network("a")
-    place.network("b", file="x.conflist")
-    manager = place.manager()
-    place.network("a", file="x.conflist")
+def test_a_file_whose_network_comes_twice_is_not_kept_under_the_old_name(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b", file="x.conflist")
+    manager = node.manager()
+    node.configure("a", file="x.conflist")
     manager.reload()
     assert names(manager) == ["a"]
 
 
-def test_a_directory_that_has_gone_leaves_its_last_good_networks_in_force(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
-    shutil.rmtree(place.conf)
+def test_a_directory_that_has_gone_leaves_its_last_good_networks_in_force(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    shutil.rmtree(node.conf_dir)
     manager.reload()
     assert names(manager) == ["a"]
     assert "the directory is gone" in str(manager.configuration.problems[0])
-    assert names(place.manager()) == []
-    place.conf.mkdir()
-    place.network("b")
+    assert names(node.manager()) == []
+    node.conf_dir.mkdir()
+    node.configure("b")
     manager.reload()
     assert names(manager) == ["b"]
 
 
-def test_what_is_kept_can_be_given_up(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
-    shutil.rmtree(place.conf)
+def test_what_is_kept_can_be_given_up(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    shutil.rmtree(node.conf_dir)
     manager.reload(keep=False)
     assert names(manager) == []
 
 
-def test_an_empty_directory_has_no_networks(place: Place) -> None:
-    path = place.network("a")
-    manager = place.manager()
+def test_an_empty_directory_has_no_networks(node: ManagerNode) -> None:
+    path = node.configure("a")
+    manager = node.manager()
     path.unlink()
     manager.reload()
     assert names(manager) == []
-    assert manager.status().reason == f"no configuration in {place.conf}"
+    assert manager.status().reason == f"no configuration in {node.conf_dir}"
 
 
-def test_a_directory_that_is_none_is_a_problem(place: Place) -> None:
-    file = place.root / "file"
+def test_a_directory_that_is_none_is_a_problem(node: ManagerNode) -> None:
+    file = node.root / "file"
     file.touch()
-    manager = place.manager(conf_dirs=[place.conf, file])
+    manager = node.manager(conf_dirs=[node.conf_dir, file])
     assert str(file) in str(manager.configuration.problems[0])
 
 
-def test_events_of_reloads(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
-    assert [(one.kind, one.network) for one in place.events] == [("reload", ""), ("network-ready", "a")]
-    place.events.clear()
+def test_events_of_reloads(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    assert [(one.kind, one.network) for one in node.events] == [("reload", ""), ("network-ready", "a")]
+    node.events.clear()
     manager.reload()
-    assert place.kinds() == ["reload"]
-    place.events.clear()
-    (place.conf / "bad.conflist").write_text("{")
-    place.network("b")
-    (place.conf / "a.conflist").unlink()
+    assert node.kinds() == ["reload"]
+    node.events.clear()
+    node.write("bad.conflist", "{")
+    node.configure("b")
+    (node.conf_dir / "a.conflist").unlink()
     manager.reload()
     manager.reload()
-    assert place.kinds(without="reload") == ["network-ready", "network-gone", "problem"]
-    assert [one.network for one in place.events if one.network] == ["b", "a"]
+    assert node.kinds(without="reload") == ["network-ready", "network-gone", "problem"]
+    assert [one.network for one in node.events if one.network] == ["b", "a"]
 
 
-def test_a_network_is_ready_only_with_its_plugins(place: Place) -> None:
-    place.network("a")
-    os.unlink(place.bin / "a")
-    manager = place.manager()
-    assert place.kinds() == ["reload", "problem"]
-    assert 'plugin "a" not found' in place.events[-1].detail
-    place.events.clear()
-    place.plugin("a")
+def test_a_network_is_ready_only_with_its_plugins(node: ManagerNode) -> None:
+    node.configure("a")
+    os.unlink(node.bin / "a")
+    manager = node.manager()
+    assert node.kinds() == ["reload", "problem"]
+    assert 'plugin "a" not found' in node.events[-1].detail
+    node.events.clear()
+    node.plugin("a")
     manager.reload()
-    assert place.kinds() == ["reload", "network-ready"]
+    assert node.kinds() == ["reload", "network-ready"]
 
 
-def test_a_network_that_changes_emits_ready_again(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    manager = place.manager()
-    place.events.clear()
-    place.network("a", mtu=1400)
+def test_a_network_that_changes_emits_ready_again(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    manager = node.manager()
+    node.events.clear()
+    node.configure("a", {"type": "a", "mtu": 1400})
     manager.reload()
-    assert [(one.kind, one.network) for one in place.events] == [("reload", ""), ("network-ready", "a")]
+    assert [(one.kind, one.network) for one in node.events] == [("reload", ""), ("network-ready", "a")]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from real.namespaces import Namespace
+from nodes import Namespace, NewNamespace
 
 from libcni.manager import DefaultRouteError
 from libcni.manager.default_route import set_default_route
-from libcni.testing import network_namespace
 
 pytestmark = pytest.mark.real
 
@@ -21,22 +20,21 @@ def routes(inner: Namespace, family: str) -> list[Any]:
     return sorted(found, key=lambda row: row[2])
 
 
-def test_older_default_routes_stay_with_a_high_metric() -> None:
-    with network_namespace() as made:
-        inner = Namespace(made.name)
-        for number, name in enumerate(("d0", "d1")):
-            inner.run("ip", "link", "add", name, "type", "veth", "peer", "name", f"p{number}")
-            inner.run("ip", "link", "set", name, "up")
-            inner.run("ip", "link", "set", f"p{number}", "up")
-            inner.run("ip", "address", "add", f"10.{number}.0.2/24", "dev", name)
-            inner.run("ip", "-6", "address", "add", f"fd0{number}::2/64", "dev", name, "nodad")
-        inner.run("ip", "route", "add", "default", "via", "10.0.0.1")
-        inner.run("ip", "route", "add", "default", "via", "10.0.0.3", "metric", "50")
-        inner.run("ip", "-6", "route", "add", "default", "via", "fd00::1", "metric", "50")
-        for _ in range(2):  # the second time changes nothing
-            set_default_route(made.path, "d1", ["10.1.0.1", "fd01::1"])
-            assert routes(inner, "-4") == [("d1", "10.1.0.1", 0), ("d0", "10.0.0.1", 4096), ("d0", "10.0.0.3", 4097)]
-            assert routes(inner, "-6") == [("d1", "fd01::1", 1024), ("d0", "fd00::1", 4096)]
+def test_older_default_routes_stay_with_a_high_metric(new_namespace: NewNamespace) -> None:
+    inner = new_namespace()
+    for number, name in enumerate(("d0", "d1")):
+        inner.run("ip", "link", "add", name, "type", "veth", "peer", "name", f"p{number}")
+        inner.run("ip", "link", "set", name, "up")
+        inner.run("ip", "link", "set", f"p{number}", "up")
+        inner.run("ip", "address", "add", f"10.{number}.0.2/24", "dev", name)
+        inner.run("ip", "-6", "address", "add", f"fd0{number}::2/64", "dev", name, "nodad")
+    inner.run("ip", "route", "add", "default", "via", "10.0.0.1")
+    inner.run("ip", "route", "add", "default", "via", "10.0.0.3", "metric", "50")
+    inner.run("ip", "-6", "route", "add", "default", "via", "fd00::1", "metric", "50")
+    for _ in range(2):  # the second time changes nothing
+        set_default_route(inner.path, "d1", ["10.1.0.1", "fd01::1"])
+        assert routes(inner, "-4") == [("d1", "10.1.0.1", 0), ("d0", "10.0.0.1", 4096), ("d0", "10.0.0.3", 4097)]
+        assert routes(inner, "-6") == [("d1", "fd01::1", 1024), ("d0", "fd00::1", 4096)]
 
 
 def test_a_namespace_that_is_none_is_an_error() -> None:

@@ -10,17 +10,17 @@ import pytest
 
 import libcni.manager
 from libcni.config.jsontext import dumps
-from manager.fakes import RESULT, Place
+from manager.fakes import RESULT, ManagerNode
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_code_in_the_page_works(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_in_the_page_works(node: ManagerNode, capsys: pytest.CaptureFixture[str]) -> None:
     dns = {"nameservers": ["10.1.0.1"], "search": ["example"]}
-    place.network("front")
-    place.plugin("front", result={**RESULT, "dns": dns})
-    place.network("back")
-    places = {"/etc/cni/net.d": place.conf, "/opt/cni/bin": place.bin, "/var/lib/cni": place.cache}
+    node.configure("front")
+    node.plugin("front", result={**RESULT, "dns": dns})
+    node.configure("back")
+    places = {"/etc/cni/net.d": node.conf_dir, "/opt/cni/bin": node.bin, "/var/lib/cni": node.cache}
     text = (DOCS / "manager.md").read_text()
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):

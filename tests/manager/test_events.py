@@ -11,12 +11,12 @@ import pytest
 
 from libcni.manager import Container, Event
 from libcni.manager.events import Events
-from manager.fakes import Place
+from manager.fakes import ManagerNode
 
 
-def test_an_observer_gets_events_until_it_is_removed(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
+def test_an_observer_gets_events_until_it_is_removed(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
     told: list[str] = []
     stop = manager.observe(lambda event: told.append(event.kind))
     manager.set_up(Container("c1", "/ns"))
@@ -25,9 +25,9 @@ def test_an_observer_gets_events_until_it_is_removed(place: Place) -> None:
     assert told == ["attachment-added"]
 
 
-def test_an_observer_that_fails_undoes_nothing(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
+def test_an_observer_that_fails_undoes_nothing(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
 
     def fail(_event: Event) -> None:
         raise ValueError
@@ -39,9 +39,9 @@ def test_an_observer_that_fails_undoes_nothing(place: Place) -> None:
     assert told == ["attachment-added"]
 
 
-def test_an_async_iterator_over_events_of_a_blocking_manager_in_other_threads(place: Place) -> None:
-    place.network("a")
-    manager = place.manager()
+def test_an_async_iterator_over_events_of_a_blocking_manager_in_other_threads(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
 
     async def listen() -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []

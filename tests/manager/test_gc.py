@@ -15,48 +15,49 @@ import pytest
 
 from libcni import CNIErrorGroup, RuntimeConf
 from libcni.manager import Container, Namespaces
-from manager.fakes import FakeTool, Place, fails
+from libcni.testing import wait_until
+from manager.fakes import FakeTool, ManagerNode, fails
 
 
-def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: Place) -> None:
+def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: ManagerNode) -> None:
     summary = attached.manager().gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a", "DEL b c1 eth1"]
     assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c1"), ("b", "c1")]
     assert [one.container_id for one in attached.client().get_cached_attachments()] == ["c2"]
 
 
-def told(place: Place, plugin: str) -> set[tuple[str, str]]:
+def told(node: ManagerNode, plugin: str) -> set[tuple[str, str]]:
     """Return the pairs that a plugin's last GC got as valid."""
-    rows = place.stdin("GC", plugin)["cni.dev/valid-attachments"]
+    rows = node.last_call(plugin, "GC").config["cni.dev/valid-attachments"]
     return {(row["containerID"], row["ifname"]) for row in rows}
 
 
-def test_gc_tells_plugins_every_pair_of_the_live_containers(attached: Place) -> None:
+def test_gc_tells_plugins_every_pair_of_the_live_containers(attached: ManagerNode) -> None:
     """Pairs of other networks, and of a container without record, protect what does not exist. That does no harm."""
     attached.manager().gc(["c1", "c2", "not-attached"])
     assert told(attached, "a") == {("c1", "eth0"), ("c1", "eth1"), ("c2", "eth0"), ("not-attached", "eth0")}
 
 
-def test_gc_takes_single_attachments_as_live(attached: Place) -> None:
+def test_gc_takes_single_attachments_as_live(attached: ManagerNode) -> None:
     attached.manager().gc([("c1", "eth0"), *attached.client().get_cached_attachments("c2")])
     left = sorted((one.network, one.container_id) for one in attached.client().get_cached_attachments())
     assert left == [("a", "c1"), ("b", "c2")]
 
 
-def test_gc_of_a_network_that_only_records_know(attached: Place) -> None:
-    (attached.conf / "a.conflist").unlink()
+def test_gc_of_a_network_that_only_records_know(attached: ManagerNode) -> None:
+    (attached.conf_dir / "a.conflist").unlink()
     summary = attached.manager().gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL b c1 eth1", "DEL a c1 eth0", "GC a"]
     assert set(summary.reports) == {"a", "b"}
 
 
-def test_a_dry_run_of_gc_runs_nothing(attached: Place) -> None:
+def test_a_dry_run_of_gc_runs_nothing(attached: ManagerNode) -> None:
     summary = attached.manager().gc([], dry_run=True)
     assert len(summary.stale) == 3
     assert (summary.detached, attached.calls()) == ((), [])
 
 
-def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: Place) -> None:
+def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: ManagerNode) -> None:
     attached.plugin("b", fails("DEL", msg="stuck", when="[ $CNI_CONTAINERID = c1 ]"))
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().gc([])
@@ -67,69 +68,68 @@ def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: Place) -> No
 
 
 @pytest.mark.parametrize("live", [None, "c1", b"c1", lambda: None])
-def test_gc_refuses_a_set_that_is_none(attached: Place, live: Any) -> None:
+def test_gc_refuses_a_set_that_is_none(attached: ManagerNode, live: Any) -> None:
     with pytest.raises(TypeError):
         attached.manager().gc(live)
     assert attached.calls() == []
 
 
-def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(place: Place) -> None:
+def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(node: ManagerNode) -> None:
     """Asked any earlier, the runtime would not know yet of the container that is being set up."""
-    place.network("a")
-    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.5")
-    manager = place.manager()
+    node.configure("a")
+    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.5")
+    manager = node.manager()
     running: list[str] = []
     manager.observe(lambda event: running.append(event.container_id) if event.kind == "attachment-added" else None)
     thread = threading.Thread(target=lambda: manager.set_up(Container("c1", "/ns")))
     thread.start()
-    while not place.calls("ADD"):
-        time.sleep(0.01)
-    place.manager().gc(lambda: list(running))
+    wait_until(lambda: node.calls("ADD"))
+    node.manager().gc(lambda: list(running))
     thread.join()
-    assert place.calls("DEL") == []
+    assert node.calls("DEL") == []
 
 
-def test_gc_emits_events(attached: Place) -> None:
+def test_gc_emits_events(attached: ManagerNode) -> None:
     attached.events.clear()
     attached.manager().gc(["c2"])
     told = [(event.network, event.container_id, event.detail) for event in attached.events if event.container_id]
     assert told == [("a", "c1", "garbage"), ("b", "c1", "garbage")]
 
 
-def test_gc_takes_containers(place: Place, make: Callable[..., Any]) -> None:
-    place.network("a", version="1.1.0")
-    place.network("b", version="1.1.0")
+def test_gc_takes_containers(node: ManagerNode, make: Callable[..., Any]) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b", cniVersion="1.1.0")
     manager = make()
     live = Container("c1", "/ns", ["a@net1", "b"])
     manager.set_up(live)
     manager.set_up(Container("c2", "/ns", ["a"]))
-    next(place.cache.glob("results/a-c1-*")).unlink()  # a record that got lost: the plugin has it still
+    next(node.cache.glob("results/a-c1-*")).unlink()  # a record that got lost: the plugin has it still
     assert [one.container_id for one in manager.gc([live]).detached] == ["c2"]
-    assert told(place, "a") == told(place, "b") == {("c1", "net1"), ("c1", "eth0")}
+    assert told(node, "a") == told(node, "b") == {("c1", "net1"), ("c1", "eth0")}
 
 
 @pytest.mark.parametrize("live", ["c1", Container("c1", "/ns", ["a", "b"])])
 def test_a_torn_or_lost_record_of_a_live_container_is_still_valid_for_the_plugins(
-    place: Place, make: Callable[..., Any], live: Any
+    node: ManagerNode, make: Callable[..., Any], live: Any
 ) -> None:
-    place.network("a", version="1.1.0")
-    place.network("b", version="1.1.0")
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b", cniVersion="1.1.0")
     make(default=["a", "b"]).set_up(Container("c1", "/ns", ["a", "b"]))
-    (place.cache / "results" / "a-c1-eth0").write_bytes(b"")
-    (place.cache / "results" / "b-c1-eth1").unlink()
+    (node.cache / "results" / "a-c1-eth0").write_bytes(b"")
+    (node.cache / "results" / "b-c1-eth1").unlink()
     make(default=["a", "b"]).gc([live])
-    assert {("c1", "eth0")} <= told(place, "a")
-    assert {("c1", "eth1")} <= told(place, "b")
-    assert place.calls("DEL") == []
+    assert {("c1", "eth0")} <= told(node, "a")
+    assert {("c1", "eth1")} <= told(node, "b")
+    assert node.calls("DEL") == []
 
 
-def test_gc_asks_again_before_it_removes_a_namespace(place: Place, make: Callable[..., Any]) -> None:
+def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Callable[..., Any]) -> None:
     """A container may come to life between the first question and the lock."""
-    place.network("a")
+    node.configure("a")
     tool = FakeTool()
     manager = make(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
-    next(place.cache.glob("results/*")).unlink()
+    next(node.cache.glob("results/*")).unlink()
     answers = iter([[], [], ["c1"]])  # for the network, for the namespaces, and under the lock of the container
     assert manager.gc(lambda: next(answers)).netns_removed == ()
     assert "c1" in tool.there
@@ -137,16 +137,16 @@ def test_gc_asks_again_before_it_removes_a_namespace(place: Place, make: Callabl
 
 
 @pytest.mark.slow
-def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(place: Place) -> None:
+def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: ManagerNode) -> None:
     """The processor time of the loop's own thread counts, so that a busy machine does not matter."""
-    place.network("a", version="1.1.0")
-    cni = place.client()
+    node.configure("a", cniVersion="1.1.0")
+    cni = node.client()
     for number in range(20):
         cni.add_network_list(cni.network("a"), RuntimeConf(f"c{number}", "/ns", "eth0"))
-    template = (place.cache / "results" / "a-c0-eth0").read_text()
+    template = (node.cache / "results" / "a-c0-eth0").read_text()
     for number in range(20, 2000):
-        (place.cache / "results" / f"a-c{number}-eth0").write_text(template.replace('"c0"', f'"c{number}"'))
-    manager = place.async_manager()
+        (node.cache / "results" / f"a-c{number}-eth0").write_text(template.replace('"c0"', f'"c{number}"'))
+    manager = node.async_manager()
     longest = 0.0
 
     async def watched(operation: Coroutine[Any, Any, Any]) -> Any:
@@ -174,19 +174,19 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(place: Plac
     assert longest < 0.02, f"{longest * 1000:.1f} ms"
 
 
-def test_in_a_shared_directory_nothing_of_another_owner_changes(place: Place, make: Callable[..., Any]) -> None:
-    place.network("a", version="1.1.0")
+def test_in_a_shared_directory_nothing_of_another_owner_changes(node: ManagerNode, make: Callable[..., Any]) -> None:
+    node.configure("a", cniVersion="1.1.0")
     tool = FakeTool()
-    place.manager(client={"owner": "theirs"}, namespaces=Namespaces(tool)).set_up(Container("c1"))
-    place.manager().set_up(Container("go", "/ns"))  # without an owner, as Go libcni's
+    node.manager(client={"owner": "theirs"}, namespaces=Namespaces(tool)).set_up(Container("c1"))
+    node.manager().set_up(Container("go", "/ns"))  # without an owner, as Go libcni's
     manager = make(client={"owner": "ours"}, namespaces=Namespaces(tool))
     manager.set_up(Container("c2"))
     summary = manager.gc([])
     assert [one.container_id for one in summary.detached] == ["c2"]
     assert summary.netns_removed == ("/run/netns/c2",)
-    assert told(place, "a") == {("c1", "eth0"), ("go", "eth0")}
-    assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "go"}
-    (place.cache / "results" / "a-c1-eth0").unlink()
+    assert told(node, "a") == {("c1", "eth0"), ("go", "eth0")}
+    assert {one.container_id for one in node.cni.get_cached_attachments()} == {"c1", "go"}
+    (node.cache / "results" / "a-c1-eth0").unlink()
     assert manager.gc([]).netns_removed == manager.tear_down("c1").detached == ()
     assert set(tool.there) == {"c1"}
 
@@ -194,19 +194,19 @@ def test_in_a_shared_directory_nothing_of_another_owner_changes(place: Place, ma
 FAKES = Path(__file__).parents[2] / "plugins-fake"
 
 
-def test_a_torn_record_frees_no_address_of_a_live_container(place: Place, make: Callable[..., Any]) -> None:
+def test_a_torn_record_frees_no_address_of_a_live_container(node: ManagerNode, make: Callable[..., Any]) -> None:
     """With plugins that really give back every address that is not valid."""
-    state = place.root / "state"
+    state = node.root / "state"
     for plugin in ("fake-bridge", "fake-ipam"):
-        (place.bin / plugin).symlink_to(FAKES / plugin)
+        (node.bin / plugin).symlink_to(FAKES / plugin)
     ipam = {"type": "fake-ipam", "subnet": "10.9.0.0/24"}
     net = {"type": "fake-bridge", "ipam": ipam, "fake": {"stateDir": str(state)}}
     document = {"cniVersion": "1.1.0", "name": "front", "plugins": [net]}
-    (place.conf / "front.conflist").write_text(json.dumps(document))
+    node.write("front.conflist", json.dumps(document))
     manager = make()
     for container in ("live", "stale"):
         manager.set_up(Container(container, "/ns"))
     assert {path.name for path in state.glob("addresses/front/*")} == {"10.9.0.2", "10.9.0.3"}
-    (place.cache / "results" / "front-live-eth0").write_bytes(b"{")
+    (node.cache / "results" / "front-live-eth0").write_bytes(b"{")
     manager.gc(["live"])
     assert {path.name for path in state.glob("addresses/front/*")} == {"10.9.0.2"}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from real.namespaces import PLUGIN_PATH, PLUGINS, Namespace, inside
+from helpers import network
+from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 
-from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+from libcni import RuntimeConf
 from libcni.manager import Container, Namespaces, NetworkManager
-from libcni.testing import network_namespace
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("host-links")]
 
@@ -54,19 +52,6 @@ while True:
 """
 
 
-def network(leases: Path) -> str:
-    ipam = {"type": "host-local", "dataDir": str(leases), "ranges": [[{"subnet": "10.79.1.0/24"}]]}
-    bridge = {"type": "bridge", "bridge": "br-kill", "isGateway": True, "ipam": ipam}
-    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
-    return json.dumps({"cniVersion": "1.0.0", "name": "kill", "plugins": [bridge, portmap]})
-
-
-@pytest.fixture
-def host() -> Iterator[Namespace]:
-    with network_namespace() as made, inside(made.path):
-        yield Namespace(made.name)
-
-
 @pytest.fixture
 def by_hand() -> Iterator[str]:
     """A namespace that an operator made, with a container's name."""
@@ -77,37 +62,34 @@ def by_hand() -> Iterator[str]:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
-def state(host: Namespace, leases: Path, inner: Namespace, cache: Path) -> dict[str, Any]:
+def state(node: RealNode, inner: Namespace) -> dict[str, Any]:
     """Return everything on the host that a container leaves behind, apart from the bridge."""
     return {
-        "links": sorted(name for name in host.links() if name.startswith("veth")),
-        "leases": sorted(path.name for path in leases.glob("kill/10.*")),
-        "rules": sorted(line for line in host.run("iptables", "-t", "nat", "-S").splitlines() if "210" in line),
+        "links": sorted(name for name in node.host.links() if name.startswith("veth")),
+        "leases": node.leased(),
+        "rules": sorted(node.host.rules("nat", "210")),
         "namespaces": sorted(name for name in os.listdir("/run/netns") if name.startswith(PREFIX)),
-        "records": sorted(path.name for part in ("results", "namespaces") for path in (cache / part).glob("*")),
+        "records": sorted(path.name for part in ("results", "namespaces") for path in (node.cache / part).glob("*")),
         "inside": inner.addresses("eth0"),
     }
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_kills_leave_nothing_and_a_neighbour_untouched(
-    host: Namespace, by_hand: str, tmp_path: Path, number: int
-) -> None:
-    leases, cache = tmp_path / "leases", tmp_path / "cache"
-    document = network(leases)
-    neighbour = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="neighbour")
-    net = NetworkConfigList.from_bytes(document)
+def test_kills_leave_nothing_and_a_neighbour_untouched(real_node: RealNode, by_hand: str, number: int) -> None:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
+    net = network(real_node.bridge("10.79.1.0/24"), portmap, name="kill")
+    neighbour = real_node.client(owner="neighbour")
     NetworkManager(neighbour, conf_dirs=[], networks=[net], namespaces=Namespaces()).set_up(
         Container(
             NEIGHBOUR, capability_args={"portMappings": [{"hostPort": 21009, "containerPort": 80, "protocol": "tcp"}]}
         )
     )
     inner = Namespace(NEIGHBOUR)
-    before = state(host, leases, inner, cache)
+    before = state(real_node, inner)
     words = [sys.executable, "-c", PROGRAM]
     dice = random.Random(f"{os.environ.get('LIBCNI_SEED', '1')} {number}")
     for kill in range(KILLS):
-        arguments = [str(number * KILLS + kill), PLUGINS, PLUGIN_PATH, str(cache), document, *OURS]
+        arguments = [str(number * KILLS + kill), PLUGINS, PLUGIN_PATH, str(real_node.cache), net.raw.decode(), *OURS]
         with subprocess.Popen([*words, *arguments], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -116,10 +98,9 @@ def test_kills_leave_nothing_and_a_neighbour_untouched(
             process.kill()
             said = process.stdout.read()
         assert said == "", said  # no operation failed, whatever the kill before it left
-    cni = CNIConfig([PLUGINS], cache, env={"PATH": PLUGIN_PATH}, owner="ours")
-    manager = NetworkManager(cni, conf_dirs=[], networks=[net], namespaces=Namespaces())
+    manager = NetworkManager(real_node.client(owner="ours"), conf_dirs=[], networks=[net], namespaces=Namespaces())
     manager.gc([])
     manager.tear_down(BY_HAND)
-    assert state(host, leases, inner, cache) == before
+    assert state(real_node, inner) == before
     assert os.path.exists(by_hand)
     neighbour.check_network_list(net, RuntimeConf(NEIGHBOUR, None, "eth0"))

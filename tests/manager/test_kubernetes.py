@@ -17,7 +17,7 @@ from libcni.manager import (
     network_status,
     parse_selection,
 )
-from manager.fakes import Place
+from manager.fakes import ManagerNode
 
 POD = Pod("shop", "web-0", "u-1", "s1", "/ns")
 YAML = """
@@ -167,10 +167,10 @@ def test_bad_yaml_and_missing_files_are_errors_of_ours(tmp_path: Path) -> None:
         AttachmentDefinitions.from_file(tmp_path / "none.yaml")
 
 
-def test_a_pod_gets_the_clusters_network_and_those_that_it_selects(place: Place) -> None:
-    place.network("cluster", capabilities={"portMappings": True})
-    place.network("ondisk")
-    place.plugin("store")
+def test_a_pod_gets_the_clusters_network_and_those_that_it_selects(node: ManagerNode) -> None:
+    node.configure("cluster", {"type": "cluster", "capabilities": {"portMappings": True}})
+    node.configure("ondisk")
+    node.plugin("store")
     definitions = AttachmentDefinitions.from_yaml(YAML)
     selection = (
         '[{"name": "store", "ips": ["10.0.0.9/24"], "cni-args": {"k": 1}}, {"name": "ondisk", "namespace": "default"}]'
@@ -184,17 +184,17 @@ def test_a_pod_gets_the_clusters_network_and_those_that_it_selects(place: Place)
         ip="10.0.0.8",
         mac="02:00:00:00:00:08",
     )
-    result = place.manager().set_up(container)
-    assert place.calls("ADD") == ["ADD cluster s1 eth0", "ADD store s1 net1", "ADD ondisk s1 net2"]
+    result = node.manager().set_up(container)
+    assert node.calls("ADD") == ["ADD cluster s1 eth0", "ADD store s1 net1", "ADD ondisk s1 net2"]
     pod_args = (
         "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u-1;"
         "TENANT=blue"
     )
-    assert place.variable("args", "ADD", "cluster", "eth0") == f"{pod_args};IP=10.0.0.8;MAC=02:00:00:00:00:08"
-    assert place.variable("args", "ADD", "store", "net1") == pod_args
-    assert place.stdin("ADD", "store", "net1")["runtimeConfig"] == {"ips": ["10.0.0.9/24"]}
-    assert place.stdin("ADD", "store", "net1")["args"] == {"cni": {"k": 1}}
-    assert "portMappings" in place.stdin("ADD", "cluster", "eth0")["runtimeConfig"]
+    assert node.last_call("cluster", "ADD", "eth0").env["CNI_ARGS"] == f"{pod_args};IP=10.0.0.8;MAC=02:00:00:00:00:08"
+    assert node.last_call("store", "ADD", "net1").env["CNI_ARGS"] == pod_args
+    assert node.last_call("store", "ADD", "net1").config["runtimeConfig"] == {"ips": ["10.0.0.9/24"]}
+    assert node.last_call("store", "ADD", "net1").config["args"] == {"cni": {"k": 1}}
+    assert "portMappings" in node.last_call("cluster", "ADD", "eth0").config["runtimeConfig"]
     status = network_status(result)
     assert [(one["name"], one["interface"], one["default"]) for one in status] == [
         ("cluster", "eth0", True),

@@ -15,7 +15,8 @@ import pytest
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
-from manager.fakes import Place
+from libcni.testing import wait_until
+from manager.fakes import ManagerNode
 
 Make = Callable[..., Any]
 
@@ -29,15 +30,15 @@ NetworkManager(CNIConfig([plugins], cache, conf_dir=conf)).set_up(Container("c1"
 
 
 @pytest.fixture
-def stopped(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+def stopped(node: ManagerNode) -> Iterator[subprocess.Popen[bytes]]:
     """A process that was stopped inside the set-up of container c1 on network a."""
     for name in ("a", "b", "x", "y"):
-        place.network(name)
-    place.plugin("a", "[ $CNI_COMMAND = ADD ] && [ $CNI_CONTAINERID = c1 ] && sleep 1")
-    words = [sys.executable, "-c", PROGRAM, str(place.conf), str(place.bin), str(place.cache)]
+        node.configure(name)
+    node.plugin("a", "[ $CNI_COMMAND = ADD ] && [ $CNI_CONTAINERID = c1 ] && sleep 1")
+    words = [sys.executable, "-c", PROGRAM, str(node.conf_dir), str(node.bin), str(node.cache)]
     with subprocess.Popen(words) as process:
         try:
-            while not place.calls("ADD"):
+            while not node.calls("ADD"):
                 assert process.poll() is None
                 time.sleep(0.01)
             os.kill(process.pid, signal.SIGSTOP)
@@ -49,7 +50,7 @@ def stopped(place: Place) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.usefixtures("stopped")
 @pytest.mark.parametrize("method", ["set_up", "tear_down", "check", "gc"])
 def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(
-    place: Place, make: Make, method: str
+    node: ManagerNode, make: Make, method: str
 ) -> None:
     manager = make(client={"timeout": 0.5})
     argument: Any = {"set_up": Container("c1", "/ns", ["a"]), "gc": []}.get(method, "c1")
@@ -65,7 +66,7 @@ def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(
 
 
 @pytest.mark.usefixtures("stopped")
-def test_gc_waits_once_for_a_set_up_that_holds_several_networks(place: Place, make: Make) -> None:
+def test_gc_waits_once_for_a_set_up_that_holds_several_networks(node: ManagerNode, make: Make) -> None:
     started = time.monotonic()
     with pytest.raises(CNIErrorGroup) as caught:
         make(client={"timeout": 1.5}).gc([])
@@ -74,13 +75,13 @@ def test_gc_waits_once_for_a_set_up_that_holds_several_networks(place: Place, ma
 
 
 @pytest.mark.usefixtures("stopped")
-def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(place: Place, make: Make) -> None:
+def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(node: ManagerNode, make: Make) -> None:
     manager = make()
     failed: list[Exception] = []
 
     def collect() -> None:
         try:
-            place.manager().gc(["c2", "c3"], timeout=1.0)
+            node.manager().gc(["c2", "c3"], timeout=1.0)
         except CNIErrorGroup as error:
             failed.append(error)
 
@@ -90,31 +91,30 @@ def test_other_containers_go_on_while_one_is_stopped_and_gc_waits_for_it(place: 
     manager.set_up(Container("c3", "/ns", ["a"]), timeout=5.0)  # GC waits for network a no longer than its second
     gc.join()
     assert [type(error) for error in failed[0].exceptions] == [LockTimeoutError] * 3  # type: ignore[attr-defined]
-    assert {one.container_id for one in place.client().get_cached_attachments()} == {"c1", "c2", "c3"}
+    assert {one.container_id for one in node.cni.get_cached_attachments()} == {"c1", "c2", "c3"}
 
 
-def test_a_gc_plugin_that_hangs_in_one_network_does_not_delay_set_ups_of_others(place: Place, make: Make) -> None:
-    place.network("a", version="1.1.0")
-    place.network("b", version="1.1.0")
-    place.plugin("a", "[ $CNI_COMMAND = GC ] && while [ ! -e " + str(place.root / "go") + " ]; do sleep 0.05; done")
-    gc = threading.Thread(target=lambda: place.manager().gc(["c1"]))
+def test_a_gc_plugin_that_hangs_in_one_network_does_not_delay_set_ups_of_others(node: ManagerNode, make: Make) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b", cniVersion="1.1.0")
+    node.plugin("a", "[ $CNI_COMMAND = GC ] && while [ ! -e " + str(node.root / "go") + " ]; do sleep 0.05; done")
+    gc = threading.Thread(target=lambda: node.manager().gc(["c1"]))
     gc.start()
     try:
-        while not place.calls("GC"):
-            time.sleep(0.01)
+        wait_until(lambda: node.calls("GC"))
         make().set_up(Container("c1", "/ns", ["b"]), timeout=20.0)
         with pytest.raises(LockTimeoutError, match="container c2: the GC of a manager"):
             make().set_up(Container("c2", "/ns", ["a"]), timeout=0.2)
     finally:
-        (place.root / "go").touch()
+        (node.root / "go").touch()
         gc.join()
 
 
-def test_a_tear_down_goes_on_without_its_lock_on_a_disk_that_takes_none(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_tear_down_goes_on_without_its_lock_on_a_disk_that_takes_none(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     make().set_up(Container("c1", "/ns"))
-    locks = place.cache / "locks"
+    locks = node.cache / "locks"
     locks.unlink()
     locks.mkdir()  # cannot be opened as a file
     make().tear_down("c1")
-    assert place.calls("DEL") == ["DEL a c1 eth0"]
+    assert node.calls("DEL") == ["DEL a c1 eth0"]

@@ -19,30 +19,30 @@ from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespa
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import IPRoute2
 from libcni.store.record import boot_id
-from manager.fakes import FakeTool, Place, fails
+from manager.fakes import FakeTool, ManagerNode, fails
 
 
-def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(place: Place) -> None:
-    place.network("a")
+def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: ManagerNode) -> None:
+    node.configure("a")
     tool = FakeTool()
-    manager = place.manager(namespaces=Namespaces(tool))
+    manager = node.manager(namespaces=Namespaces(tool))
     result = manager.set_up(Container("c1"))
     assert result.netns == "/run/netns/c1"
-    assert place.variable("netns", "ADD", "a", "eth0") == "/run/netns/c1"
+    assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == "/run/netns/c1"
     report = manager.tear_down("c1")
     assert report.netns_removed == "/run/netns/c1"
     assert tool.done == ["create c1", "lo_up c1", "remove c1"]
     assert manager.tear_down("c1").netns_removed == ""
 
 
-def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
+def test_the_event_loop_goes_on_while_a_namespace_is_made(node: ManagerNode) -> None:
     class Slow(FakeTool):
         def create(self, name: str) -> None:
             time.sleep(0.4)
             super().create(name)
 
-    place.network("a")
-    manager = place.async_manager(namespaces=Namespaces(Slow()))
+    node.configure("a")
+    manager = node.async_manager(namespaces=Namespaces(Slow()))
 
     async def go() -> float:
         task = asyncio.create_task(manager.set_up(Container("c1")))
@@ -56,20 +56,20 @@ def test_the_event_loop_goes_on_while_a_namespace_is_made(place: Place) -> None:
     assert asyncio.run(go()) < 0.35
 
 
-def test_a_failed_set_up_removes_the_namespace_that_it_made(place: Place) -> None:
-    place.network("a")
-    place.plugin("a", fails("ADD"))
+def test_a_failed_set_up_removes_the_namespace_that_it_made(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", fails("ADD"))
     tool = FakeTool()
     with pytest.raises(PluginError):
-        place.manager(namespaces=Namespaces(tool)).set_up(Container("c1"))
+        node.manager(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done[-1] == "remove c1"
 
 
-def test_a_namespace_that_cannot_be_made_stops_the_set_up(place: Place) -> None:
-    place.network("a")
+def test_a_namespace_that_cannot_be_made_stops_the_set_up(node: ManagerNode) -> None:
+    node.configure("a")
     with pytest.raises(NamespaceError, match="create c1"):
-        place.manager(namespaces=Namespaces(FakeTool("create"))).set_up(Container("c1"))
-    assert place.calls("ADD") == []
+        node.manager(namespaces=Namespaces(FakeTool("create"))).set_up(Container("c1"))
+    assert node.calls("ADD") == []
 
 
 def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
@@ -79,49 +79,49 @@ def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
     assert tool.done == ["create c1", "remove c1"]
 
 
-def test_a_namespace_that_cannot_be_removed_is_in_the_errors(place: Place) -> None:
-    place.network("a")
+def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode) -> None:
+    node.configure("a")
     namespaces = Namespaces(FakeTool("remove"))
-    manager = place.manager(namespaces=namespaces)
+    manager = node.manager(namespaces=namespaces)
     manager.set_up(Container("c1"))
     with pytest.raises(CNIErrorGroup) as caught:
         manager.tear_down("c1")
     assert len(caught.value.report.detached) == 1
-    place.plugin("a", fails("ADD"))
+    node.plugin("a", fails("ADD"))
     with pytest.raises(PluginError) as failed:
         manager.set_up(Container("c2"))
     assert [type(error) for error in failed.value.rollback_errors] == [NamespaceError]
 
 
-def test_a_namespace_stays_while_something_is_attached(place: Place) -> None:
-    place.network("a")
+def test_a_namespace_stays_while_something_is_attached(node: ManagerNode) -> None:
+    node.configure("a")
     tool = FakeTool()
-    manager = place.manager(namespaces=Namespaces(tool))
+    manager = node.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
-    place.plugin("a", fails("DEL"))
+    node.plugin("a", fails("DEL"))
     with pytest.raises(CNIErrorGroup):
         manager.tear_down("c1")
     assert "remove c1" not in tool.done
 
 
-def test_a_namespace_stays_where_the_roll_back_left_something_attached(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    place.plugin("a", fails("DEL"))
-    place.plugin("b", fails("ADD"))
+def test_a_namespace_stays_where_the_roll_back_left_something_attached(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    node.plugin("a", fails("DEL"))
+    node.plugin("b", fails("ADD"))
     tool = FakeTool()
-    manager = place.manager(namespaces=Namespaces(tool))
+    manager = node.manager(namespaces=Namespaces(tool))
     with pytest.raises(PluginError):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert "remove c1" not in tool.done
-    place.plugin("a")
+    node.plugin("a")
     assert manager.tear_down("c1").netns_removed == "/run/netns/c1"
 
 
-def test_a_namespace_that_was_given_is_left_alone(place: Place) -> None:
-    place.network("a")
+def test_a_namespace_that_was_given_is_left_alone(node: ManagerNode) -> None:
+    node.configure("a")
     tool = FakeTool()
-    manager = place.manager(namespaces=Namespaces(tool))
+    manager = node.manager(namespaces=Namespaces(tool))
     manager.set_up(Container("c1", "/ns"))
     manager.tear_down("c1")
     assert tool.done == []
@@ -142,8 +142,8 @@ def kill_at(manager: Any, kind: str) -> None:
 Make = Callable[..., Any]
 
 
-def test_a_namespace_that_the_caller_made_is_never_removed(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_namespace_that_the_caller_made_is_never_removed(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     tool.there["c1"] = (7, 7, 7)
     manager = make(namespaces=Namespaces(tool))
@@ -158,14 +158,14 @@ def manager_path(tool: FakeTool) -> str:
     return Namespaces(tool).path("c1")
 
 
-def test_a_set_up_refuses_a_name_that_somebody_else_made(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_set_up_refuses_a_name_that_somebody_else_made(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     tool.there["c1"] = (7, 7, 7)
     with pytest.raises(NamespaceError, match="did not make"):
         make(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done == []
-    assert place.calls() == []
+    assert node.calls() == []
 
 
 class LinkingTool:
@@ -206,8 +206,8 @@ def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path
         assert first.ensure("c1") == path
 
 
-def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     manager = make(namespaces=Namespaces(tool))
     kill_at(manager, "attachment-added")
@@ -220,8 +220,8 @@ def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(place: Place, make
     assert make(namespaces=Namespaces(tool)).tear_down("c1").netns_removed == "/run/netns/c1"
 
 
-def test_gc_finds_the_namespace_that_a_killed_set_up_left(place: Place, make: Make) -> None:
-    place.network("a")
+def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     tool.there["neighbour"] = (7, 7, 7)
     manager = make(namespaces=Namespaces(tool))
@@ -237,54 +237,54 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(place: Place, make: Ma
     assert manager.gc([]).netns_removed == ("/run/netns/live",)
 
 
-def test_a_name_that_lost_its_namespace_is_used_again(place: Place, make: Make) -> None:
+def test_a_name_that_lost_its_namespace_is_used_again(node: ManagerNode, make: Make) -> None:
     class OnDisk(FakeTool):
         def remove(self, name: str) -> None:
             self.done.append(f"remove {name}")
-            (place.root / "netns" / name).unlink()
+            (node.root / "netns" / name).unlink()
 
-    place.network("a")
-    (place.root / "netns").mkdir()
+    node.configure("a")
+    (node.root / "netns").mkdir()
     tool = OnDisk()
-    namespaces = Namespaces(tool, place.root / "netns")
+    namespaces = Namespaces(tool, node.root / "netns")
     make(namespaces=namespaces).set_up(Container("c1"))
-    (place.root / "netns" / "c1").touch()  # what is left of a removal that was killed
+    (node.root / "netns" / "c1").touch()  # what is left of a removal that was killed
     tool.there.clear()
     make(namespaces=namespaces).set_up(Container("c1"), on_existing="replace")
     assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
 
 
-def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     manager = make(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
     tool.there["c1"] = (0, 0, 99)
     assert manager.tear_down("c1").netns_removed == ""
     assert tool.there == {"c1": (0, 0, 99)}
-    assert list(place.cache.glob("namespaces/*")) == []
+    assert list(node.cache.glob("namespaces/*")) == []
 
 
-def test_a_namespace_of_another_boot_is_made_anew(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_namespace_of_another_boot_is_made_anew(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     tool = FakeTool()
     make(namespaces=Namespaces(tool)).set_up(Container("c1"))
-    (record,) = place.cache.glob("namespaces/*")
+    (record,) = node.cache.glob("namespaces/*")
     record.write_text(record.read_text().replace(boot_id(), "another-boot"))
     tool.there.clear()
-    next(place.cache.glob("results/*")).unlink()
+    next(node.cache.glob("results/*")).unlink()
     make(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done.count("create c1") == 2
 
 
 def test_a_torn_record_of_a_namespace_removes_nothing(
-    place: Place, make: Make, caplog: pytest.LogCaptureFixture
+    node: ManagerNode, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place.network("a")
+    node.configure("a")
     tool = FakeTool()
     manager = make(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
-    (record,) = place.cache.glob("namespaces/*")
+    (record,) = node.cache.glob("namespaces/*")
     record.write_bytes(b"")
     manager.tear_down("c1")
     assert "c1" in tool.there
@@ -292,30 +292,30 @@ def test_a_torn_record_of_a_namespace_removes_nothing(
 
 
 @pytest.mark.real
-def test_the_identity_is_on_record_before_the_namespace_has_its_name(place: Place, make: Make, name: str) -> None:
+def test_the_identity_is_on_record_before_the_namespace_has_its_name(node: ManagerNode, make: Make, name: str) -> None:
     class Looking(IPRoute2):
         def pin(self, name: str, pid: int) -> None:
             status = os.stat(f"/proc/{pid}/ns/net")
-            on_record = json.loads((place.cache / "namespaces" / name).read_text())["identity"]
+            on_record = json.loads((node.cache / "namespaces" / name).read_text())["identity"]
             assert on_record == [status.st_dev, status.st_ino, status.st_ctime_ns]
             raise Killed
 
-    place.network("a")
+    node.configure("a")
     with pytest.raises(Killed):
         make(namespaces=Namespaces(Looking())).set_up(Container(name))
     assert make(namespaces=Namespaces()).gc([]).netns_removed == ()
-    assert list(place.cache.glob("namespaces/*")) == []
+    assert list(node.cache.glob("namespaces/*")) == []
 
 
 def test_a_tool_that_was_killed_while_it_made_a_namespace_leaves_one_that_nobody_takes_for_its_own(
-    place: Place, make: Make
+    node: ManagerNode, make: Make
 ) -> None:
     class Dying(FakeTool):
         def create(self, name: str) -> None:
             super().create(name)
             raise Killed
 
-    place.network("a")
+    node.configure("a")
     tool = Dying()
     with pytest.raises(Killed):
         make(namespaces=Namespaces(tool)).set_up(Container("c1"))
@@ -325,7 +325,7 @@ def test_a_tool_that_was_killed_while_it_made_a_namespace_leaves_one_that_nobody
     assert "c1" in tool.there
 
 
-def test_a_tool_without_identities_is_asked_by_name(place: Place, make: Make) -> None:
+def test_a_tool_without_identities_is_asked_by_name(node: ManagerNode, make: Make) -> None:
     class Plain:
         """The methods of NamespaceTool alone, and namespaces that have no file."""
 
@@ -344,7 +344,7 @@ def test_a_tool_without_identities_is_asked_by_name(place: Place, make: Make) ->
         def lo_up(self, name: str) -> None:
             self.done.append(f"lo_up {name}")
 
-    place.network("a")
+    node.configure("a")
     tool = Plain()
     manager = make(namespaces=Namespaces(tool))
     manager.set_up(Container("c1"))
@@ -354,30 +354,30 @@ def test_a_tool_without_identities_is_asked_by_name(place: Place, make: Make) ->
     assert tool.done == ["create c1", "lo_up c1", "lo_up c1", "remove c1"]
 
 
-def test_after_a_cancelled_set_up_the_next_one_works(place: Place) -> None:
-    place.network("a")
-    place.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 5")
+def test_after_a_cancelled_set_up_the_next_one_works(node: ManagerNode) -> None:
+    node.configure("a")
+    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 5")
     tool = FakeTool()
-    manager = place.async_manager(namespaces=Namespaces(tool))
+    manager = node.async_manager(namespaces=Namespaces(tool))
 
     async def go() -> None:
         task = asyncio.create_task(manager.set_up(Container("c1")))
-        while not place.calls("ADD"):  # noqa: ASYNC110 - another process does it
+        while not node.calls("ADD"):  # noqa: ASYNC110 - another process does it
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        place.plugin("a")
+        node.plugin("a")
         assert (await manager.set_up(Container("c1"))).netns == "/run/netns/c1"
 
     asyncio.run(go())
     assert tool.done == ["create c1", "lo_up c1", "lo_up c1"]
 
 
-def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(place: Place, make: Make) -> None:
-    place.network("a")
+def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
     with pytest.raises(ConfigError, match="no network namespace"):
         make().set_up(Container("c1"))
-    assert place.calls() == []
+    assert node.calls() == []
 
 
 def test_names_follow_the_rule_for_container_ids() -> None:

@@ -6,14 +6,14 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from real.namespaces import PLUGIN_PATH, PLUGINS, Namespace, inside
+from helpers import network
+from nodes import Namespace, RealNode
 
-from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, ConfigError, NetworkConfigList, PluginError, PortMapping
+from libcni import CNIErrorGroup, ConfigError, NetworkConfigList, PluginError, PortMapping
 from libcni.manager import (
     AsyncNetworkManager,
     AttachmentDefinitions,
@@ -28,35 +28,22 @@ from libcni.manager import (
     Pod,
     network_status,
 )
-from libcni.testing import network_namespace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("host-links")]
 
 PORTS = {"portMappings": [PortMapping(host_port=18081, container_port=80).to_json()]}
 
 
-def bridge(name: str, subnet: str, leases: Path, **more: Any) -> NetworkConfigList:
-    ranges = [[{"subnet": f"{subnet}.0/24"}]]
-    ipam = {"type": "host-local", "dataDir": os.fspath(leases), "ranges": ranges, **more}
-    plugins: list[dict[str, Any]] = [
-        {"type": "bridge", "bridge": f"br-{name}", "isGateway": True, "ipam": ipam, "mtu": 1400},
-        {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
-    ]
-    return NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": name, "plugins": plugins})
-
-
 @pytest.fixture
-def host() -> Iterator[Namespace]:
-    """A namespace that plays the host: this thread and the plugins that it starts are in it."""
-    with network_namespace() as made, inside(made.path):
-        yield Namespace(made.name)
+def networks(real_node: RealNode) -> list[NetworkConfigList]:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
 
+    def bridged(name: str, subnet: str, **route: str) -> NetworkConfigList:
+        bridge = real_node.bridge(f"{subnet}.0/24", bridge=f"br-{name}", mtu=1400, ipam={"routes": [route]})
+        return network(bridge, portmap, name=name)
 
-@pytest.fixture
-def networks(tmp_path: Path) -> list[NetworkConfigList]:
-    leases = tmp_path / "leases"
-    front = bridge("front", "10.78.1", leases, routes=[{"dst": "0.0.0.0/0"}])
-    return [front, bridge("back", "10.78.2", leases, routes=[{"dst": "10.99.0.0/16", "gw": "10.78.2.1"}])]
+    front = bridged("front", "10.78.1", dst="0.0.0.0/0")
+    return [front, bridged("back", "10.78.2", dst="10.99.0.0/16", gw="10.78.2.1")]
 
 
 @pytest.fixture
@@ -65,9 +52,8 @@ def options(networks: list[NetworkConfigList]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def manager(host: Namespace, tmp_path: Path, options: dict[str, Any]) -> NetworkManager:
-    cni = CNIConfig([PLUGINS], tmp_path / "cache", env={"PATH": PLUGIN_PATH})
-    return NetworkManager(cni, **options)
+def manager(real_node: RealNode, options: dict[str, Any]) -> NetworkManager:
+    return NetworkManager(real_node.cni, **options)
 
 
 @pytest.fixture
@@ -76,10 +62,6 @@ def names() -> Iterator[list[str]]:
     yield names
     for name in names:
         Namespaces().remove(name)
-
-
-def leased(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "leases").glob("*/10.*"))
 
 
 def assert_attached(result: ContainerResult, host: Namespace) -> Namespace:
@@ -100,12 +82,12 @@ def assert_attached(result: ContainerResult, host: Namespace) -> Namespace:
 
 
 def test_two_networks_with_loopback_and_all_that_belongs_to_it(
-    manager: NetworkManager, host: Namespace, names: list[str], tmp_path: Path
+    manager: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
-    links = host.links()
+    links = real_node.host.links()
     one = manager.set_up(Container(names[0], capability_args=PORTS))
     other = manager.set_up(Container(names[1]))
-    inner, outer = assert_attached(one, host), assert_attached(other, host)
+    inner, outer = assert_attached(one, real_node.host), assert_attached(other, real_node.host)
     assert [ip.compressed for ip in one.primary()] == ["10.78.1.2"]
     assert inner.routes() == {
         "default": "10.78.1.1",
@@ -114,11 +96,11 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
         "10.99.0.0/16": "10.78.2.1",
     }
     for address in ("127.0.0.1", "10.78.1.2", "10.78.2.2"):
-        with inner.serving(80):
+        with inner.echo_server(80):
             client = inner if address == "127.0.0.1" else outer
-            assert client.greet(address, 80, "you") == "hello you"
-    with inner.serving(80):
-        assert host.greet("10.78.1.1", 18081, "through the host port") == "hello through the host port"
+            assert client.echo(address, 80, "you") == "you"
+    with inner.echo_server(80):
+        assert real_node.host.echo("10.78.1.1", 18081, "through the host port") == "through the host port"
 
     assert [check.state for check in manager.check(names[0]).checks] == ["ok"] * 3
     assert manager.status().ready
@@ -126,8 +108,8 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     for name in names:
         assert [row.ifname for row in manager.tear_down(name).detached] == ["eth1", "eth0", "lo"]
         assert not Namespaces().exists(name)
-    assert leased(tmp_path) == []
-    assert set(host.links()) - set(links) == {"br-front", "br-back"}
+    assert real_node.leased() == {}
+    assert set(real_node.host.links()) - set(links) == {"br-front", "br-back"}
 
 
 def test_check_finds_what_was_removed_by_hand(manager: NetworkManager, names: list[str]) -> None:
@@ -143,7 +125,7 @@ def test_check_finds_what_was_removed_by_hand(manager: NetworkManager, names: li
 
 
 def test_a_failure_on_the_second_network_leaves_nothing(
-    manager: NetworkManager, names: list[str], tmp_path: Path
+    manager: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
     wanted: list[str | NetworkRequest] = [
         "front",
@@ -151,45 +133,42 @@ def test_a_failure_on_the_second_network_leaves_nothing(
     ]
     with pytest.raises(PluginError):
         manager.set_up(Container(names[0], networks=wanted, capability_args=PORTS))
-    assert leased(tmp_path) == []
+    assert real_node.leased() == {}
     assert manager.cni.get_cached_attachments() == []
     assert not Namespaces().exists(names[0])
 
 
 def test_a_namespace_that_has_gone_is_no_obstacle(
-    manager: NetworkManager, host: Namespace, names: list[str], tmp_path: Path
+    manager: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
     manager.set_up(Container(names[0], capability_args=PORTS))
     Namespaces().remove(names[0])
-    assert len(leased(tmp_path)) == 2
+    assert len(real_node.leased()) == 2
     manager.tear_down(names[0])
-    assert leased(tmp_path) == []
-    assert "18081" not in host.run("iptables", "-t", "nat", "-S")
+    assert real_node.leased() == {}
+    assert not real_node.host.rules("nat", "18081")
 
 
-def test_gc_cleans_what_a_runtime_forgot(manager: NetworkManager, names: list[str], tmp_path: Path) -> None:
+def test_gc_cleans_what_a_runtime_forgot(manager: NetworkManager, real_node: RealNode, names: list[str]) -> None:
     for name in names:
         manager.set_up(Container(name))
     summary = manager.gc([names[1]])
     assert {one.container_id for one in summary.detached} == {names[0]}
-    assert leased(tmp_path) == ["10.78.1.3", "10.78.2.3"]
+    assert list(real_node.leased()) == ["10.78.1.3", "10.78.2.3"]
     manager.tear_down(names[1])
 
 
-def test_the_asyncio_manager_does_the_same(
-    host: Namespace, names: list[str], tmp_path: Path, options: dict[str, Any]
-) -> None:
-    cni = AsyncCNIConfig([PLUGINS], tmp_path / "cache", env={"PATH": PLUGIN_PATH})
-    manager = AsyncNetworkManager(cni, **options)
+def test_the_asyncio_manager_does_the_same(real_node: RealNode, names: list[str], options: dict[str, Any]) -> None:
+    manager = AsyncNetworkManager(real_node.async_client(), **options)
 
     async def go() -> None:
         results = await asyncio.gather(*(manager.set_up(Container(name)) for name in names))
         for result in results:
-            assert_attached(result, host)
+            assert_attached(result, real_node.host)
         await asyncio.gather(*(manager.tear_down(name) for name in names))
 
     asyncio.run(go())
-    assert leased(tmp_path) == []
+    assert real_node.leased() == {}
 
 
 def definition(name: str, namespace: str, net: NetworkConfigList) -> NetworkAttachmentDefinition:
@@ -209,7 +188,7 @@ def test_an_address_and_host_ports_of_a_pod_go_to_the_first_network_alone(
 
 
 def test_a_selection_with_a_default_route_gets_it_and_check_still_succeeds(
-    manager: NetworkManager, networks: list[NetworkConfigList], names: list[str], tmp_path: Path
+    manager: NetworkManager, networks: list[NetworkConfigList], real_node: RealNode, names: list[str]
 ) -> None:
     front, back = networks
     other = NetworkConfigList.from_dict({**json.loads(back.raw), "plugins": json.loads(back.raw)["plugins"][:1]})
@@ -228,7 +207,7 @@ def test_a_selection_with_a_default_route_gets_it_and_check_still_succeeds(
     ]
     assert [check.state for check in manager.check(names[0]).checks] == ["ok"] * 4
     manager.tear_down(names[0])
-    assert leased(tmp_path) == []
+    assert real_node.leased() == {}
 
 
 def test_two_pods_may_not_want_the_default_route_twice() -> None:
@@ -238,12 +217,12 @@ def test_two_pods_may_not_want_the_default_route_twice() -> None:
 
 
 def test_a_gateway_that_is_not_reachable_is_an_error_and_all_is_undone(
-    manager: NetworkManager, names: list[str], tmp_path: Path
+    manager: NetworkManager, real_node: RealNode, names: list[str]
 ) -> None:
     request = NetworkRequest("back", default_route=("192.0.2.1",))
     with pytest.raises(DefaultRouteError, match=r"192\.0\.2\.1"):
         manager.set_up(Container(names[0], networks=["front", request]))
-    assert (leased(tmp_path), manager.cni.get_cached_attachments()) == ([], [])
+    assert (real_node.leased(), manager.cni.get_cached_attachments()) == ({}, [])
     assert not Namespaces().exists(names[0])
 
 

@@ -10,36 +10,36 @@ import pytest
 
 from libcni import NetworkNotFoundError, PluginError, PluginTimeoutError
 from libcni.manager import Container
-from manager.fakes import Place, fails
+from manager.fakes import ManagerNode, fails
 
 
-def test_status_is_ready_with_a_default_network_that_is(place: Place) -> None:
-    place.network("a", version="1.1.0")
-    place.network("b")
-    status = place.manager().status()
+def test_status_is_ready_with_a_default_network_that_is(node: ManagerNode) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("b")
+    status = node.manager().status()
     assert (status.ready, status.reason) == (True, "")
     assert [(one.name, one.is_default, one.ready) for one in status.networks] == [("a", True, True), ("b", False, True)]
-    assert place.calls("STATUS") == ["STATUS a"]
+    assert node.calls("STATUS") == ["STATUS a"]
 
 
-def test_status_says_that_there_is_no_configuration_and_where(place: Place) -> None:
-    status = place.manager().status()
-    assert (status.ready, status.reason) == (False, f"no configuration in {place.conf}")
+def test_status_says_that_there_is_no_configuration_and_where(node: ManagerNode) -> None:
+    status = node.manager().status()
+    assert (status.ready, status.reason) == (False, f"no configuration in {node.conf_dir}")
 
 
-def test_status_says_which_plugin_is_missing(place: Place) -> None:
-    place.network("a")
-    (place.bin / "a").unlink()
-    status = place.manager().status()
+def test_status_says_which_plugin_is_missing(node: ManagerNode) -> None:
+    node.configure("a")
+    (node.bin / "a").unlink()
+    status = node.manager().status()
     assert not status.ready
     assert 'plugin "a" not found' in status.reason
     assert status.networks[0].plugins[0].state == "missing"
 
 
-def test_status_says_what_the_plugin_answers(place: Place) -> None:
-    place.network("a", version="1.1.0")
-    place.plugin("a", fails("STATUS", 50, "no address left"))
-    state = place.manager().status().network("a")
+def test_status_says_what_the_plugin_answers(node: ManagerNode) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.plugin("a", fails("STATUS", 50, "no address left"))
+    state = node.manager().status().network("a")
     assert state is not None
     assert "no address left" in state.reason
     error = state.plugins[0].error
@@ -47,84 +47,84 @@ def test_status_says_what_the_plugin_answers(place: Place) -> None:
     assert error.code == 50
 
 
-def test_status_says_that_a_plugin_does_not_support_the_version(place: Place) -> None:
-    place.network("a", version="0.3.0")
-    assert 'does not support version "0.3.0"' in place.manager().status().reason
+def test_status_says_that_a_plugin_does_not_support_the_version(node: ManagerNode) -> None:
+    node.configure("a", cniVersion="0.3.0")
+    assert 'does not support version "0.3.0"' in node.manager().status().reason
 
 
-def test_status_waits_only_so_long_for_a_plugin(place: Place) -> None:
-    place.network("a", version="1.1.0")
-    place.plugin("a", "[ $CNI_COMMAND = STATUS ] && sleep 30")
+def test_status_waits_only_so_long_for_a_plugin(node: ManagerNode) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.plugin("a", "[ $CNI_COMMAND = STATUS ] && sleep 30")
     started = time.monotonic()
-    (state,) = place.manager().status(timeout=0.2).networks
+    (state,) = node.manager().status(timeout=0.2).networks
     assert isinstance(state.plugins[0].error, PluginTimeoutError)
     assert time.monotonic() - started < 5
 
 
-def test_status_is_that_of_the_default_networks_alone(place: Place) -> None:
-    place.network("a")
-    place.network("b")
-    (place.bin / "b").unlink()
-    assert place.manager().status().ready
-    assert not place.manager(default="b").status().ready
-    assert not place.manager(default=["a", "b"]).status().ready
-    assert not place.manager(default=2).status().ready
+def test_status_is_that_of_the_default_networks_alone(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    (node.bin / "b").unlink()
+    assert node.manager().status().ready
+    assert not node.manager(default="b").status().ready
+    assert not node.manager(default=["a", "b"]).status().ready
+    assert not node.manager(default=2).status().ready
 
 
-def test_status_of_a_default_network_that_is_not_there(place: Place) -> None:
-    place.network("a")
-    status = place.manager(default="other").status()
+def test_status_of_a_default_network_that_is_not_there(node: ManagerNode) -> None:
+    node.configure("a")
+    status = node.manager(default="other").status()
     assert not status.ready
-    assert status.reason == f'no network named "other" in {place.conf} (there are: a)'
+    assert status.reason == f'no network named "other" in {node.conf_dir} (there are: a)'
 
 
-def test_status_lists_unusable_files(place: Place) -> None:
-    place.network("a")
-    (place.conf / "00-bad.conflist").write_text("{")
-    status = place.manager().status()
+def test_status_lists_unusable_files(node: ManagerNode) -> None:
+    node.configure("a")
+    node.write("00-bad.conflist", "{")
+    status = node.manager().status()
     assert status.ready
     assert "00-bad.conflist" in str(status.problems[0])
 
 
-def test_status_names_unusable_files_where_nothing_else_is_there(place: Place) -> None:
-    (place.conf / "00-bad.conflist").write_text("{")
-    assert "00-bad.conflist" in place.manager().status().reason
+def test_status_names_unusable_files_where_nothing_else_is_there(node: ManagerNode) -> None:
+    node.write("00-bad.conflist", "{")
+    assert "00-bad.conflist" in node.manager().status().reason
 
 
-def test_loopback_is_in_the_status_where_every_container_gets_it(place: Place) -> None:
-    place.network("a")
-    status = place.manager(loopback=True).status()
+def test_loopback_is_in_the_status_where_every_container_gets_it(node: ManagerNode) -> None:
+    node.configure("a")
+    status = node.manager(loopback=True).status()
     assert [(one.name, one.ready) for one in status.networks] == [("cni-loopback", False), ("a", True)]
 
 
-def test_networks_are_asked_side_by_side_within_one_timeout(place: Place, make: Callable[..., Any]) -> None:
+def test_networks_are_asked_side_by_side_within_one_timeout(node: ManagerNode, make: Callable[..., Any]) -> None:
     for name in "abcd":
-        place.network(name, version="1.1.0")
-        place.plugin(name, "[ $CNI_COMMAND = STATUS ] && sleep 30")
+        node.configure(name, cniVersion="1.1.0")
+        node.plugin(name, "[ $CNI_COMMAND = STATUS ] && sleep 30")
     started = time.monotonic()
     status = make().status(timeout=1.5)
     assert time.monotonic() - started < 4
     assert [state.ready for state in status.networks] == [False] * 4
 
 
-def test_only_the_networks_that_are_named_are_asked(place: Place, make: Callable[..., Any]) -> None:
+def test_only_the_networks_that_are_named_are_asked(node: ManagerNode, make: Callable[..., Any]) -> None:
     for name in "abc":
-        place.network(name, version="1.1.0")
-    place.plugin("b", fails("STATUS", 50, "no address left"))
+        node.configure(name, cniVersion="1.1.0")
+    node.plugin("b", fails("STATUS", 50, "no address left"))
     status = make().status(["c", "b"])
     assert [state.name for state in status.networks] == ["c", "b"]
     assert (status.ready, "no address left" in status.reason) == (False, True)
     assert make().status(["c"]).ready
-    assert "STATUS a" not in place.calls("STATUS")
+    assert "STATUS a" not in node.calls("STATUS")
     with pytest.raises(NetworkNotFoundError):
         make().status(["none"])
 
 
-def test_fewer_networks_than_there_must_be_is_not_ready(place: Place, make: Callable[..., Any]) -> None:
-    place.network("a")
+def test_fewer_networks_than_there_must_be_is_not_ready(node: ManagerNode, make: Callable[..., Any]) -> None:
+    node.configure("a")
     assert make(default=2).status().reason.startswith("at least 2 networks are needed, and there are only: a")
     assert make(default=2, minimum=1).status().ready
     assert not make(default="a", minimum=2).status().ready
     with pytest.raises(NetworkNotFoundError, match="at least 2"):
         make(default=2).set_up(Container("c1", "/ns"))
-    assert place.calls("ADD") == []
+    assert node.calls("ADD") == []

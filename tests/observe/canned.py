@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from libcni import CNIConfig, CNIError, Invocation, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
-from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({
     "cniVersion": "1.1.0",
@@ -21,14 +21,8 @@ NET = NetworkConfigList.from_dict({
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0", capability_args={"mac": "c2:11:22:33:44:55"})
 
 
-class Canned(RecordingExecutor):
-    """A recording executor that also shows the environments of its calls."""
-
-    def environments(self) -> list[dict[str, str]]:
-        return [dict(call.options.env or {}) for call in self.calls]
-
-
-AsyncCanned = AsyncRecordingExecutor
+def environments(executor: RecordingExecutor) -> list[dict[str, str]]:
+    return [dict(call.options.env or {}) for call in executor.calls]
 
 
 class Notes(Observer):
@@ -60,7 +54,7 @@ class Notes(Observer):
         self.seen.append(("end", operation.verb, type(error).__name__ if error else None))
 
 
-def client(tmp_path: Path, executor: Canned, observer: Observer | None) -> CNIConfig:
+def client(tmp_path: Path, executor: RecordingExecutor, observer: Observer | None) -> CNIConfig:
     return CNIConfig(["/opt/cni/bin"], tmp_path, executor=executor, observer=observer, durable=False)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from libcni import Invocation, LoggingObserver, Operation, Outcome, PluginTimeoutError
-from observe.canned import NET, RT, Canned, client, failure_of, refusal
+from libcni.testing import RecordingExecutor
+from observe.canned import NET, RT, client, failure_of, refusal
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def test_each_call_and_the_verb_are_logged_with_their_fields(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "libcni.calls")
-    client(tmp_path, Canned(), LoggingObserver()).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), LoggingObserver()).add_network_list(NET, RT)
     first, second, last = (fields(record) for record in caplog.records)
     assert {**first, "seconds": 0} == {
         "verb": "ADD", "network": "dbnet", "container_id": "c1", "ifname": "eth0", "plugin": "bridge",
@@ -34,7 +35,7 @@ def test_each_call_and_the_verb_are_logged_with_their_fields(tmp_path: Path, cap
 
 
 def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    failure_of(client(tmp_path, Canned({("tuning", "ADD"): refusal(11)}), LoggingObserver()))
+    failure_of(client(tmp_path, RecordingExecutor({("tuning", "ADD"): refusal(11)}), LoggingObserver()))
     call, verb = (record for record in caplog.records if record.levelno == logging.WARNING)
     assert fields(call)["outcome"] == "failed"
     assert fields(call)["exit_status"] == 1
@@ -46,7 +47,7 @@ def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytes
 
 def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     timeout = PluginTimeoutError("too slow", seconds=2.5)
-    failure_of(client(tmp_path, Canned({("bridge", "ADD"): timeout}), LoggingObserver()))
+    failure_of(client(tmp_path, RecordingExecutor({("bridge", "ADD"): timeout}), LoggingObserver()))
     assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
     assert fields(caplog.records[0])["seconds"] == 2.5
 
@@ -56,7 +57,7 @@ def test_debug_shows_the_configuration_and_redacts_capability_values_on_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, redact: bool
 ) -> None:
     caplog.set_level(logging.DEBUG, "libcni.calls")
-    client(tmp_path, Canned(), LoggingObserver(redact=redact)).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), LoggingObserver(redact=redact)).add_network_list(NET, RT)
     text = fields(caplog.records[0])["config"]
     shown = '"[redacted]"' if redact else '"c2:11:22:33:44:55"'
     assert f'"runtimeConfig":{{"mac":{shown}}}' in text

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+
 pytest.importorskip("opentelemetry.sdk")
 
 from opentelemetry import baggage, context, trace
@@ -20,7 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from libcni import AsyncCNIConfig, OpenTelemetryObserver, RuntimeConf
-from observe.canned import NET, RT, AsyncCanned, Canned, client, failure_of, refusal
+from observe.canned import NET, RT, client, environments, failure_of, refusal
 
 
 class Telemetry:
@@ -49,7 +51,7 @@ def telemetry() -> Telemetry:
 
 
 def test_a_span_per_verb_and_under_it_one_per_call(tmp_path: Path, telemetry: Telemetry) -> None:
-    client(tmp_path, Canned(), telemetry.observer).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), telemetry.observer).add_network_list(NET, RT)
     spans = telemetry.spans()
     assert list(spans) == ["bridge ADD", "tuning ADD", "CNI ADD"]
     verb = spans["CNI ADD"]
@@ -72,20 +74,20 @@ def test_every_plugin_gets_the_verbs_context_and_nothing_of_an_inherited_one(
 ) -> None:
     for name in ("TRACEPARENT", "TRACESTATE", "BAGGAGE"):
         monkeypatch.setenv(name, "inherited")
-    executor = Canned({("tuning", "ADD"): refusal()})
+    executor = RecordingExecutor({("tuning", "ADD"): refusal()})
     failure_of(client(tmp_path, executor, telemetry.observer))
     span_context = telemetry.spans()["CNI ADD"].context
     assert span_context is not None
     wanted = f"00-{span_context.trace_id:032x}-{span_context.span_id:016x}-{span_context.trace_flags:02x}"
-    environments = executor.environments()
-    assert [env["TRACEPARENT"] for env in environments] == [wanted] * 4
-    assert not any(name in env for env in environments for name in ("TRACESTATE", "BAGGAGE"))
+    envs = environments(executor)
+    assert [env["TRACEPARENT"] for env in envs] == [wanted] * 4
+    assert not any(name in env for env in envs for name in ("TRACESTATE", "BAGGAGE"))
 
 
 def test_the_callers_span_is_the_parent_and_its_baggage_and_state_go_along(
     tmp_path: Path, telemetry: Telemetry
 ) -> None:
-    executor = Canned()
+    executor = RecordingExecutor()
     state = trace.TraceState([("vendor", "x")])
     remote = trace.SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=trace.TraceFlags(1), trace_state=state)
     ctx = baggage.set_baggage("tenant", "blue", trace.set_span_in_context(trace.NonRecordingSpan(remote)))
@@ -94,7 +96,7 @@ def test_the_callers_span_is_the_parent_and_its_baggage_and_state_go_along(
         client(tmp_path, executor, telemetry.observer).add_network_list(NET, RT)
     finally:
         context.detach(token)
-    env = executor.environments()[0]
+    env = environments(executor)[0]
     assert env["TRACEPARENT"].startswith(f"00-{0xABC:032x}-")
     assert env["TRACESTATE"] == "vendor=x"
     assert env["BAGGAGE"] == "tenant=blue"
@@ -105,13 +107,13 @@ def test_the_callers_span_is_the_parent_and_its_baggage_and_state_go_along(
 
 def test_without_a_recording_tracer_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEPARENT", "inherited")
-    executor = Canned()
+    executor = RecordingExecutor()
     client(tmp_path, executor, OpenTelemetryObserver(trace.NoOpTracerProvider())).add_network_list(NET, RT)
-    assert executor.environments()[0]["TRACEPARENT"] == "inherited"
+    assert environments(executor)[0]["TRACEPARENT"] == "inherited"
 
 
 def test_a_failure_is_on_the_spans_and_counted(tmp_path: Path, telemetry: Telemetry) -> None:
-    failure_of(client(tmp_path, Canned({("tuning", "ADD"): refusal(11)}), telemetry.observer))
+    failure_of(client(tmp_path, RecordingExecutor({("tuning", "ADD"): refusal(11)}), telemetry.observer))
     spans = telemetry.spans()
     assert spans["tuning ADD"].status.status_code is trace.StatusCode.ERROR
     assert spans["CNI ADD"].status.status_code is trace.StatusCode.ERROR
@@ -122,7 +124,7 @@ def test_a_failure_is_on_the_spans_and_counted(tmp_path: Path, telemetry: Teleme
 
 
 def test_durations_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> None:
-    client(tmp_path, Canned(), telemetry.observer).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), telemetry.observer).add_network_list(NET, RT)
     (verb,) = telemetry.metric("cni.operation.duration")
     assert verb.count == 1
     assert dict(verb.attributes) == {"cni.verb": "ADD", "cni.network": "dbnet"}, (
@@ -133,7 +135,7 @@ def test_durations_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> No
 
 
 def test_verbs_that_run_at_once_keep_apart(tmp_path: Path, telemetry: Telemetry) -> None:
-    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncCanned(), observer=telemetry.observer)
+    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncRecordingExecutor(), observer=telemetry.observer)
 
     async def both() -> None:
         await asyncio.gather(*(cni.add_network_list(NET, RuntimeConf(name, None, "eth0")) for name in ("c1", "c2")))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from libcni import AsyncCNIConfig, CNIError, Observer, Operation, PluginTimeoutError, RuntimeConf
-from observe.canned import NET, RT, AsyncCanned, Canned, Notes, client, failure_of, refusal
+from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+from observe.canned import NET, RT, Notes, client, environments, failure_of, refusal
 
 ADD = [
     ("begin", "ADD", "dbnet", "c1", "eth0"),
@@ -23,20 +24,20 @@ ADD = [
 
 def test_each_start_has_its_end(tmp_path: Path) -> None:
     notes = Notes()
-    client(tmp_path, Canned(), notes).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), notes).add_network_list(NET, RT)
     assert notes.seen == ADD
 
 
 def test_asyncio_calls_the_same_methods(tmp_path: Path) -> None:
     notes = Notes()
-    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncCanned(), observer=notes)
+    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncRecordingExecutor(), observer=notes)
     asyncio.run(cni.add_network_list(NET, RT))
     assert notes.seen == ADD
 
 
 def test_a_rolled_back_add_shows_its_del_calls_and_ends_with_the_callers_error(tmp_path: Path) -> None:
     notes = Notes()
-    error = failure_of(client(tmp_path, Canned({("tuning", "ADD"): refusal()}), notes))
+    error = failure_of(client(tmp_path, RecordingExecutor({("tuning", "ADD"): refusal()}), notes))
     assert notes.seen[4:] == [
         ("after", "tuning", "ADD", 1, None),
         ("before", "tuning", "DEL"),
@@ -49,14 +50,14 @@ def test_a_rolled_back_add_shows_its_del_calls_and_ends_with_the_callers_error(t
 
 def test_a_call_that_could_not_run_to_its_end_has_its_error(tmp_path: Path) -> None:
     notes = Notes()
-    failure_of(client(tmp_path, Canned({("bridge", "ADD"): PluginTimeoutError("too slow")}), notes))
+    failure_of(client(tmp_path, RecordingExecutor({("bridge", "ADD"): PluginTimeoutError("too slow")}), notes))
     assert ("after", "bridge", "ADD", None, "PluginTimeoutError") in notes.seen
 
 
 def test_an_interrupted_call_is_ended_all_the_same(tmp_path: Path) -> None:
     notes = Notes()
     with pytest.raises(KeyboardInterrupt):
-        client(tmp_path, Canned({("bridge", "ADD"): KeyboardInterrupt()}), notes).add_network_list(NET, RT)
+        client(tmp_path, RecordingExecutor({("bridge", "ADD"): KeyboardInterrupt()}), notes).add_network_list(NET, RT)
     assert notes.seen[2:] == [
         ("after", "bridge", "ADD", None, "KeyboardInterrupt"),
         ("end", "ADD", "KeyboardInterrupt"),
@@ -66,13 +67,13 @@ def test_an_interrupted_call_is_ended_all_the_same(tmp_path: Path) -> None:
 def test_a_verb_that_is_refused_before_any_call_has_its_end(tmp_path: Path) -> None:
     notes = Notes()
     with pytest.raises(CNIError):
-        client(tmp_path, Canned(), notes).add_network_list(NET, RuntimeConf("c 1", None, "eth0"))
+        client(tmp_path, RecordingExecutor(), notes).add_network_list(NET, RuntimeConf("c 1", None, "eth0"))
     assert notes.seen == [("begin", "ADD", "dbnet", "c 1", "eth0"), ("end", "ADD", "InvalidIdentifierError")]
 
 
 @pytest.mark.parametrize("verb", ["CHECK", "DEL", "GC", "STATUS", "VERSION"])
 def test_every_verb_is_observed(tmp_path: Path, verb: str) -> None:
-    executor = Canned()
+    executor = RecordingExecutor()
     client(tmp_path, executor, None).add_network_list(NET, RT)
     notes = Notes()
     cni = client(tmp_path, executor, notes)
@@ -92,7 +93,7 @@ def test_every_verb_is_observed(tmp_path: Path, verb: str) -> None:
 def test_the_errors_of_gc_and_status_are_the_end_of_their_verb(tmp_path: Path) -> None:
     notes = Notes()
     refusals = {("bridge", "GC"): refusal(), ("bridge", "STATUS"): refusal(50)}
-    cni = client(tmp_path, Canned(refusals), notes)
+    cni = client(tmp_path, RecordingExecutor(refusals), notes)
     with pytest.raises(CNIError):
         cni.gc_network_list(NET, [])
     assert notes.seen[-1] == ("end", "GC", "CNIErrorGroup")
@@ -106,25 +107,25 @@ def test_the_observers_environment_reaches_every_plugin_over_the_inherited_one(
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", "inherited")
     monkeypatch.setenv("TRACESTATE", "inherited")
-    executor = Canned({("tuning", "ADD"): refusal()})
+    executor = RecordingExecutor({("tuning", "ADD"): refusal()})
     failure_of(client(tmp_path, executor, Notes({"TRACEPARENT": "ours", "TRACESTATE": None})))
-    environments = executor.environments()
-    assert len(environments) == 4, "ADD, ADD, and the DELs of the roll-back"
-    assert [env["TRACEPARENT"] for env in environments] == ["ours"] * 4
-    assert not any("TRACESTATE" in env for env in environments)
+    envs = environments(executor)
+    assert len(envs) == 4, "ADD, ADD, and the DELs of the roll-back"
+    assert [env["TRACEPARENT"] for env in envs] == ["ours"] * 4
+    assert not any("TRACESTATE" in env for env in envs)
 
 
 def test_without_an_observer_the_environment_is_inherited_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", "inherited")
-    executor = Canned()
+    executor = RecordingExecutor()
     client(tmp_path, executor, None).add_network_list(NET, RT)
-    assert executor.environments()[0]["TRACEPARENT"] == "inherited"
+    assert environments(executor)[0]["TRACEPARENT"] == "inherited"
 
 
 def test_the_base_class_can_be_used_as_it_is(tmp_path: Path) -> None:
-    client(tmp_path, Canned(), Observer()).add_network_list(NET, RT)
+    client(tmp_path, RecordingExecutor(), Observer()).add_network_list(NET, RT)
 
 
 def test_two_operations_are_never_equal() -> None:

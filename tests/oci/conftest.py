@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stderr, suppress
 from pathlib import Path
@@ -15,44 +14,36 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from nodes import FakeNode
 
-from libcni import CNIConfig
 from libcni.cli import main
 from libcni.oci.pins import OWNER, Pins, namespace_of
-from libcni.testing import FakePlugin, FakePlugins, why_no_namespaces
+from libcni.testing import FakePlugin, wait_until, why_no_namespaces
 
 
-class HookNode:
-    """The directories of one node, and the command that runs the hook there."""
+class HookNode(FakeNode):
+    """A node with the command that runs the hook."""
 
-    def __init__(self, directory: Path, plugins: FakePlugins) -> None:
-        self.directory = directory
-        self.plugins = plugins
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, owner=OWNER, durable=True)
         # Not below the test's directory: pytest could not remove that if a killed test left a mount in it.
         self.pins = Pins(f"/run/libcni-test-hook-{os.getpid()}")
-        self.bundle = directory / "bundle"
+        self.bundle = root / "bundle"
         self.bundle.mkdir()
-        (directory / "net.d").mkdir()
         self.words = [
-            f"--conf-dir={directory / 'net.d'}",
-            f"--path={plugins.path}",
-            f"--cache-dir={directory / 'cache'}",
+            f"--conf-dir={self.conf_dir}",
+            f"--path={self.bin}",
+            f"--cache-dir={self.cache}",
             f"--pins={self.pins.directory}",
         ]
 
-    @property
-    def cni(self) -> CNIConfig:
-        """Return the hook's own client."""
-        cache, networks = self.directory / "cache", self.directory / "net.d"
-        return CNIConfig(str(self.plugins.path), cache, conf_dir=networks, owner=OWNER)
-
-    def network(self, name: str, *plugins: str, **more: Any) -> list[FakePlugin]:
-        """Write a network's configuration, with plugins that take all capabilities."""
+    def configure_capable(self, name: str, *plugins: str, **keys: Any) -> list[FakePlugin]:
+        """Write a network's configuration, with plugins that take all capabilities; return the plugins."""
         taken = dict.fromkeys(("portMappings", "ips", "mac", "bandwidth", "aliases"), True)
         chain = [{"type": plugin, "capabilities": taken} for plugin in plugins]
-        document = {"cniVersion": "1.1.0", "name": name, "plugins": chain, **more}
-        (self.directory / f"net.d/{name}.conflist").write_text(json.dumps(document))
-        return [self.plugins.scenario(plugin, {}) for plugin in plugins]
+        made = [self.fakes.scenario(plugin, {}) for plugin in plugins]
+        self.configure(name, *chain, **{"cniVersion": "1.1.0", **keys})
+        return made
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "libcni.cli", "oci-hook", *self.words, *words]
@@ -89,8 +80,8 @@ class HookNode:
 
 
 @pytest.fixture
-def node(tmp_path: Path, cni_fakes: FakePlugins) -> Iterator[HookNode]:
-    node = HookNode(tmp_path, cni_fakes)
+def node(tmp_path: Path) -> Iterator[HookNode]:
+    node = HookNode(tmp_path)
     yield node
     for pin in node.pins.all():
         node.pins.remove(pin)
@@ -111,10 +102,7 @@ def process() -> Iterator[Callable[[], int]]:
 def start(stack: ExitStack) -> int:
     child = stack.enter_context(subprocess.Popen(["unshare", "--net", "sleep", "600"]))
     stack.callback(child.kill)
-    deadline = time.monotonic() + 20
-    while namespace_of(child.pid) in {None, namespace_of(os.getpid())}:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: namespace_of(child.pid) not in {None, namespace_of(os.getpid())})
     return child.pid
 
 

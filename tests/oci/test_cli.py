@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> str:
 
 def run(node: HookNode, *words: str) -> int:
     directories = [
-        f"--path={node.plugins.path}",
+        f"--path={node.bin}",
         f"--cache-dir={node.cni.cache_dir}",
         f"--conf-dir={node.cni.conf_dir}",
     ]
@@ -33,7 +33,7 @@ def run(node: HookNode, *words: str) -> int:
 def test_gc_detaches_what_an_ended_container_left_and_shows_it_before(
     node: HookNode, process: Process, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid) == ""
     assert run(node, "gc", "--runtime", root) == 0
@@ -50,7 +50,7 @@ def test_gc_detaches_what_an_ended_container_left_and_shows_it_before(
 def test_doctor_reports_an_ended_container_with_what_to_type(
     node: HookNode, process: Process, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid) == ""
     run(node, "doctor")

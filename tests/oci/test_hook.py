@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIConfig, RuntimeConf
+from libcni import RuntimeConf
 from libcni.oci.pins import namespace_of
 from libcni.store.locks import LockRequest, LockSet
+from libcni.testing import wait_until
 
 from .conftest import HookNode, end
 
@@ -25,7 +26,7 @@ Process = Callable[[], int]
 
 
 def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid) == ""
     assert node.attached == [("c1", "front", "eth0", "ready")]
@@ -40,7 +41,7 @@ def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: Hook
 
 
 def test_crun_calls_a_container_created_where_runc_says_creating(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     assert node.run(node.state("created", process())) == ""
     assert node.attached == [("c1", "front", "eth0", "ready")]
 
@@ -54,19 +55,19 @@ def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_go
         open(os.path.join(os.path.dirname(sys.argv[0]), verb), "w").write(f"{status.st_dev} {status.st_ino}")
         print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
     """
-    node.network("front", "a")
-    node.plugins.python("a", body)
+    node.configure_capable("front", "a")
+    node.fakes.python("a", body)
     pid = process()
     device, inode = namespace_of(pid) or (0, 0)
     assert node.attach(pid) == ""
     end(pid)
     assert node.detach() == ""
-    assert (node.plugins.path / "ADD").read_text() == (node.plugins.path / "DEL").read_text() == f"{device} {inode}"
+    assert (node.bin / "ADD").read_text() == (node.bin / "DEL").read_text() == f"{device} {inode}"
 
 
 def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, process: Process) -> None:
-    [front] = node.network("front", "a")
-    [back] = node.network("back", "b")
+    [front] = node.configure_capable("front", "a")
+    [back] = node.configure_capable("back", "b")
     said = node.attach(process(), networks="back, front@net5", args="K=V", ports="8080:80")
     assert said == ""
     assert node.attached == [("c1", "back", "eth0", "ready"), ("c1", "front", "net5", "ready")]
@@ -77,14 +78,14 @@ def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, proce
 
 
 def test_options_speak_for_containers_without_annotations(node: HookNode, process: Process) -> None:
-    node.network("back", "b")
-    node.network("front", "a")
+    node.configure_capable("back", "b")
+    node.configure_capable("front", "a")
     assert node.attach(process(), "--networks=front@x0") == ""
     assert node.attached == [("c1", "front", "x0", "ready")]
 
 
 def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid, "--annotated-only") == ""
     assert node.attach(pid, networks="none") == ""
@@ -95,9 +96,9 @@ def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node
 
 
 def test_the_second_network_that_fails_takes_the_first_one_with_it(node: HookNode, process: Process) -> None:
-    [front] = node.network("front", "a")
-    node.network("back", "b")
-    node.plugins.scenario("b", {"ADD": {"error": {"code": 100, "msg": "no more addresses"}}})
+    [front] = node.configure_capable("front", "a")
+    node.configure_capable("back", "b")
+    node.fakes.scenario("b", {"ADD": {"error": {"code": 100, "msg": "no more addresses"}}})
     said = node.attach(process(), networks="front, back")
     assert "no more addresses" in said
     assert (node.attached, node.pinned) == ([], [])
@@ -105,7 +106,7 @@ def test_the_second_network_that_fails_takes_the_first_one_with_it(node: HookNod
 
 
 def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert "annotation libcni.ports: '80' is not of the form" in node.attach(pid, ports="80")
     assert 'no network named "frnot"' in node.attach(pid, networks="frnot")
@@ -118,15 +119,15 @@ def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, proces
 
 
 def test_a_port_that_no_plugin_would_publish_is_refused(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     chain = {"cniVersion": "1.1.0", "name": "front", "plugins": [{"type": "a"}]}
-    (node.directory / "net.d/front.conflist").write_text(json.dumps(chain))
+    (node.root / "net.d/front.conflist").write_text(json.dumps(chain))
     assert "'portMappings': no plugin of network front declares it" in node.attach(process(), ports="80:80")
     assert node.attached == []
 
 
 def test_the_hosts_namespace_is_refused(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     said = node.attach(os.getpid())
     assert "has no network namespace of its own" in said
     assert "libcni.networks=none" in said
@@ -139,7 +140,7 @@ def test_the_hosts_namespace_is_refused(node: HookNode, process: Process) -> Non
 
 
 def test_a_hook_that_runs_twice_attaches_once(node: HookNode, process: Process) -> None:
-    plugin = node.network("front", "a")[0]
+    plugin = node.configure_capable("front", "a")[0]
     pid = process()
     assert [node.attach(pid), node.attach(pid)] == ["", ""]
     assert list(plugin.verbs) == ["ADD"]
@@ -149,7 +150,7 @@ def test_a_hook_that_runs_twice_attaches_once(node: HookNode, process: Process) 
 
 
 def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     state = node.state("creating", process())
     hooks = [subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) for _ in range(4)]
     for hook in hooks:
@@ -159,7 +160,7 @@ def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process:
 
 
 def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     with closing(LockSet(node.cni.cache_dir, LockRequest(("//oci-hook/c1",), exclusive=True))) as locks:
         assert locks.try_acquire()
@@ -171,7 +172,7 @@ def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, pro
 
 
 def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid, container_id="pod") == ""
     assert node.attach(pid, container_id="app") == ""
@@ -181,12 +182,11 @@ def test_a_container_that_shares_a_namespace_is_attached_once(node: HookNode, pr
 
 
 def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
     pid = process()
     with subprocess.Popen(["nsenter", f"--net=/proc/{pid}/ns/net", "sleep", "600"]) as later:
-        while namespace_of(later.pid) != namespace_of(pid):
-            time.sleep(0.005)
+        wait_until(lambda: namespace_of(later.pid) == namespace_of(pid))
         assert node.attach(pid, container_id="first") == ""
         end(pid)
         assert "busy" in node.detach(container_id="first")
@@ -196,7 +196,7 @@ def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: Ho
 
 
 def test_a_detach_needs_the_record_alone(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid, ports="8080:80") == ""
     end(pid)
@@ -209,7 +209,7 @@ def test_a_detach_needs_the_record_alone(node: HookNode, process: Process) -> No
 def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
     node: HookNode, process: Process
 ) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     first, second = process(), process()
     assert node.attach(first) == ""
     end(first)  # its poststop has not come yet
@@ -220,7 +220,7 @@ def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
 
 
 def test_an_id_that_a_running_container_has_is_refused(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     first, second = process(), process()
     assert node.attach(first) == ""
     assert f"container c1 is attached already, and its process {first} runs" in node.attach(second)
@@ -228,9 +228,9 @@ def test_an_id_that_a_running_container_has_is_refused(node: HookNode, process: 
 
 
 def test_what_another_program_attached_is_neither_detached_nor_replaced(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
-    other = CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir)
+    other = node.client(owner="")
     other.add_network_list("front", RuntimeConf("c1", f"/proc/{pid}/ns/net", "eth7"))
     assert "container c1 is attached to network front already, not by this hook" in node.attach(pid)
     assert node.detach() == ""
@@ -242,8 +242,8 @@ def test_what_another_program_attached_is_neither_detached_nor_replaced(node: Ho
 def test_a_hook_that_is_killed_leaves_nothing_that_poststop_does_not_find(
     node: HookNode, process: Process, delay: float
 ) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"ADD": {"sleep": 0.2}})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"sleep": 0.2}})
     pid = process()
     with subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) as hook:
         assert hook.stdin is not None
@@ -257,15 +257,14 @@ def test_a_hook_that_is_killed_leaves_nothing_that_poststop_does_not_find(
 
 
 def test_the_hook_that_comes_after_a_killed_one_attaches(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
-    node.plugins.scenario("a", {"ADD": [{"sleep": 30}, {}]})
+    [plugin] = node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": [{"sleep": 30}, {}]})
     pid = process()
     with subprocess.Popen(node.command(), stdin=subprocess.PIPE, text=True) as hook:
         assert hook.stdin is not None
         hook.stdin.write(node.state("creating", pid))
         hook.stdin.close()
-        while not plugin.calls:
-            time.sleep(0.01)
+        wait_until(lambda: plugin.calls)
         hook.send_signal(signal.SIGKILL)
     os.kill(find_plugin(node), signal.SIGKILL)
     assert node.attach(pid) == ""
@@ -278,7 +277,7 @@ def find_plugin(node: HookNode) -> int:
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
-                if str(node.plugins.path) in file.read() and int(name) != os.getpid():
+                if str(node.bin) in file.read() and int(name) != os.getpid():
                     return int(name)
         except OSError:
             continue
@@ -286,17 +285,17 @@ def find_plugin(node: HookNode) -> int:
 
 
 def test_a_container_that_ends_while_it_is_attached_is_detached_again(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     pid = process()
-    node.plugins.python("a", f"import os; verb == 'ADD' and os.kill({pid}, 9)\nprint('{{\"cniVersion\": \"1.1.0\"}}')")
+    node.fakes.python("a", f"import os; verb == 'ADD' and os.kill({pid}, 9)\nprint('{{\"cniVersion\": \"1.1.0\"}}')")
     assert f"process {pid} of container c1 ended while" in node.attach(pid)
     assert (node.attached, node.pinned) == ([], [])
     assert plugin.verbs == ("ADD", "DEL")
 
 
 def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"ADD": {"sleep": 60}})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"sleep": 60}})
     began = time.monotonic()
     assert "it did not end within" in node.attach(process(), "--timeout=3")
     assert time.monotonic() - began < 10
@@ -304,8 +303,8 @@ def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, 
 
 
 def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
     pid = process()
     assert node.attach(pid) == ""
     end(pid)
@@ -317,7 +316,7 @@ def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookN
 
 
 def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     body = """
         import sys
         limit = config.get("runtimeConfig", {}).get("bandwidth", {})
@@ -326,7 +325,7 @@ def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node:
             sys.exit(1)
         print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
     """
-    node.plugins.python("a", body)
+    node.fakes.python("a", body)
     first, second = process(), process()
     assert "burst must also be set" in node.attach(first, bandwidth='{"ingressRate": 1}')
     end(first)
@@ -340,9 +339,9 @@ def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node:
 
 
 def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     dns = {"nameservers": ["10.0.0.1"], "search": ["a.test"]}
-    node.plugins.scenario("a", {"ADD": {"result": {"dns": dns}}})
+    node.fakes.scenario("a", {"ADD": {"result": {"dns": dns}}})
     file = node.bundle / "resolv.conf"
     file.write_text("nameserver 192.0.2.1\nsomething that is longer than what replaces it\n")
     inode = file.stat().st_ino
@@ -355,9 +354,9 @@ def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, proces
 
 
 def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
-    victim = node.directory / "victim"
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    victim = node.root / "victim"
     victim.write_text("precious")
     (node.bundle / "resolv.conf").symlink_to(victim)
     assert "cannot write" in node.attach(process(), "--resolv-conf")
@@ -366,15 +365,15 @@ def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNod
 
 
 def test_a_bundle_that_is_no_absolute_path_gets_no_resolv_conf(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
     state = json.dumps({"id": "c1", "status": "creating", "pid": process()})
     assert "the runtime gives '' as the bundle, not an absolute path" in node.run(state, "--resolv-conf")
     assert (node.attached, node.pinned) == ([], [])
 
 
 def test_a_namespace_that_cannot_be_pinned_is_an_error_and_nothing_runs(node: HookNode, process: Process) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     directory = Path(node.pins.directory)
     directory.write_text("a file, not a directory")
     said = node.attach(process())
@@ -384,11 +383,11 @@ def test_a_namespace_that_cannot_be_pinned_is_an_error_and_nothing_runs(node: Ho
 
 
 def test_the_log_has_every_call_with_its_documents(node: HookNode, process: Process) -> None:
-    node.network("front", "a")
-    log = node.directory / "hook.log"
+    node.configure_capable("front", "a")
+    log = node.root / "hook.log"
     assert node.attach(process(), f"--log={log}") == ""
     assert log.stat().st_mode & 0o777 == 0o600
     text = log.read_text()
     assert "a ADD: called with {" in text
     assert "ADD front c1 eth0: ok" in text
-    assert "cannot be written" in node.attach(process(), f"--log={node.directory}/no/such", container_id="c2")
+    assert "cannot be written" in node.attach(process(), f"--log={node.root}/no/such", container_id="c2")

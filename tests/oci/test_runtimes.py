@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CNIConfig, RuntimeConf
+from libcni import RuntimeConf
 from libcni.errors import CNIErrorGroup, ConfigError
 from libcni.manager import NetworkManager
 from libcni.oci.runtimes import collect, container_ids, find_ended
@@ -42,7 +42,7 @@ def test_a_directory_that_does_not_exist_is_no_runtime_without_containers(root: 
 
 
 def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode, process: Process, root: Path) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     pids = {name: process() for name in ("runs", "stopped", "ended")}
     for name, pid in pids.items():
         assert node.attach(pid, container_id=name) == ""
@@ -84,13 +84,11 @@ except ConfigError as error:
 
 
 def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode, process: Process, root: Path) -> None:
-    [plugin] = node.network("front", "a")
+    [plugin] = node.configure_capable("front", "a")
     ended, runs = process(), process()
     assert node.attach(ended, container_id="ended") == ""
     assert node.attach(runs, container_id="runs") == ""
-    CNIConfig(node.cni.path, node.cni.cache_dir, conf_dir=node.cni.conf_dir).add_network_list(
-        "front", RuntimeConf("foreign", "/run/netns/none", "eth0")
-    )
+    node.client(owner="").add_network_list("front", RuntimeConf("foreign", "/run/netns/none", "eth0"))
     left = process()
     node.pins.pin("killed", left)  # by a hook that was killed before it wrote a record
     end(ended)
@@ -106,8 +104,8 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
 
 
 def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Process, root: Path) -> None:
-    node.network("front", "a")
-    node.plugins.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
     pid = process()
     assert node.attach(pid) == ""
     end(pid)
@@ -123,7 +121,7 @@ def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Pr
 def test_what_the_configuration_forbids_to_sweep_stays_with_its_namespace(
     node: HookNode, process: Process, root: Path
 ) -> None:
-    node.network("front", "a", disableGC=True)
+    node.configure_capable("front", "a", disableGC=True)
     pid = process()
     assert node.attach(pid) == ""
     end(pid)

@@ -31,7 +31,7 @@ def loaded(node: HookNode, state: str, *words: str) -> set[str]:
 
 
 def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callable[[], int]) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     state = node.state("creating", process(), networks="front", ports="8080:80")
     assert loaded(node, state) & HEAVY == set()
     assert node.attached == [("c1", "front", "eth0", "ready")]

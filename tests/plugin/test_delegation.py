@@ -13,30 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_running
 
 from libcni.errors import InvalidOutputError, PluginError, PluginNotFoundError
 from libcni.plugin import Plugin, PluginResult, Request, VerbError
-from libcni.testing import Answer, call_plugin
+from libcni.testing import Answer, FakeCall, FakePlugins, call_plugin, wait_until
 from plugin.plugins import VERBS, Recorder, config, nothing, write_plugin
 
-SHELL = """#!/bin/sh
-cat > "$0.$CNI_COMMAND.stdin"
-env | grep -E '^(CNI_|FOO)' | sort > "$0.$CNI_COMMAND.env"
-echo "log of $CNI_COMMAND" >&2
-"""
 RESULT = {"cniVersion": "1.1.0", "ips": [{"address": "10.0.0.2/24"}], "vendor": 1}
 
 
 def write_delegate(directory: Path, name: str = "ipam", **answers: str) -> Path:
     cases = "".join(f"{verb}) {answer};;\n" for verb, answer in answers.items())
-    path = directory / name
-    path.write_text(f"{SHELL}case $CNI_COMMAND in\n{cases}esac\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
+    body = f'echo "log of $CNI_COMMAND" >&2\ncase $CNI_COMMAND in\n{cases}esac\n'
+    return FakePlugins(directory).shell(name, body, result=None).path
 
 
-def received(directory: Path, verb: str, what: str) -> str:
-    return (directory / f"ipam.{verb}.{what}").read_text(encoding="utf-8")
+def received(directory: Path, verb: str, name: str = "ipam") -> FakeCall:
+    """Return the last call of a delegate with a verb."""
+    return [call for call in FakePlugins(directory).calls if (call.plugin, call.verb) == (name, verb)][-1]
+
+
+def environment(call: FakeCall | Request) -> dict[str, str]:
+    return {name: value for name, value in call.env.items() if name.startswith(("CNI_", "FOO"))}
 
 
 def delegating(**answers: Any) -> Recorder:
@@ -62,23 +61,22 @@ def test_the_delegate_gets_the_same_environment_and_the_whole_configuration(tmp_
     answer = call(tmp_path, verb, recorder, ipam={"type": "ipam", "x": 1}, big=1)
     assert answer.status == 0
     (request,) = recorder.requests
-    assert received(tmp_path, verb, "stdin").encode() == request.stdin
-    want = sorted(f"{name}={value}" for name, value in request.env.items() if name.startswith(("CNI_", "FOO")))
-    assert received(tmp_path, verb, "env").splitlines() == want
+    assert received(tmp_path, verb).stdin == request.stdin
+    assert environment(received(tmp_path, verb)) == environment(request)
 
 
 def test_the_configuration_reaches_the_delegate_byte_for_byte(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD="echo '{}'")
     stdin = b'{ "name":"net","cniVersion" :"1.1.0", "n": 0.10000000000000000001,  "m": 1e400 }'
     assert call_plugin(delegating().plugin, "ADD", stdin, path=str(tmp_path)).status == 0
-    assert received(tmp_path, "ADD", "stdin").encode() == stdin
+    assert received(tmp_path, "ADD").stdin == stdin
 
 
 def test_a_changed_configuration_may_be_handed_on(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD="echo '{}'")
     recorder = delegating(add=lambda request: request.delegate_add("ipam", {**request.config, "more": 1}))
     assert call(tmp_path, recorder=recorder).status == 0
-    assert json.loads(received(tmp_path, "ADD", "stdin")) == config(more=1)
+    assert received(tmp_path, "ADD").config == config(more=1)
 
 
 def test_the_delegates_result_is_typed_and_keeps_its_fields(tmp_path: Path) -> None:
@@ -110,13 +108,13 @@ def test_an_add_that_may_have_allocated_is_followed_by_del(tmp_path: Path, failu
     write_delegate(tmp_path, ADD=failure)
     recorder = delegating()
     assert call(tmp_path, recorder=recorder).status == 1
-    assert received(tmp_path, "DEL", "stdin").encode() == recorder.requests[0].stdin
-    assert "CNI_COMMAND=DEL" in received(tmp_path, "DEL", "env").splitlines()
-    assert received(tmp_path, "ADD", "env").replace("=ADD", "=DEL") == received(tmp_path, "DEL", "env")
+    undo = received(tmp_path, "DEL")
+    assert undo.stdin == recorder.requests[0].stdin
+    assert environment(undo) == {**environment(received(tmp_path, "ADD")), "CNI_COMMAND": "DEL"}
 
 
-def deleted(directory: Path) -> bool:
-    return (directory / "ipam.DEL.stdin").exists()
+def calls(directory: Path) -> list[tuple[str, str]]:
+    return FakePlugins(directory).verbs
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ def test_a_refused_add_has_nothing_to_undo_unless_the_plugin_asks_for_it(
 ) -> None:
     write_delegate(tmp_path, ADD=failure)
     assert call(tmp_path, recorder=delegating(add=lambda r: r.delegate_add("ipam", undo=undo))).status == 1
-    assert deleted(tmp_path) is expected
+    assert (("DEL", "ipam") in calls(tmp_path)) is expected
 
 
 @pytest.mark.parametrize(("undo", "expected"), [(None, True), (False, False)])
@@ -152,7 +150,7 @@ def test_a_failure_after_the_delegated_add_undoes_it(
 
     write_delegate(tmp_path, ADD="echo '{}'")
     assert call(tmp_path, recorder=delegating(add=add)).code == 999
-    assert deleted(tmp_path) is expected
+    assert (("DEL", "ipam") in calls(tmp_path)) is expected
 
 
 def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> None:
@@ -225,25 +223,17 @@ def test_sigterm_stops_the_delegate_and_then_the_plugin(tmp_path: Path) -> None:
         pid = int(wait_until(lambda: text(tmp_path / "ipam.pid")))
         process.terminate()
         assert process.wait(20) == -signal.SIGTERM
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
+    wait_until(lambda: not is_running(pid))
 
 
 def text(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def wait_until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 20
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
-
-
 def test_a_delegate_that_succeeds_gets_no_del(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD="echo '{}'")
     call(tmp_path)
-    assert not (tmp_path / "ipam.DEL.stdin").exists()
+    assert ("DEL", "ipam") not in calls(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +294,7 @@ def test_a_file_that_cannot_be_executed_is_passed_over(tmp_path: Path) -> None:
         write_delegate(directory, ADD="echo '{}'")
     (first / "ipam").chmod(0o644)
     assert call_plugin(delegating().plugin, "ADD", config(), path=f"{first}:{second}").status == 0
-    assert (second / "ipam.ADD.stdin").exists()
+    assert calls(second) == [("ADD", "ipam")]
 
 
 @pytest.mark.parametrize("name", ["../ipam", "", ".", "a/b"])
@@ -350,7 +340,7 @@ def test_a_declared_ipam_plugin_gets_every_verb(tmp_path: Path, verb: str) -> No
     write_delegate(tmp_path, ADD=f"echo '{json.dumps(RESULT)}'")
     answer = call_main(tmp_path, main_plugin(), verb)
     assert answer.status == 0
-    assert (tmp_path / f"ipam.{verb}.stdin").exists()
+    assert (verb, "ipam") in calls(tmp_path)
     if verb == "ADD":
         assert answer.document == RESULT
 
@@ -366,7 +356,7 @@ def test_what_can_be_freed_is_freed_although_one_of_the_two_fails(tmp_path: Path
     write_delegate(tmp_path, **{verb: REFUSED})
     answer = call_main(tmp_path, main_plugin(delete=fail, gc=fail), verb)
     assert called == [verb]
-    assert (tmp_path / f"ipam.{verb}.stdin").exists()
+    assert (verb, "ipam") in calls(tmp_path)
     assert answer.code == (11 if verb == "DEL" else 120)
     assert f"{verb} failed as well: " in answer.stderr
 
@@ -403,7 +393,7 @@ def test_other_declared_delegates_get_the_verb_with_their_own_configuration(tmp_
     for register in (plugin.add, plugin.delete):
         register(nothing)
     assert call_plugin(plugin, verb, config(), path=str(tmp_path)).status == 0
-    assert json.loads((tmp_path / f"inner.{verb}.stdin").read_text())["type"] == "inner"
+    assert received(tmp_path, verb, "inner").config["type"] == "inner"
 
 
 def test_a_plugin_that_was_killed_half_way_is_repaired_by_del(tmp_path: Path) -> None:

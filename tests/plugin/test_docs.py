@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real.namespaces import inside
 
 from libcni.plugin import Request
 from libcni.plugin.build import build
@@ -82,7 +81,7 @@ def test_the_delegating_plugin_of_the_page_conforms(
     for name in ("counter", "uplink"):
         build(tmp_path / f"{name}.py", tmp_path / name, python=sys.executable)
     ipam = {"type": "counter", "dataDir": str(tmp_path / "data")}
-    with cni_namespaces() as machine, cni_namespaces() as container, inside(machine.path):
+    with cni_namespaces() as machine, cni_namespaces() as container, machine.entered():
         report = assert_plugin_conforms(
             tmp_path / "uplink",
             {"type": "uplink", "ipam": ipam},

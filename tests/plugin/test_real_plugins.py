@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from real.namespaces import inside
 
 from libcni.testing import NetworkNamespace
 from plugin.real_plugins import EVERY_GO_PLUGIN, SUBJECTS, examine, why_not
@@ -23,7 +22,7 @@ pytestmark = [
 @pytest.fixture
 def machine(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace]]) -> Iterator[None]:
     """Play the machine in a namespace of its own: the links have the same names in each test."""
-    with cni_namespaces() as namespace, inside(namespace.path):
+    with cni_namespaces() as namespace, namespace.entered():
         namespace.run("ip", "link", "set", "lo", "up")
         yield
 
@@ -40,9 +39,3 @@ def test_a_real_plugin_fails_its_known_faults_only(name: str) -> None:
     report = examine(name)
     assert report.versions
     assert {finding.check for finding in report.failures} == {*EVERY_GO_PLUGIN, *SUBJECTS[name].faults}, str(report)
-
-
-def test_a_namespace_is_made_and_can_be_looked_into(cni_netns: NetworkNamespace) -> None:
-    assert cni_netns.interfaces() == {"lo": []}
-    cni_netns.run("ip", "link", "set", "lo", "up")
-    assert "127.0.0.1/8" in cni_netns.interfaces()["lo"]

@@ -7,14 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from libcni.cli import main
-from libcni.oci import Pins
+from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 
-from .namespaces import PLUGIN_PATH, PLUGINS
+from libcni.cli import main
+from libcni.oci import OWNER, Pins
+from libcni.testing import wait_until
 
 BUSYBOX = "/bin/busybox"
 NETWORK: dict[str, Any] = {
@@ -46,50 +46,43 @@ def why_no_containers(runtime: str) -> str | None:
     return None
 
 
-class Machine:
-    """One machine with a runtime: its networks, its containers, and what the hook keeps.
+class RuntimeNode(RealNode):
+    """A RealNode with a container runtime, its containers, and what the hook keeps."""
 
-    It is used in the network namespace that plays the host.
-    """
-
-    def __init__(self, directory: Path, runtime: str = "runc") -> None:
-        self.directory = directory
+    def __init__(self, root: Path, host: Namespace, runtime: str) -> None:
+        super().__init__(root, host)
+        self.settings |= {"owner": OWNER, "env": None, "path": [PLUGINS]}
         self.runtime = runtime
-        self.root = directory / "state"
-        self.root.mkdir()
-        self.leases = directory / "leases"
-        self.cache = directory / "cache"
+        self.state = root / "state"
+        self.state.mkdir()
         # not below the test's directory: pytest must be able to remove that while a pin is mounted
         self.pins = Pins(f"/run/hook-test-{os.getpid()}")
-        self.log = directory / "hook.log"
-        (directory / "rootfs/bin").mkdir(parents=True)
-        shutil.copy(BUSYBOX, directory / "rootfs/bin/busybox")
-        (directory / "rootfs/etc").mkdir()
-        (directory / "rootfs/index.html").write_text("hello from a container\n")
-        self.network("front", NETWORK)
+        self.log = root / "hook.log"
+        (root / "rootfs/bin").mkdir(parents=True)
+        shutil.copy(BUSYBOX, root / "rootfs/bin/busybox")
+        (root / "rootfs/etc").mkdir()
+        (root / "rootfs/index.html").write_text("hello from a container\n")
+        self.write_network("front", NETWORK)
 
-    def network(self, name: str, document: dict[str, Any]) -> None:
-        (self.directory / "net.d").mkdir(exist_ok=True)
-        text = json.dumps({**document, "name": name}).replace(
-            '"host-local"', f'"host-local", "dataDir": "{self.leases}"'
-        )
-        (self.directory / f"net.d/{name}.conflist").write_text(text)
+    def write_network(self, name: str, document: dict[str, Any]) -> None:
+        """Write a network whose addresses are in ``leases``."""
+        text = json.dumps({**document, "name": name})
+        self.write(f"{name}.conflist", text.replace('"host-local"', f'"host-local", "dataDir": "{self.leases}"'))
 
     @property
     def options(self) -> list[str]:
-        directory = self.directory
-        options = [f"--conf-dir={directory / 'net.d'}", f"--path={PLUGINS}", f"--cache-dir={self.cache}"]
+        options = [f"--conf-dir={self.conf_dir}", f"--path={PLUGINS}", f"--cache-dir={self.cache}"]
         return [*options, f"--pins={self.pins.directory}"]
 
     def plain_bundle(self, container_id: str, *command: str, **annotations: str) -> Path:
         """Write a bundle without a hook."""
-        path = self.directory / f"bundles/{container_id}"
+        path = self.root / f"bundles/{container_id}"
         path.mkdir(parents=True)
         subprocess.run(["runc", "spec", "--bundle", str(path)], check=True)
         spec = json.loads((path / "config.json").read_text())
         spec["process"].update(args=["/bin/busybox", *command], terminal=False)
         del spec["process"]["rlimits"], spec["linux"]["resources"]  # neither can be set in every CI's own container
-        spec["root"]["path"] = str(self.directory / "rootfs")
+        spec["root"]["path"] = str(self.root / "rootfs")
         spec["annotations"] = {f"libcni.{key}": value for key, value in annotations.items()}
         (path / "config.json").write_text(json.dumps(spec))
         return path
@@ -101,7 +94,7 @@ class Machine:
         return path
 
     def command(self, *words: str) -> list[str]:
-        return [self.runtime, "--root", str(self.root), *words]
+        return [self.runtime, "--root", str(self.state), *words]
 
     def run(self, container_id: str, *command: str, hook: tuple[str, ...] = (), **annotations: str) -> str:
         """Run a container to its end; return what it printed, and what the runtime did."""
@@ -135,11 +128,8 @@ class Machine:
         return names + [rule for rule in rules if "10.88." in rule or "CNI-DN-" in rule or "10.99." in rule]
 
     def wait_for_hooks(self) -> None:
-        """Wait until no hook of this machine runs, also none whose runtime was killed."""
-        deadline = time.monotonic() + 300
-        while self.hooks():
-            assert time.monotonic() < deadline, "a hook hangs"
-            time.sleep(0.05)
+        """Wait until no hook of this node runs, also none whose runtime was killed."""
+        wait_until(lambda: not self.hooks(), 300, "a hook hangs")
 
     def hooks(self) -> list[int]:
         found = []
@@ -154,7 +144,7 @@ class Machine:
 
     def close(self) -> None:
         """End all containers, and remove all pins."""
-        for path in self.root.iterdir():
+        for path in self.state.iterdir():
             subprocess.run(self.command("delete", "--force", path.name), check=False, capture_output=True)
         self.wait_for_hooks()
         for pin in self.pins.all():

@@ -7,15 +7,13 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from reliability.forked import fork
+from nodes import Namespace, RealNode
+from processes import fork
 
 import libcni
-
-from .namespaces import PLUGIN_PATH, PLUGINS, Namespace
 
 pytestmark = pytest.mark.real
 
@@ -25,17 +23,11 @@ VERSIONS = ["0.3.1", "0.4.0", "1.0.0"]
 VERSIONS_WITH_CHECK = ["0.4.0", "1.0.0"]
 
 
-def network(leases: Path, version: str = "1.0.0") -> libcni.NetworkConfigList:
+def network(node: RealNode, version: str = "1.0.0") -> libcni.NetworkConfigList:
     """Return the chain; below 0.4.0 without firewall, which does not speak it."""
     rate = {"ingressRate": 80_000_000, "ingressBurst": 8_000_000, "egressRate": 80_000_000, "egressBurst": 8_000_000}
-    ipam = {
-        "type": "host-local",
-        "dataDir": os.fspath(leases),
-        "ranges": [[{"subnet": "10.77.0.0/24"}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
     plugins: list[dict[str, Any]] = [
-        {"type": "bridge", "bridge": "br-cnitest", "isGateway": True, "ipMasq": True, "ipam": ipam},
+        node.bridge("10.77.0.0/24", ipMasq=True, ipam={"routes": [{"dst": "0.0.0.0/0"}]}),
         {"type": "tuning", "capabilities": {"mac": True}},
         {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
         {"type": "firewall", "backend": "iptables"},
@@ -43,7 +35,7 @@ def network(leases: Path, version: str = "1.0.0") -> libcni.NetworkConfigList:
     ]
     if version not in VERSIONS_WITH_CHECK:
         plugins = [plugin for plugin in plugins if plugin["type"] != "firewall"]
-    return libcni.NetworkConfigList.from_dict({"cniVersion": version, "name": "realnet", "plugins": plugins})
+    return node.network(*plugins, name="realnet", cniVersion=version)
 
 
 def first(container: Namespace) -> libcni.RuntimeConf:
@@ -54,24 +46,13 @@ def second(other: Namespace) -> libcni.RuntimeConf:
     return libcni.RuntimeConf("c2", other.path, "eth0")
 
 
-def leased(leases: Path) -> list[str]:
-    """Return the addresses that host-local holds."""
-    return sorted(path.name for path in leases.glob("*/10.*"))
-
-
-def bridge_ports(host: Namespace) -> list[str]:
-    return [link["ifname"] for link in host.ip("link", "show", "master", "br-cnitest")]
-
-
-def rules(table: str) -> str:
-    return subprocess.run(["iptables", "-t", table, "-S"], check=True, capture_output=True, text=True).stdout
+def bridge_ports(node: RealNode) -> list[str]:
+    return [link["ifname"] for link in node.host.ip("link", "show", "master", "br-node")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_the_result_says_is_there(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path, version: str
-) -> None:
-    result = cni.add_network_list(network(leases, version), first(container))
+def test_what_the_result_says_is_there(node: RealNode, container: Namespace, version: str) -> None:
+    result = node.cni.add_network_list(network(node, version), first(container))
     assert result.cni_version == version
     [ip] = result.ips
     assert (ip.address, ip.gateway) == ("10.77.0.2/24", "10.77.0.1")
@@ -81,60 +62,54 @@ def test_what_the_result_says_is_there(
     assert container.addresses("eth0") == ["10.77.0.2/24"]
     assert container.routes() == {"default": "10.77.0.1", "10.77.0.0/24": None}
     assert container.link("eth0")["address"] == MAC
-    assert host.addresses("br-cnitest") == ["10.77.0.1/24"]
-    assert bridge_ports(host) == [result.interfaces[1].name]
-    assert leased(leases) == ["10.77.0.2"]
-    assert [path.name for path in records.iterdir()] == ["realnet-c1-eth0"]
-    assert "--dport 18080 -j DNAT --to-destination 10.77.0.2:80" in rules("nat")
-    assert ("-s 10.77.0.2/32 -j ACCEPT" in rules("filter")) is (version in VERSIONS_WITH_CHECK)
-    assert "tbf" in {link.get("qdisc") for link in host.ip("link")}
+    assert node.host.addresses("br-node") == ["10.77.0.1/24"]
+    assert bridge_ports(node) == [result.interfaces[1].name]
+    assert list(node.leased()) == ["10.77.0.2"]
+    assert [*os.listdir(node.results)] == ["realnet-c1-eth0"]
+    assert node.host.rules("nat", "--dport 18080 -j DNAT --to-destination 10.77.0.2:80")
+    assert bool(node.host.rules("filter", "-s 10.77.0.2/32 -j ACCEPT")) is (version in VERSIONS_WITH_CHECK)
+    assert "tbf" in {link.get("qdisc") for link in node.host.ip("link")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_packets_cross(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, other: Namespace, leases: Path, version: str
-) -> None:
-    net = network(leases, version)
-    cni.add_network_list(net, first(container))
-    cni.add_network_list(net, second(other))
-    with container.serving(80):
-        assert other.greet("10.77.0.2", 80, "from the other container") == "hello from the other container"
-    with container.serving(80):
-        assert host.greet("10.77.0.1", 18080, "through the host port") == "hello through the host port"
+def test_packets_cross(node: RealNode, container: Namespace, other: Namespace, version: str) -> None:
+    net = network(node, version)
+    node.cni.add_network_list(net, first(container))
+    node.cni.add_network_list(net, second(other))
+    with container.echo_server(80):
+        assert other.echo("10.77.0.2", 80, "from the other container") == "from the other container"
+    with container.echo_server(80):
+        assert node.host.echo("10.77.0.1", 18080, "through the host port") == "through the host port"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_del_leaves_nothing(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path, version: str
-) -> None:
-    net, rt = network(leases, version), first(container)
-    links = host.links()
-    cni.add_network_list(net, rt)
-    cni.del_network_list(net, rt)
+def test_del_leaves_nothing(node: RealNode, container: Namespace, version: str) -> None:
+    net, rt = network(node, version), first(container)
+    links = node.host.links()
+    node.cni.add_network_list(net, rt)
+    node.cni.del_network_list(net, rt)
     assert container.links() == ["lo"]
-    assert bridge_ports(host) == []
-    assert host.links() == [*links, "br-cnitest"]
-    assert leased(leases) == []
-    assert list(records.iterdir()) == []
-    assert "10.77.0.2" not in rules("nat") + rules("filter")
-    cni.del_network_list(net, rt)  # and may be repeated
+    assert bridge_ports(node) == []
+    assert node.host.links() == [*links, "br-node"]
+    assert node.leased() == {}
+    assert os.listdir(node.results) == []
+    assert node.host.rules("nat", "10.77.0.2") + node.host.rules("filter", "10.77.0.2") == []
+    node.cni.del_network_list(net, rt)  # and may be repeated
 
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_CHECK)
-def test_check_passes(
-    cni: libcni.CNIConfig, container: Namespace, other: Namespace, leases: Path, version: str
-) -> None:
-    net = network(leases, version)
-    cni.add_network_list(net, first(container))
-    cni.add_network_list(net, second(other))
-    cni.check_network_list(net, first(container))
-    cni.check_network_list(net, second(other))
+def test_check_passes(node: RealNode, container: Namespace, other: Namespace, version: str) -> None:
+    net = network(node, version)
+    node.cni.add_network_list(net, first(container))
+    node.cni.add_network_list(net, second(other))
+    node.cni.check_network_list(net, first(container))
+    node.cni.check_network_list(net, second(other))
 
 
-def test_on_asyncio(container: Namespace, other: Namespace, leases: Path, records: Path) -> None:
+def test_on_asyncio(node: RealNode, container: Namespace, other: Namespace) -> None:
     async def attach_both_and_detach() -> None:
-        client = libcni.AsyncCNIConfig([PLUGINS], records.parent, env={"PATH": PLUGIN_PATH})
-        net, both = network(leases), [first(container), second(other)]
+        client = node.async_client()
+        net, both = network(node), [first(container), second(other)]
         results = await asyncio.gather(*(client.add_network_list(net, rt) for rt in both))
         assert [result.ips[0].address for result in results] == [
             address for namespace in (container, other) for address in namespace.addresses("eth0")
@@ -143,15 +118,15 @@ def test_on_asyncio(container: Namespace, other: Namespace, leases: Path, record
         await asyncio.gather(*(client.del_network_list(net, rt) for rt in both))
 
     asyncio.run(attach_both_and_detach())
-    assert leased(leases) == []
-    assert list(records.iterdir()) == []
+    assert node.leased() == {}
+    assert os.listdir(node.results) == []
 
 
-def test_check_needs_0_4_0(cni: libcni.CNIConfig, container: Namespace, leases: Path) -> None:
-    net = network(leases, "0.3.1")
-    cni.add_network_list(net, first(container))
+def test_check_needs_0_4_0(node: RealNode, container: Namespace) -> None:
+    net = network(node, "0.3.1")
+    node.cni.add_network_list(net, first(container))
     with pytest.raises(libcni.VersionError):
-        cni.check_network_list(net, first(container))
+        node.cni.check_network_list(net, first(container))
 
 
 def _delete_address(container: Namespace) -> None:
@@ -176,79 +151,62 @@ def _flush_ports(_: Namespace) -> None:
     ],
 )
 def test_check_fails_with_the_plugins_own_code(
-    cni: libcni.CNIConfig,
+    node: RealNode,
     container: Namespace,
-    leases: Path,
     version: str,
     damage: Any,
     plugin: str,
     code: int,
     msg: str,
 ) -> None:
-    net, rt = network(leases, version), first(container)
-    cni.add_network_list(net, rt)
+    net, rt = network(node, version), first(container)
+    node.cni.add_network_list(net, rt)
     damage(container)
     with pytest.raises(libcni.PluginError) as caught:
-        cni.check_network_list(net, rt)
+        node.cni.check_network_list(net, rt)
     assert (caught.value.plugin, caught.value.verb, caught.value.code) == (plugin, "CHECK", code)
     assert msg in caught.value.msg
 
 
-def test_failed_add_is_rolled_back(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path
-) -> None:
+def test_failed_add_is_rolled_back(node: RealNode, container: Namespace) -> None:
     wrong = libcni.RuntimeConf(
         "c1", container.path, "eth0", capability_args={"portMappings": [{**PORT, "protocol": "nonsense"}]}
     )
     with pytest.raises(libcni.PluginError) as caught:
-        cni.add_network_list(network(leases), wrong)
+        node.cni.add_network_list(network(node), wrong)
     assert caught.value.plugin == "portmap"
     assert caught.value.rollback_errors == ()
     assert container.links() == ["lo"]
-    assert bridge_ports(host) == []
-    assert leased(leases) == []
-    assert list(records.iterdir()) == []
+    assert bridge_ports(node) == []
+    assert node.leased() == {}
+    assert os.listdir(node.results) == []
 
 
-def test_del_works_after_the_namespace_has_gone(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path
-) -> None:
-    net = network(leases)
-    cni.add_network_list(net, first(container))
+def test_del_works_after_the_namespace_has_gone(node: RealNode, container: Namespace) -> None:
+    net = network(node)
+    node.cni.add_network_list(net, first(container))
     subprocess.run(["ip", "netns", "delete", container.name], check=True)
     try:
-        cni.del_network_list(net, libcni.RuntimeConf("c1", None, "eth0"))
+        node.cni.del_network_list(net, libcni.RuntimeConf("c1", None, "eth0"))
     finally:
         subprocess.run(["ip", "netns", "add", container.name], check=True)  # for the fixture to remove
-    assert leased(leases) == []
-    assert list(records.iterdir()) == []
-    assert "10.77.0.2" not in rules("filter")
-    assert "to-destination" not in rules("nat")  # bridge 1.1.1 leaves its ipMasq rule where CNI_NETNS is empty
+    assert node.leased() == {}
+    assert os.listdir(node.results) == []
+    assert not node.host.rules("filter", "10.77.0.2")
+    assert not node.host.rules("nat", "to-destination")  # bridge 1.1.1 leaves its ipMasq rule where CNI_NETNS is empty
 
 
-_KILL = """#!/bin/sh
-[ "$CNI_COMMAND" = ADD ] && kill -KILL "$PPID"
-exit 0
-"""
-
-
-def test_a_runtime_that_is_killed_within_add_leaves_no_firewall_rule(
-    cni: libcni.CNIConfig, host: Namespace, container: Namespace, leases: Path, records: Path, tmp_path: Path
-) -> None:
+def test_a_runtime_that_is_killed_within_add_leaves_no_firewall_rule(node: RealNode, container: Namespace) -> None:
     """firewall deletes the rules of the addresses in prevResult, so DEL must know the result so far."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/killer").write_text(_KILL)
-    (tmp_path / "bin/killer").chmod(0o755)
-    path = [PLUGINS, os.fspath(tmp_path / "bin")]
-    client = libcni.CNIConfig(path, records.parent, env={"PATH": PLUGIN_PATH}, start_ahead="never")
-    chain = network(leases).plugins
-    plugins = [json.loads(chain[0].text), json.loads(chain[3].text), {"type": "killer"}]
-    net = libcni.NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "realnet", "plugins": plugins})
+    node.plugin("killer", '[ "$CNI_COMMAND" = ADD ] && kill -KILL "$PPID"; exit 0')
+    client = node.client(start_ahead="never")
+    chain = network(node).plugins
+    net = node.network(json.loads(chain[0].text), json.loads(chain[3].text), "killer")
     rt = libcni.RuntimeConf("c1", container.path, "eth0")
     _, status = os.waitpid(fork(lambda: client.add_network_list(net, rt)), 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert [one.state for one in client.get_cached_attachments()] == ["pending"]
-    assert "-s 10.77.0.2/32 -j ACCEPT" in rules("filter")
+    assert node.host.rules("filter", "-s 10.77.0.2/32 -j ACCEPT")
     client.del_network_list(net, rt)
-    assert "10.77.0.2" not in rules("filter")
-    assert (leased(leases), client.get_cached_attachments(), os.listdir(records.parent / "partial")) == ([], [], [])
+    assert not node.host.rules("filter", "10.77.0.2")
+    assert (node.leased(), client.get_cached_attachments(), os.listdir(node.cache / "partial")) == ({}, [], [])

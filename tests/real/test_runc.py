@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nodes import PLUGIN_PATH, Namespace
 
 import libcni
-from libcni import CNIConfig
 from libcni.manager import NetworkManager
-from libcni.oci import OWNER, collect
+from libcni.oci import collect
+from libcni.testing import wait_until
 
-from .namespaces import PLUGIN_PATH, PLUGINS, Namespace
-from .runc import Machine, why_no_containers
+from .runc import RuntimeNode, why_no_containers
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -36,21 +36,19 @@ SERVER = ("httpd", "-f", "-p", "80", "-h", "/")
 
 # crun 1.8 refuses to run where both cgroups v1 and v2 have controllers
 @pytest.fixture(params=["runc", pytest.param("crun", marks=pytest.mark.may_skip)])
-def machine(request: pytest.FixtureRequest, host: Namespace, tmp_path: Path) -> Iterator[Machine]:
-    """Return a machine with a runtime. Nothing of it is left at the end, whatever the test does."""
+def node(request: pytest.FixtureRequest, host: Namespace, tmp_path: Path) -> Iterator[RuntimeNode]:
+    """Return a node with a runtime. Nothing of it is left at the end, whatever the test does."""
     reason = why_no_containers(request.param)
     if reason is not None:
         pytest.skip(reason)
-    machine = Machine(tmp_path, request.param)
+    node = RuntimeNode(tmp_path, host, request.param)
     try:
-        said = machine.run_bundle(
-            "probe", machine.plain_bundle("probe", "true")
-        )  # no hook: it must not hide its faults
+        said = node.run_bundle("probe", node.plain_bundle("probe", "true"))  # no hook: it must not hide its faults
         if said:
             pytest.skip(f"{request.param} runs no containers here: {said.strip()}")
-        yield machine
+        yield node
     finally:
-        machine.close()
+        node.close()
 
 
 def fetch(url: str) -> str:
@@ -59,57 +57,53 @@ def fetch(url: str) -> str:
     return text
 
 
-def address_of(machine: Machine, container_id: str) -> str:
-    [attachment] = client(machine).get_cached_attachments(container_id)
+def address_of(node: RuntimeNode, container_id: str) -> str:
+    [attachment] = node.cni.get_cached_attachments(container_id)
     assert attachment.result is not None
     return attachment.result.ips[0].address.partition("/")[0]
 
 
-def client(machine: Machine) -> CNIConfig:
-    return CNIConfig([PLUGINS], machine.cache, conf_dir=machine.directory / "net.d", owner=OWNER)
-
-
-def test_two_containers_reach_each_other_and_a_published_port_answers(machine: Machine) -> None:
-    machine.start("web", *SERVER, ports="8080:80", mac="c2:11:22:33:44:55", bandwidth=LIMIT)
-    assert machine.run("one", "wget", "-qO-", f"http://{address_of(machine, 'web')}/") == "hello from a container\n"
+def test_two_containers_reach_each_other_and_a_published_port_answers(node: RuntimeNode) -> None:
+    node.start("web", *SERVER, ports="8080:80", mac="c2:11:22:33:44:55", bandwidth=LIMIT)
+    assert node.run("one", "wget", "-qO-", f"http://{address_of(node, 'web')}/") == "hello from a container\n"
     assert fetch("http://10.88.0.1:8080/") == "hello from a container\n"
-    [pin] = machine.pins.all("web")
+    [pin] = node.pins.all("web")
     inside = subprocess.check_output(["nsenter", f"--net={pin.path}", "ip", "link", "show", "eth0"], text=True)
     assert "c2:11:22:33:44:55" in inside
-    assert machine.addresses() == [address_of(machine, "web")]
-    machine.end("web")
-    assert (machine.addresses(), machine.traces(), machine.pins.all()) == ([], [], [])
-    assert client(machine).get_cached_attachments() == []
+    assert node.addresses() == [address_of(node, "web")]
+    node.end("web")
+    assert (node.addresses(), node.traces(), node.pins.all()) == ([], [], [])
+    assert node.cni.get_cached_attachments() == []
 
 
-def test_an_address_is_free_again_when_its_container_has_ended(machine: Machine) -> None:
+def test_an_address_is_free_again_when_its_container_has_ended(node: RuntimeNode) -> None:
     for name in ("first", "second", "third"):
-        assert "inet 10.88.0.9/16" in machine.run(name, "ip", "addr", "show", "eth0", ips="10.88.0.9")
-        assert machine.addresses() == []
+        assert "inet 10.88.0.9/16" in node.run(name, "ip", "addr", "show", "eth0", ips="10.88.0.9")
+        assert node.addresses() == []
 
 
-def test_a_container_on_two_networks_has_both_interfaces_and_a_resolv_conf(machine: Machine) -> None:
+def test_a_container_on_two_networks_has_both_interfaces_and_a_resolv_conf(node: RuntimeNode) -> None:
     bridge = {"type": "bridge", "bridge": "cni1", "ipam": {"type": "host-local", "subnet": "10.99.0.0/16"}}
-    machine.network("back", {"cniVersion": "1.0.0", "plugins": [bridge]})
+    node.write_network("back", {"cniVersion": "1.0.0", "plugins": [bridge]})
     words = ("sh", "-c", "busybox ip -o addr; cat /etc/resolv.conf")
-    shell = Path(machine.directory, "rootfs/bin/sh")
+    shell = Path(node.root, "rootfs/bin/sh")
     shell.symlink_to("busybox")
-    Path(machine.directory, "rootfs/bin/cat").symlink_to("busybox")
-    said = machine.run("both", *words, hook=("--resolv-conf",), networks="front, back@net1")
+    Path(node.root, "rootfs/bin/cat").symlink_to("busybox")
+    said = node.run("both", *words, hook=("--resolv-conf",), networks="front, back@net1")
     assert "eth0    inet 10.88.0." in said
     assert "net1    inet 10.99.0." in said
     assert "nameserver 10.88.0.1\nsearch front.test\n" in said
-    assert (machine.addresses(), machine.traces()) == ([], [])
+    assert (node.addresses(), node.traces()) == ([], [])
 
 
-def test_what_is_wrong_is_printed_by_the_runtime_and_nothing_is_attached(machine: Machine) -> None:
-    said = machine.run("wrong", "echo", "it runs", ports="80")
+def test_what_is_wrong_is_printed_by_the_runtime_and_nothing_is_attached(node: RuntimeNode) -> None:
+    said = node.run("wrong", "echo", "it runs", ports="80")
     assert "annotation libcni.ports: '80' is not of the form" in said
     assert "it runs" not in said
-    said = machine.run("missing", "echo", "it runs", networks="front, nowhere")
+    said = node.run("missing", "echo", "it runs", networks="front, nowhere")
     assert "nowhere" in said
     assert "it runs" not in said
-    assert (machine.addresses(), machine.traces(), machine.pins.all()) == ([], [], [])
+    assert (node.addresses(), node.traces(), node.pins.all()) == ([], [], [])
 
 
 def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
@@ -149,45 +143,44 @@ def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
     assert re.sub(r" \d+s ", " 0s ", done.stdout).splitlines() == typed.splitlines()
 
 
-def test_containers_that_share_a_namespace_are_attached_once(machine: Machine) -> None:
-    machine.start("pod", *SERVER)
-    [pin] = machine.pins.all()
-    bundle = machine.bundle("app", "wget", "-qO-", "http://127.0.0.1/")
+def test_containers_that_share_a_namespace_are_attached_once(node: RuntimeNode) -> None:
+    node.start("pod", *SERVER)
+    [pin] = node.pins.all()
+    bundle = node.bundle("app", "wget", "-qO-", "http://127.0.0.1/")
     config = (bundle / "config.json").read_text()
     joined = f'"path": "/proc/{pin.pid}/ns/net"'
     (bundle / "config.json").write_text(config.replace('"type": "network"', f'"type": "network", {joined}'))
-    assert machine.run_bundle("app", bundle) == "hello from a container\n"
-    assert [one.container_id for one in client(machine).get_cached_attachments()] == ["pod"]
+    assert node.run_bundle("app", bundle) == "hello from a container\n"
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["pod"]
 
 
-def test_the_end_of_a_container_that_nobody_tells_of_is_found(machine: Machine) -> None:
-    machine.start("web", *SERVER)
-    machine.start("stays", *SERVER)
-    [pin] = machine.pins.all("web")
+def test_the_end_of_a_container_that_nobody_tells_of_is_found(node: RuntimeNode) -> None:
+    node.start("web", *SERVER)
+    node.start("stays", *SERVER)
+    [pin] = node.pins.all("web")
     os.kill(pin.pid, signal.SIGKILL)
-    while pin.is_alive:
-        time.sleep(0.01)
-    sweep(machine)  # the runtime still has the container: its poststop is to come
-    assert len(machine.addresses()) == 2
+    wait_until(lambda: not pin.is_alive)
+    sweep(node)  # the runtime still has the container: its poststop is to come
+    assert len(node.addresses()) == 2
     # the state is lost, as after a crash
-    subprocess.run(["mv", str(machine.root / "web"), str(machine.directory / "lost")], check=True)
-    sweep(machine)
-    assert machine.addresses() == [address_of(machine, "stays")]
-    assert [pin.container_id for pin in machine.pins.all()] == ["stays"]
+    subprocess.run(["mv", str(node.state / "web"), str(node.root / "lost")], check=True)
+    sweep(node)
+    assert node.addresses() == [address_of(node, "stays")]
+    assert [pin.container_id for pin in node.pins.all()] == ["stays"]
 
 
-def sweep(machine: Machine) -> None:
-    cni = client(machine)
-    collect(NetworkManager(cni).gc, cni, [str(machine.root)])
+def sweep(node: RuntimeNode) -> None:
+    cni = node.cni
+    collect(NetworkManager(cni).gc, cni, [str(node.state)])
 
 
-def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing(machine: Machine) -> None:
+def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing(node: RuntimeNode) -> None:
     chance = random.Random(19)
     running: dict[str, subprocess.Popen[bytes]] = {}
     for number in range(CONTAINERS):
         name = f"many{number}"
-        bundle = machine.bundle(name, "sleep", "1", ports=f"{9000 + number}:80")
-        words = machine.command("run", "--bundle", str(bundle), name)
+        bundle = node.bundle(name, "sleep", "1", ports=f"{9000 + number}:80")
+        words = node.command("run", "--bundle", str(bundle), name)
         with (bundle / "output").open("w") as output:
             running[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     victims = chance.sample(sorted(running), KILLED)
@@ -195,15 +188,15 @@ def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing
         time.sleep(chance.uniform(0, 0.5))
         with contextlib.suppress(ProcessLookupError):
             # every second time a hook dies, and its runtime lives on
-            os.kill(chance.choice(machine.hooks() or [running[name].pid]) if index % 2 else running[name].pid, 9)
+            os.kill(chance.choice(node.hooks() or [running[name].pid]) if index % 2 else running[name].pid, 9)
     codes = {name: process.wait(timeout=600) for name, process in running.items()}
-    machine.wait_for_hooks()
+    node.wait_for_hooks()
     assert sum(code == 0 for code in codes.values()) >= CONTAINERS - 2 * KILLED
-    for path in machine.root.iterdir():
-        machine.end(path.name)
-    machine.wait_for_hooks()
-    sweep(machine)
-    cni = client(machine)
+    for path in node.state.iterdir():
+        node.end(path.name)
+    node.wait_for_hooks()
+    sweep(node)
+    cni = node.cni
     assert libcni.diagnose(cni).findings == ()
-    assert (cni.get_cached_attachments(), machine.pins.all()) == ([], [])
-    assert (machine.addresses(), machine.traces()) == ([], [])
+    assert (cni.get_cached_attachments(), node.pins.all()) == ([], [])
+    assert (node.addresses(), node.traces()) == ([], [])

@@ -1,8 +1,7 @@
-"""The fixtures that the reliability suites share: plugins in C and in shell, and a place for what they keep."""
+"""The fixtures that the reliability suites share: plugins in C, and a node with them."""
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 from collections.abc import Callable
@@ -10,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reliability.shell import Shell
-from reliability.support import Place, build_plugins, make_place
-
-_numbers = itertools.count()
+from reliability.c_node import CNode, build_plugins
 
 
 @pytest.fixture(scope="session")
@@ -24,13 +20,8 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, plugins: str) -> Place:
-    return make_place(tmp_path / f"place{next(_numbers)}", plugins)
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path / f"shell{next(_numbers)}")
+def c_node(tmp_path: Path, plugins: str) -> CNode:
+    return CNode(tmp_path, plugins)
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from processes import children, fork, wait
+
 from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
-from reliability.forked import fork, wait
-from reliability.support import Place, build_plugins, make_place
+from reliability.c_node import CNode, build_plugins
 
 __all__ = ["VERBS", "Tally", "inject"]
 
@@ -35,43 +36,43 @@ CONTAINER = RuntimeConf("c1", None, "eth0")
 NEVER = 1 << 30
 
 
-def _network(place: Place, **more: int) -> NetworkConfigList:
-    return place.network("net", "alloc-a", "alloc-b", **more)
+def _network(c_node: CNode, **more: int) -> NetworkConfigList:
+    return c_node.chain("net", "alloc-a", "alloc-b", **more)
 
 
-def _add(cni: CNIConfig, place: Place) -> None:
-    cni.add_network_list(_network(place), CONTAINER)
+def _add(cni: CNIConfig, c_node: CNode) -> None:
+    cni.add_network_list(_network(c_node), CONTAINER)
 
 
-def _check(cni: CNIConfig, place: Place) -> None:
-    cni.check_network_list(_network(place), CONTAINER)
+def _check(cni: CNIConfig, c_node: CNode) -> None:
+    cni.check_network_list(_network(c_node), CONTAINER)
 
 
-def _delete(cni: CNIConfig, place: Place) -> None:
-    cni.del_network_list(_network(place), CONTAINER)
+def _delete(cni: CNIConfig, c_node: CNode) -> None:
+    cni.del_network_list(_network(c_node), CONTAINER)
 
 
-def _gc(cni: CNIConfig, place: Place) -> None:
-    cni.gc_network_list(_network(place), [])
+def _gc(cni: CNIConfig, c_node: CNode) -> None:
+    cni.gc_network_list(_network(c_node), [])
 
 
-def _disturb(_cni: CNIConfig, place: Place) -> None:
-    (place.state / "calm").unlink()
+def _disturb(_cni: CNIConfig, c_node: CNode) -> None:
+    (c_node.state / "calm").unlink()
 
 
-def _fail(cni: CNIConfig, place: Place) -> None:
+def _fail(cni: CNIConfig, c_node: CNode) -> None:
     """Run an ADD whose plugins fail in the roll-back, too: the record stays pending."""
     with suppress(PluginError):
-        cni.add_network_list(_network(place, fail=100), CONTAINER)
+        cni.add_network_list(_network(c_node, fail=100), CONTAINER)
 
 
-def _leave(cni: CNIConfig, place: Place) -> None:
-    _disturb(cni, place)
-    _fail(cni, place)
-    place.calm()
+def _leave(cni: CNIConfig, c_node: CNode) -> None:
+    _disturb(cni, c_node)
+    _fail(cni, c_node)
+    c_node.calm()
 
 
-VERBS: dict[str, tuple[Callable[[CNIConfig, Place], None] | None, Callable[[CNIConfig, Place], None]]] = {
+VERBS: dict[str, tuple[Callable[[CNIConfig, CNode], None] | None, Callable[[CNIConfig, CNode], None]]] = {
     "ADD": (None, _add),
     "ADD-fails": (_disturb, _fail),
     "ADD-again": (_leave, _add),  # it detaches first what the failed one left
@@ -120,23 +121,23 @@ class Cases:
 
     def count(self) -> int:
         """Return how many calls the verb makes where nothing fails; the verb runs in this process, to load all."""
-        place = self._place()
-        self._run(place, NEVER, 0)
-        calls = self._run(self._place(), NEVER, 0)[0]
+        c_node = self._new_node()
+        self._run(c_node, NEVER, 0)
+        calls = self._run(self._new_node(), NEVER, 0)[0]
         shutil.rmtree(self._directory)
         return calls
 
     def problems(self, at: int, fault: str) -> Iterator[str]:
         """Yield what is wrong after one case."""
-        place = self._place()
-        report = place.root / "report"
+        c_node = self._new_node()
+        report = c_node.root / "report"
 
         def work() -> None:
             # an exception in __del__ reaches nobody but the terminal
             lost: list[str] = []
             sys.unraisablehook = lambda one: lost.append(f"lost in a finalizer: {one.exc_value!r}")
             before = sorted(os.listdir("/proc/self/fd"))
-            _, problem = self._run(place, at, FAULTS[fault])
+            _, problem = self._run(c_node, at, FAULTS[fault])
             gc.collect()
             # a thread may still reap a plugin whose status could not be read, and closes its descriptor then
             deadline = time.monotonic() + 3
@@ -147,8 +148,7 @@ class Cases:
             found += (
                 [f"descriptors left: {[os.readlink(f'/proc/self/fd/{one}') for one in left]}"] if left - {""} else []
             )
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            found += [f"processes left: {len(children)}"] if children else []
+            found += [f"processes left: {len(children())}"] if children() else []
             report.write_text("\n".join(filter(None, found)))
 
         status = wait(fork(work))
@@ -158,23 +158,23 @@ class Cases:
             yield f"the child ended with {status}"
         if report.exists():
             yield from report.read_text().splitlines()
-        place.wait_for_plugins()
-        yield from self._afterwards(place)
-        shutil.rmtree(place.root)
+        c_node.wait_for_plugins()
+        yield from self._afterwards(c_node)
+        shutil.rmtree(c_node.root)
 
-    def _place(self) -> Place:
-        place = make_place(Path(tempfile.mkdtemp(dir=_made(self._directory))), self._plugins)
-        place.calm()
+    def _new_node(self) -> CNode:
+        c_node = CNode(Path(tempfile.mkdtemp(dir=_made(self._directory))), self._plugins)
+        c_node.calm()
         if (before := VERBS[self.verb][0]) is not None:
-            before(place.client(), place)
-        return place
+            before(c_node.client(), c_node)
+        return c_node
 
-    def _run(self, place: Place, at: int, error: int) -> tuple[int, str]:
-        cni = place.client(durable=True, timeout=5, cleanup_timeout=5)
+    def _run(self, c_node: CNode, at: int, error: int) -> tuple[int, str]:
+        cni = c_node.client(durable=True, timeout=5, cleanup_timeout=5)
         problem = ""
         self._shim.shim_arm(at, error)
         try:
-            VERBS[self.verb][1](cni, place)
+            VERBS[self.verb][1](cni, c_node)
         except CNIError:
             pass
         except BaseException as raised:  # noqa: BLE001 - this is what is looked for
@@ -182,27 +182,27 @@ class Cases:
         calls = self._shim.shim_disarm()
         return calls, f"{self._name.value.decode()}: {problem}" if problem else ""
 
-    def _afterwards(self, place: Place) -> Iterator[str]:
-        place.calm()
-        cni = place.client(timeout=5)
+    def _afterwards(self, c_node: CNode) -> Iterator[str]:
+        c_node.calm()
+        cni = c_node.client(timeout=5)
         step = "listing"
         try:
             states = [one.state for one in cni.get_cached_attachments()]
-            if place.owners() and not states:
-                yield f"held without a record: {place.owners()}"
+            if c_node.owners() and not states:
+                yield f"held without a record: {c_node.owners()}"
             if states == ["ready"]:
                 step = "the next DEL"
-                _delete(cni, place)
+                _delete(cni, c_node)
             step = "the next ADD"
-            _add(cni, place)
-            if len(place.owners()) != 2:
-                yield f"after the next ADD: {place.owners()}"
+            _add(cni, c_node)
+            if len(c_node.owners()) != 2:
+                yield f"after the next ADD: {c_node.owners()}"
             step = "the last DEL"
-            _delete(cni, place)
+            _delete(cni, c_node)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             yield f"{step}: {error!r}"
-        if place.owners() or cni.get_cached_attachments():
-            yield f"at the end: {place.owners()}, {cni.get_cached_attachments()}"
+        if c_node.owners() or cni.get_cached_attachments():
+            yield f"at the end: {c_node.owners()}, {cni.get_cached_attachments()}"
 
 
 def _made(directory: Path) -> Path:

@@ -6,7 +6,6 @@ addresses, host-local's reservations, and the records byte for byte.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
 import logging
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from real.namespaces import PLUGIN_PATH, PLUGINS
+from helpers import network
+from nodes import Blocking, Namespace, RealNode
+from processes import fork, kill_after
 
-from libcni import AsyncCNIConfig, Attachment, CNIConfig, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
+from libcni import Attachment, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
 from libcni.store.namespace import EnteredNamespace
-from reliability.forked import fork, kill_after
 
 _PR_SET_CHILD_SUBREAPER = 36
 PERSON = ("a person", "")
@@ -58,16 +58,19 @@ class May:
     target: int = 0
 
 
-class Machine:
-    """A machine with two networks, two runtimes and a person."""
+class SharedNode(RealNode):
+    """A node with two networks, two runtimes and a person."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
-        self.directory = directory
+    def __init__(self, root: Path, host: Namespace, seed: int) -> None:
+        super().__init__(root, host)
+        self.settings |= {"durable": False, "timeout": 30}
         self.chance = random.Random(seed)
         self.mark = uuid4().hex[:6]
-        self.cache = directory / "cache"
         self.paths = [f"/run/netns/rand-{self.mark}-{number}" for number in range(4)]
-        self.networks = [self._network("one", 1), self._network("two", 2, {"type": "firewall"})]
+        self.networks = [
+            network(self.bridge("10.91.0.0/24", bridge="rand-1"), name="one"),
+            network(self.bridge("10.92.0.0/24", bridge="rand-2"), "firewall", name="two"),
+        ]
         self.makers: dict[Key, Pair] = {}
         self.orphan: May | None = None
         self.torn: dict[str, bytes] = {}
@@ -80,23 +83,11 @@ class Machine:
         for path in self.paths:
             subprocess.run(["ip", "netns", "del", Path(path).name], check=False, capture_output=True)
 
-    def _network(self, name: str, number: int, *more: dict[str, Any]) -> NetworkConfigList:
-        ipam = {"type": "host-local", "subnet": f"10.{90 + number}.0.0/24", "dataDir": str(self.directory / "ipam")}
-        bridge = {"type": "bridge", "bridge": f"rand-{number}", "ipam": ipam}
-        return NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, *more]})
-
-    def client(self, owner: str, kind: type[CNIConfig | AsyncCNIConfig] = CNIConfig) -> Any:
-        return kind([PLUGINS], self.cache, owner=owner, env={"PATH": PLUGIN_PATH}, durable=False, timeout=30)
-
     def call(self, owner: str, verb: str, *args: Any, **options: Any) -> Any:
         """Run a verb, blocking or on asyncio, as it comes."""
-        if self.chance.random() < 0.5:
-            return getattr(self.client(owner), verb)(*args, **options)
-
-        async def awaited() -> Any:
-            return await getattr(self.client(owner, AsyncCNIConfig), verb)(*args, **options)
-
-        return asyncio.run(awaited())
+        is_blocking = self.chance.random() < 0.5
+        client = self.client(owner=owner) if is_blocking else Blocking(self.async_client(owner=owner))
+        return getattr(client, verb)(*args, **options)
 
     def _ip(self, *words: str) -> str:
         return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
@@ -104,7 +95,7 @@ class Machine:
     # what there is
 
     def attachments(self) -> list[Attachment]:
-        return CNIConfig([PLUGINS], self.cache).get_cached_attachments()
+        return self.cni.get_cached_attachments()
 
     def picture(self) -> Picture:
         interfaces: dict[Key, str] = {}
@@ -116,8 +107,8 @@ class Machine:
                 if link.get("ifname") in INTERFACES:
                     addresses = sorted(one["local"] for one in link["addr_info"] if one["scope"] == "global")
                     interfaces[place, link["ifindex"], link["address"]] = f"{link['ifname']} {addresses}"
-        reservations = {str(path): path.read_text() for path in (self.directory / "ipam").glob("*/10.*")}
-        records = {path.name: path.read_bytes() for path in (self.cache / "results").glob("*")}
+        reservations = {str(path): path.read_text() for path in self.leases.glob("*/10.*")}
+        records = {path.name: path.read_bytes() for path in self.results.glob("*")}
         return Picture(interfaces, reservations, records)
 
     # the steps
@@ -317,7 +308,7 @@ class Machine:
         def work() -> None:
             logging.disable()
             with suppress(CNIError):
-                client = self.client(owner)
+                client = self.client(owner=owner)
                 client.add_network_list(net, rt) if is_add else client.del_network_list(net, rt)
 
         self._await_orphan()
@@ -355,7 +346,7 @@ class Machine:
 
     def _tear(self, before: Picture) -> May | None:
         """Tear a record, or mend the torn one: a disk that lost a block, and a person with a backup."""
-        results = self.cache / "results"
+        results = self.results
         if self.torn:
             name, data = self.torn.popitem()
             if name in before.records and len(before.records[name]) == len(data) // 2:

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import pytest
+from processes import fork, wait
 
 from libcni import CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf
-from reliability.forked import fork, wait
-from reliability.support import Call, Place
+from reliability.c_node import Call, CNode
 
 PROCESSES = 8
 VERBS = int(os.environ.get("LIBCNI_VERBS", "500"))
@@ -21,16 +21,16 @@ CONTAINERS = [RuntimeConf(f"c{number}", None, "eth0") for number in range(20)]
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 
-def networks(place: Place) -> list[NetworkConfigList]:
+def networks(c_node: CNode) -> list[NetworkConfigList]:
     return [
-        place.network("quick", "alloc-a"),
-        place.network("failing", "alloc-a", "plain", fail=15),
-        place.network("slow", "alloc-b", "plain", slow=3, fail=5),
+        c_node.chain("quick", "alloc-a"),
+        c_node.chain("failing", "alloc-a", "plain", fail=15),
+        c_node.chain("slow", "alloc-b", "plain", slow=3, fail=5),
     ]
 
 
-def random_verbs(cni: CNIConfig, place: Place, chance: random.Random, number: int) -> None:
-    nets = networks(place)
+def random_verbs(cni: CNIConfig, c_node: CNode, chance: random.Random, number: int) -> None:
+    nets = networks(c_node)
     for _ in range(number):
         net, rt = chance.choice(nets), chance.choice(CONTAINERS)
         verb = chance.choices(["add", "check", "del", "gc", "list"], [45, 10, 35, 5, 5])[0]
@@ -52,7 +52,7 @@ def random_verbs(cni: CNIConfig, place: Place, chance: random.Random, number: in
             continue
 
 
-def run_processes(place: Place, number: int, verbs: int) -> float:
+def run_processes(c_node: CNode, number: int, verbs: int) -> float:
     chance = random.Random(SEED)
     started = time.monotonic()
     children = []
@@ -60,7 +60,7 @@ def run_processes(place: Place, number: int, verbs: int) -> float:
         own = random.Random(chance.randrange(1 << 32))
 
         def work(own: random.Random = own) -> None:
-            random_verbs(place.client(timeout=60), place, own, verbs)
+            random_verbs(c_node.client(timeout=60), c_node, own, verbs)
 
         children.append(fork(work))
     assert [wait(child) for child in children] == [0] * number
@@ -84,8 +84,8 @@ def grouped(calls: list[Call], key: Callable[[Call], str]) -> list[list[Call]]:
     return [list(group) for _, group in itertools.groupby(sorted(calls, key=lambda call: (key(call), call.start)), key)]
 
 
-def assert_invariants(place: Place) -> list[Call]:
-    calls = place.calls()
+def assert_invariants(c_node: CNode) -> list[Call]:
+    calls = c_node.logged()
     assert all(call.end for call in calls)
     for group in grouped([call for call in calls if call.container != "-"], lambda call: call.container):
         assert_apart(group, f"verbs for {group[0].container}")
@@ -100,25 +100,25 @@ def assert_invariants(place: Place) -> list[Call]:
     return calls
 
 
-def assert_everything_comes_to_an_end(place: Place) -> list[Call]:
-    cni = place.client()
+def assert_everything_comes_to_an_end(c_node: CNode) -> list[Call]:
+    cni = c_node.client()
     listed = {(one.network, one.container_id, one.ifname) for one in cni.get_cached_attachments()}
-    assert {owner[:3] for owner in place.owners()} <= listed, "a record was lost"
-    place.calm()
-    for net in networks(place):
+    assert {owner[:3] for owner in c_node.owners()} <= listed, "a record was lost"
+    c_node.calm()
+    for net in networks(c_node):
         cni.gc_network_list(net, [])
-    assert (place.owners(), cni.get_cached_attachments()) == ([], [])
-    calls = assert_invariants(place)
+    assert (c_node.owners(), cni.get_cached_attachments()) == ([], [])
+    calls = assert_invariants(c_node)
     ended = [call for call in calls if call.verb in {"ADD", "DEL"}]
     last = {(call.network, call.container, call.ifname, call.type): call.verb for call in ended}
     assert set(last.values()) == {"DEL"}, "an ADD without a DEL"
     return calls
 
 
-def run(place: Place, processes: int, verbs: int) -> str:
-    seconds = run_processes(place, processes, verbs)
-    assert_invariants(place)
-    calls = assert_everything_comes_to_an_end(place)
+def run(c_node: CNode, processes: int, verbs: int) -> str:
+    seconds = run_processes(c_node, processes, verbs)
+    assert_invariants(c_node)
+    calls = assert_everything_comes_to_an_end(c_node)
     counted = Counter(call.verb for call in calls)
     failed = sum(call.outcome != "ok" for call in calls)
     kinds = ", ".join(f"{number} {verb}" for verb, number in sorted(counted.items()))
@@ -127,10 +127,10 @@ def run(place: Place, processes: int, verbs: int) -> str:
 
 
 @pytest.mark.slow
-def test_eight_processes_and_many_random_verbs(place: Place, say: Callable[[str], None]) -> None:
+def test_eight_processes_and_many_random_verbs(c_node: CNode, say: Callable[[str], None]) -> None:
     say(f"concurrency: LIBCNI_SEED={SEED}")
-    say(run(place, PROCESSES, VERBS))
+    say(run(c_node, PROCESSES, VERBS))
 
 
-def test_three_processes_and_some_random_verbs(place: Place) -> None:
-    assert run(place, 3, 60), f"LIBCNI_SEED={SEED}"
+def test_three_processes_and_some_random_verbs(c_node: CNode) -> None:
+    assert run(c_node, 3, 60), f"LIBCNI_SEED={SEED}"

@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable
 
 import pytest
+from processes import fork, kill_after
 
 from libcni import CNIConfig, CNIError, RuntimeConf, repair_records
-from reliability.forked import fork, kill_after
-from reliability.support import Place
+from reliability.c_node import CNode
 
 KILLS = int(os.environ.get("LIBCNI_KILLS", "200"))
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 32))))
 CONTAINERS = [RuntimeConf(f"c{number}", None, "eth0") for number in range(3)]
 
 
-def random_verbs(cni: CNIConfig, place: Place, seed: int) -> None:
+def random_verbs(cni: CNIConfig, c_node: CNode, seed: int) -> None:
     chance = random.Random(seed)
-    networks = [place.network("good", slow=3), place.network("bad", slow=3, fail=30)]
+    networks = [c_node.chain("good", slow=3), c_node.chain("bad", slow=3, fail=30)]
     while True:
         net, rt = chance.choice(networks), chance.choice(CONTAINERS)
         try:
@@ -32,34 +32,34 @@ def random_verbs(cni: CNIConfig, place: Place, seed: int) -> None:
             continue
 
 
-def assert_survived(place: Place, what: str) -> None:
+def assert_survived(c_node: CNode, what: str) -> None:
     """Assert what must hold after any crash, and put the place back to its beginning."""
-    cni = place.client()
-    assert_known(place, what)
+    cni = c_node.client()
+    assert_known(c_node, what)
     listed = cni.get_cached_attachments()
     assert {attachment.state for attachment in listed} <= {"pending", "ready", "detaching"}, what  # no torn file
-    place.calm()
+    c_node.calm()
     for name in ("good", "bad"):  # these meet the orphans, if there are any, and wait for them
-        cni.gc_network_list(place.network(name), [])
-    assert (place.owners(), cni.get_cached_attachments()) == ([], []), what
-    place.wait_for_plugins()
-    assert place.owners() == [], f"{what}: an orphan allocated after GC"
-    repair_records(place.cache)
-    left = {name: os.listdir(place.cache / name) for name in os.listdir(place.cache) if name != "locks"}
+        cni.gc_network_list(c_node.chain(name), [])
+    assert (c_node.owners(), cni.get_cached_attachments()) == ([], []), what
+    c_node.wait_for_plugins()
+    assert c_node.owners() == [], f"{what}: an orphan allocated after GC"
+    repair_records(c_node.cache)
+    left = {name: os.listdir(c_node.cache / name) for name in os.listdir(c_node.cache) if name != "locks"}
     assert not any(left.values()), f"{what}: {left}"
-    place.empty()
-    (place.state / "calm").unlink()
+    c_node.empty()
+    (c_node.state / "calm").unlink()
 
 
-def assert_known(place: Place, what: str) -> None:
+def assert_known(c_node: CNode, what: str) -> None:
     """Assert that every address that is held belongs to a listed attachment."""
-    owners = place.owners()  # before the list: nobody removes a record now, and an orphan may still allocate
-    listed = {(one.network, one.container_id, one.ifname) for one in place.client().get_cached_attachments()}
+    owners = c_node.owners()  # before the list: nobody removes a record now, and an orphan may still allocate
+    listed = {(one.network, one.container_id, one.ifname) for one in c_node.client().get_cached_attachments()}
     assert {owner[:3] for owner in owners} <= listed, what
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments(place: Place, say: Callable[[str], None]) -> None:
+def test_killed_at_random_moments(c_node: CNode, say: Callable[[str], None]) -> None:
     chance = random.Random(SEED)
     started = time.monotonic()
     say(f"crash test: {KILLS} kills at random moments, LIBCNI_SEED={SEED}")
@@ -67,8 +67,8 @@ def test_killed_at_random_moments(place: Place, say: Callable[[str], None]) -> N
         seed = chance.randrange(1 << 32)
 
         def work(seed: int = seed) -> None:
-            random_verbs(place.client(), place, seed)
+            random_verbs(c_node.client(), c_node, seed)
 
         assert kill_after(fork(work), chance.uniform(0.002, 0.08))
-        assert_survived(place, f"kill {number} of seed {SEED}")
+        assert_survived(c_node, f"kill {number} of seed {SEED}")
     say(f"crash test: {KILLS} kills at random moments in {time.monotonic() - started:.0f} s")

@@ -12,27 +12,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import RT, network
+from nodes import FakeNode
+from processes import children, fork, is_running, wait
 
 from libcni import CallOptions, CNIError, Invocation, PluginError, ProcessExecutor, RuntimeConf
 from libcni.executor import child as child_module
 from libcni.store.locks import LockRequest, LockSet
-from reliability.forked import fork, wait
-from reliability.shell import RT, Shell
-from reliability.support import Place
-
-CONTAINER = RuntimeConf("c1", None, "eth0")
+from libcni.testing import wait_until
+from reliability.c_node import CNode
 
 
 def descriptors() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
-
-
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 @pytest.fixture
@@ -47,22 +42,22 @@ def handler() -> Iterator[Callable[[int, Any], None]]:
         signal.signal(number, action)
 
 
-def assert_unknown(place: Place) -> None:
+def assert_unknown(c_node: CNode) -> None:
     """Assert that an exit status which cannot be known is an error, and that the record stays."""
-    net, cni = place.network(), place.client()
+    net, cni = c_node.chain(), c_node.client()
     with pytest.raises(PluginError, match="exit status cannot be known"):
-        cni.add_network_list(net, CONTAINER)
+        cni.add_network_list(net, RT)
     assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
     with pytest.raises(PluginError, match="exit status cannot be known"):
-        cni.del_network_list(net, CONTAINER)
+        cni.del_network_list(net, RT)
     assert len(cni.get_cached_attachments()) == 1
 
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
-def test_with_sigchld_ignored(place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
+def test_with_sigchld_ignored(c_node: CNode, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
     monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
     handler(signal.SIGCHLD, signal.SIG_IGN)
-    assert_unknown(place)
+    assert_unknown(c_node)
 
 
 def reap(*_: object) -> None:
@@ -76,29 +71,29 @@ def reap(*_: object) -> None:
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
 def test_with_a_sigchld_handler_that_reaps_everything(
-    place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+    c_node: CNode, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
 ) -> None:
     """Either the library or the handler reaps a plugin first: success and "cannot be known" are both right."""
     monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
     handler(signal.SIGCHLD, reap)
-    net, cni = place.network(slow=2), place.client()
+    net, cni = c_node.chain(slow=2), c_node.client()
     for _ in range(5):
         try:
-            cni.add_network_list(net, CONTAINER)
-            cni.del_network_list(net, CONTAINER)
-            assert place.owners() == []
+            cni.add_network_list(net, RT)
+            cni.del_network_list(net, RT)
+            assert c_node.owners() == []
         except PluginError as error:
             if error.problem != "its exit status cannot be known":
                 raise
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             assert [one.state for one in cni.get_cached_attachments()] != []
-            cni.del_network_list(net, CONTAINER)
+            cni.del_network_list(net, RT)
             signal.signal(signal.SIGCHLD, reap)
 
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
 def test_when_the_host_has_reaped_the_plugin_first(
-    place: Place, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+    c_node: CNode, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
 ) -> None:
     monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
     waitid = os.waitid
@@ -108,20 +103,20 @@ def test_when_the_host_has_reaped_the_plugin_first(
         return waitid(kind, number, options)
 
     monkeypatch.setattr(os, "waitid", reaped_before)
-    assert_unknown(place)
+    assert_unknown(c_node)
 
 
-def test_without_pidfd(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pidfd(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel before 5.3."""
     monkeypatch.setattr(child_module, "_HAS_PIDFD", False)
-    net, cni = place.network(slow=2), place.client()
-    cni.add_network_list(net, CONTAINER)
-    cni.del_network_list(net, CONTAINER)
-    assert place.owners() == []
+    net, cni = c_node.chain(slow=2), c_node.client()
+    cni.add_network_list(net, RT)
+    cni.del_network_list(net, RT)
+    assert c_node.owners() == []
     assert children() == []
 
 
-def test_with_thousands_of_open_descriptors(place: Place) -> None:
+def test_with_thousands_of_open_descriptors(c_node: CNode) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 6000:
         pytest.skip("too few descriptors are allowed")
@@ -130,21 +125,21 @@ def test_with_thousands_of_open_descriptors(place: Place) -> None:
     many = [os.dup(null) for _ in range(3000)]
     try:
         assert max(many) > 1024
-        net, cni = place.network(), place.client()
-        cni.add_network_list(net, CONTAINER)
-        cni.del_network_list(net, CONTAINER)
+        net, cni = c_node.chain(), c_node.client()
+        cni.add_network_list(net, RT)
+        cni.del_network_list(net, RT)
     finally:
         for descriptor in [null, *many]:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert place.owners() == []
+    assert c_node.owners() == []
 
 
 @pytest.mark.parametrize("spare", range(12))
-def test_with_no_descriptor_left(place: Place, spare: int) -> None:
+def test_with_no_descriptor_left(c_node: CNode, spare: int) -> None:
     """Wherever they run out, it is an error of the library, and no plugin goes on unwatched."""
-    net = place.network("net", "alloc-a", slow=20)
-    place.client().add_network_list(net, RuntimeConf("c0", None, "eth0"))  # so that all modules are loaded
+    net = c_node.chain("net", "alloc-a", slow=20)
+    c_node.client().add_network_list(net, RuntimeConf("c0", None, "eth0"))  # so that all modules are loaded
 
     def work() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -153,28 +148,28 @@ def test_with_no_descriptor_left(place: Place, spare: int) -> None:
             os.dup2(0, descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + spare, hard))
         try:
-            place.client().add_network_list(net, CONTAINER)
+            c_node.client().add_network_list(net, RT)
             status = "attached"
         except PluginError as error:
             status = f"{error.problem}, {error.rollback_errors}"
         except CNIError as error:
             status = repr(error)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        (place.root / "status").write_text(status)
+        (c_node.root / "status").write_text(status)
         assert children() == []
 
     assert wait(fork(work)) == 0
-    status = (place.root / "status").read_text()
+    status = (c_node.root / "status").read_text()
     # "Bad file descriptor": so few are allowed that a plugin cannot have the number that says that it lives
     problems = ("attached", "RecordError", "PluginNotFoundError", "Too many open files", "Bad file descriptor")
     assert any(problem in status for problem in problems), status
-    place.client().del_network_list(net, CONTAINER)
-    place.wait_for_plugins()
-    assert {owner[1] for owner in place.owners()} == {"c0"}
+    c_node.client().del_network_list(net, RT)
+    c_node.wait_for_plugins()
+    assert {owner[1] for owner in c_node.owners()} == {"c0"}
 
 
-def test_in_threads(place: Place) -> None:
-    net, cni = place.network(slow=1), place.client()
+def test_in_threads(c_node: CNode) -> None:
+    net, cni = c_node.chain(slow=1), c_node.client()
     problems: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -192,32 +187,32 @@ def test_in_threads(place: Place) -> None:
     for thread in threads:
         thread.join()
     assert problems == []
-    assert place.owners() == []
+    assert c_node.owners() == []
 
 
-def test_after_a_fork(place: Place) -> None:
-    net, cni = place.network(), place.client()
-    cni.add_network_list(net, CONTAINER)
+def test_after_a_fork(c_node: CNode) -> None:
+    net, cni = c_node.chain(), c_node.client()
+    cni.add_network_list(net, RT)
 
     def work() -> None:
-        cni.del_network_list(net, CONTAINER)
-        cni.add_network_list(net, CONTAINER)
+        cni.del_network_list(net, RT)
+        cni.add_network_list(net, RT)
 
     assert wait(fork(work)) == 0
-    cni.del_network_list(net, CONTAINER)
-    assert place.owners() == []
+    cni.del_network_list(net, RT)
+    assert c_node.owners() == []
 
 
-def test_plugins_get_the_default_of_signals_that_the_host_ignores(shell: Shell, handler: Any) -> None:
+def test_plugins_get_the_default_of_signals_that_the_host_ignores(node: FakeNode, handler: Any) -> None:
     for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         handler(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    shell.plugin("show", f"grep ^Sig /proc/self/status > {shell.root}/signals")
+    node.plugin("show", f"grep ^Sig /proc/self/status > {node.root}/signals")
     try:
-        shell.client().add_network_list(shell.network("show"), RT)
+        node.client().add_network_list(node.network("show"), RT)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
-    lines = (shell.root / "signals").read_text().split("\n")
+    lines = (node.root / "signals").read_text().split("\n")
     masks = {key: int(text, 16) for key, text in (line.split(":") for line in lines if ":" in line and "Q" not in line)}
     asked = sum(
         1 << number - 1 for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -226,32 +221,32 @@ def test_plugins_get_the_default_of_signals_that_the_host_ignores(shell: Shell, 
     assert masks["SigBlk"] == 0
 
 
-def test_with_stdin_stdout_and_stderr_closed(shell: Shell) -> None:
+def test_with_stdin_stdout_and_stderr_closed(node: FakeNode) -> None:
     """As some daemons do. Then the library's own descriptors have these numbers, and must not reach the plugin."""
-    shell.plugin("show", f"ls -l /proc/$$/fd > {shell.root}/fds; echo warning >&2")
+    node.plugin("show", f"ls -l /proc/$$/fd > {node.root}/fds; echo warning >&2")
 
     def work() -> None:
         for descriptor in (0, 1, 2):
             os.close(descriptor)
         said: list[str] = []
-        cni = shell.client(stderr=lambda _, text: said.append(text))
-        assert cni.add_network_list(shell.network("show"), RT).ips[0].address == "10.1.0.5/16"
+        cni = node.client(stderr=lambda _, text: said.append(text))
+        assert cni.add_network_list(node.network("show"), RT).ips[0].address == "10.0.0.2/24"
         assert said == ["warning\n"]
 
     assert wait(fork(work)) == 0
-    shown = (shell.root / "fds").read_text()
-    assert f"19 -> {shell.cache}/locks" in shown
+    shown = (node.root / "fds").read_text()
+    assert f"19 -> {node.cache}/locks" in shown
 
 
-def test_a_plugin_inherits_nothing_but_its_stdio_and_the_sign_of_its_life(shell: Shell) -> None:
-    shell.plugin("show", f"ls /proc/self/fd > {shell.root}/fds")
+def test_a_plugin_inherits_nothing_but_its_stdio_and_the_sign_of_its_life(node: FakeNode) -> None:
+    node.plugin("show", f"ls /proc/self/fd > {node.root}/fds")
     meant_to_be_inherited = {str(number) for number in descriptors() - {0, 1, 2} if os.get_inheritable(number)}
     secret = os.open("/etc/passwd", os.O_RDONLY)
     try:
-        shell.client().add_network_list(shell.network("show"), RT)
+        node.client().add_network_list(node.network("show"), RT)
     finally:
         os.close(secret)
-    shown = set((shell.root / "fds").read_text().split())
+    shown = set((node.root / "fds").read_text().split())
     assert str(secret) not in shown
     assert shown - meant_to_be_inherited == {"0", "1", "2", "19", "3"}  # 3 is what ls opens
 
@@ -277,23 +272,23 @@ time.sleep(0.1)
 
 
 @pytest.mark.parametrize("daemon", [True, False])
-def test_while_the_interpreter_shuts_down(place: Place, daemon: bool) -> None:
+def test_while_the_interpreter_shuts_down(c_node: CNode, daemon: bool) -> None:
     """In atexit, in a thread, in a daemon thread that dies in the middle, and in the very last finalizers."""
-    net = place.network("net", "alloc-a", slow=30)
+    net = c_node.chain("net", "alloc-a", slow=30)
     script = SHUTDOWN.format(
-        path=sys.path, net=net.raw, plugins=place.plugins, cache=str(place.cache), daemon=daemon
+        path=sys.path, net=net.raw, plugins=c_node.plugins, cache=str(c_node.cache), daemon=daemon
     )  # fmt: skip
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
-    place.calm()
-    place.wait_for_plugins()
-    cni = place.client()
+    c_node.calm()
+    c_node.wait_for_plugins()
+    cni = c_node.client()
     states = {one.container_id: one.state for one in cni.get_cached_attachments()}
     # a daemon thread's frames keep everything alive, so that no finalizer runs
     assert {states[name] for name in ("atexit", "thread", "thread" if daemon else "late")} == {"ready"}
-    assert {owner[1] for owner in place.owners()} <= set(states)
+    assert {owner[1] for owner in c_node.owners()} <= set(states)
     cni.gc_network_list(net, [])
-    assert (place.owners(), cni.get_cached_attachments()) == ([], [])
+    assert (c_node.owners(), cni.get_cached_attachments()) == ([], [])
 
 
 class InterruptedVerbError(Exception):
@@ -310,78 +305,64 @@ def interrupt_after(handler: Any, seconds: float, error: type[BaseException]) ->
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, InterruptedVerbError, TimeoutError])
 def test_an_exception_out_of_a_signal_handler_kills_the_group_and_leaves_the_record(
-    shell: Shell, handler: Any, error: type[BaseException]
+    node: FakeNode, handler: Any, error: type[BaseException]
 ) -> None:
-    shell.plugin("slow", f"[ $CNI_COMMAND = ADD ] || exit 0; sleep 30 & echo $! > {shell.root}/pid; wait")
-    net, cni = shell.network("slow"), shell.client()
+    node.plugin("slow", f"[ $CNI_COMMAND = ADD ] || exit 0; sleep 30 & echo $! > {node.root}/pid; wait")
+    net, cni = node.network("slow"), node.client()
     interrupt_after(handler, 0.3, error)
     started = time.monotonic()
     with pytest.raises(error):
         cni.add_network_list(net, RT)
     assert time.monotonic() - started < 1.3
     assert children() == []
-    wait_until(lambda: _state(int((shell.root / "pid").read_text())) == "Z")
-    assert shell.calls() == ["ADD slow"], "no roll-back"
-    assert shell.states() == ["pending"]
+    wait_until(lambda: not is_running(int((node.root / "pid").read_text())), 1.0)
+    assert node.verbs() == ["ADD slow"], "no roll-back"
+    assert node.states() == ["pending"]
     cni.del_network_list(net, RT, timeout=2)
-    assert shell.states() == []
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 1.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0]
-    except OSError:
-        return "Z"
+    assert node.states() == []
 
 
 # Python itself loses what is raised inside a __del__, and says so; all else must hold even then
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.unmeasured  # an exception out of a signal handler may hit coverage while it holds its own lock
-def test_interrupted_at_any_moment(place: Place, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_at_any_moment(c_node: CNode, handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the moment: no process goes on unwatched, no lock stays, the record tells what is held."""
     # Python's logging can lose the lock of a handler to such an interrupt. pytest's handlers live as long as pytest,
     # and the next test whose threads log would wait for ever. The library's own handler has no lock.
     monkeypatch.setattr(logging.getLogger("libcni"), "propagate", False)
-    net, cni = place.network("net", "alloc-a", "plain", slow=1), place.client(timeout=5)
-    cni.add_network_list(net, CONTAINER)
-    cni.del_network_list(net, CONTAINER)
+    net, cni = c_node.chain("net", "alloc-a", "plain", slow=1), c_node.client(timeout=5)
+    cni.add_network_list(net, RT)
+    cni.del_network_list(net, RT)
     before = descriptors()
     interrupted = 0
     for number in range(300):
         try:
             interrupt_after(handler, 0.0003 + number * 0.00003, InterruptedVerbError)
-            cni.add_network_list(net, CONTAINER, on_existing="replace")
+            cni.add_network_list(net, RT, on_existing="replace")
             signal.setitimer(signal.ITIMER_REAL, 0)
         except InterruptedVerbError:
             interrupted += 1
         assert children() == [], f"interrupt {number}"
-        hold = LockSet(str(place.cache), LockRequest(("net",), "c1"))
+        hold = LockSet(str(c_node.cache), LockRequest(("net",), "c1"))
         assert hold.try_acquire(), f"interrupt {number}"
         hold.close()
         listed = {one.container_id for one in cni.get_cached_attachments()}
-        assert {owner[1] for owner in place.owners()} <= listed
+        assert {owner[1] for owner in c_node.owners()} <= listed
     assert interrupted > 50
     cni.gc_network_list(net, [])
-    assert place.owners() == []
+    assert c_node.owners() == []
     gc.collect()
     for number in descriptors() - before:  # what is opened in the moment of the interrupt may be lost, and harms nobody
         os.close(number)
 
 
-def test_a_process_that_cannot_be_watched_does_not_run_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_watched_does_not_run_on(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_pidfd(_: int) -> int:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", no_pidfd)
-    net = place.network("net", "alloc-a", slow=50)
-    invocation = Invocation("ADD", "alloc-a", f"{place.plugins}/alloc-a", net.raw, {"CNI_COMMAND": "ADD"})
+    net = c_node.chain("net", "alloc-a", slow=50)
+    invocation = Invocation("ADD", "alloc-a", f"{c_node.plugins}/alloc-a", net.raw, {"CNI_COMMAND": "ADD"})
     before = descriptors()
     with pytest.raises(PluginError, match="Too many open files"):
         ProcessExecutor().execute(invocation, CallOptions(env={}))
@@ -390,11 +371,11 @@ def test_a_process_that_cannot_be_watched_does_not_run_on(place: Place, monkeypa
 
 
 @pytest.mark.slow
-def test_ten_thousand_calls_leave_nothing_behind(place: Place, say: Callable[[str], None]) -> None:
+def test_ten_thousand_calls_leave_nothing_behind(c_node: CNode, say: Callable[[str], None]) -> None:
     before = descriptors()
     executor = ProcessExecutor()
-    path = f"{place.plugins}/plain"
-    stdin = place.network("net", "plain").raw
+    path = f"{c_node.plugins}/plain"
+    stdin = c_node.chain("net", "plain").raw
     started = time.monotonic()
     for number in range(10_000):
         executor.execute(Invocation("CHECK", "plain", path, stdin, {"CNI_COMMAND": "CHECK"}), CallOptions(env={}))
@@ -403,26 +384,25 @@ def test_ten_thousand_calls_leave_nothing_behind(place: Place, say: Callable[[st
     seconds = time.monotonic() - started
     assert descriptors() == before
     assert children() == []
-    assert place.calls()
+    assert c_node.logged()
     say(f"10,000 plugin calls in {seconds:.0f} s: no descriptor, no process left")
 
 
-def test_some_calls_of_every_kind_leave_nothing_behind(shell: Shell) -> None:
-    shell.plugin("ok")
-    shell.plugin("fails", "exit 1")
-    shell.plugin("hangs", "sleep 5")
-    shell.plugin("floods", "yes")
-    (shell.bin / "nothing").write_text("")
-    (shell.bin / "nothing").chmod(0o755)
-    cni = shell.client(executor=ProcessExecutor(output_limit=1000, grace=0.1), cleanup_timeout=0.1)
-    cni.add_network_list(shell.network("ok"), RT)
-    cni.del_network_list(shell.network("ok"), RT)
+def test_some_calls_of_every_kind_leave_nothing_behind(node: FakeNode) -> None:
+    node.plugin("fails", "exit 1")
+    node.plugin("hangs", "sleep 5")
+    node.plugin("floods", "yes")
+    (node.bin / "nothing").write_text("")
+    (node.bin / "nothing").chmod(0o755)
+    cni = node.client(executor=ProcessExecutor(output_limit=1000, grace=0.1), cleanup_timeout=0.1)
+    cni.add_network_list(node.network("ok"), RT)
+    cni.del_network_list(node.network("ok"), RT)
     before = descriptors()
     for kind in ("fails", "hangs", "floods", "nothing", "missing"):
         for _ in range(3):
             with pytest.raises(CNIError, match=kind):
-                cni.add_network_list(shell.network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
+                cni.add_network_list(network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
             with pytest.raises(CNIError, match=kind):
-                cni.del_network_list(shell.network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
+                cni.del_network_list(network(kind), RuntimeConf(kind, None, "eth0"), timeout=0.1)
     assert descriptors() == before
     assert children() == []

@@ -11,13 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import RT
+from nodes import FakeNode
+from processes import fork, wait
 
-from libcni import CNIConfig, LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
+from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
 from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
-from reliability.forked import fork, wait
-from reliability.shell import RT, Shell
-from reliability.support import Place
+from libcni.testing import wait_until
+from reliability.c_node import CNode
 from reliability.test_concurrency import run
 
 META = f"""#!{sys.executable}
@@ -95,25 +97,24 @@ def test_gc_is_not_starved_by_verbs_that_keep_coming(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("either_kind")
-def test_waiting_has_a_timeout_with_a_named_error(shell: Shell) -> None:
-    shell.plugin("quick")
-    hold = take(shell.root, LockRequest())
+def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
+    hold = take(node.root, LockRequest())
     hold.close()
-    shell.cache.mkdir()
-    hold = take(shell.cache, LockRequest(("net",), "c1"))
+    node.cache.mkdir()
+    hold = take(node.cache, LockRequest(("net",), "c1"))
     started = time.monotonic()
     with pytest.raises(LockTimeoutError, match="network net, container c1") as raised:
-        shell.client().add_network_list(shell.network("quick"), RT, timeout=0.3)
+        node.client().add_network_list(node.network("quick"), RT, timeout=0.3)
     assert 0.3 <= time.monotonic() - started < 0.6
-    assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{shell.cache}/locks")
-    assert shell.calls() == []
+    assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{node.cache}/locks")
+    assert node.verbs() == []
     hold.close()
 
 
 @pytest.mark.usefixtures("either_kind")
-def test_threads_of_one_program_wait_for_each_other(place: Place) -> None:
-    net = place.network(slow=2)
-    cni = place.client(timeout=30)
+def test_threads_of_one_program_wait_for_each_other(c_node: CNode) -> None:
+    net = c_node.chain(slow=2)
+    cni = c_node.client(timeout=30)
 
     def work() -> None:
         for _ in range(5):
@@ -124,45 +125,41 @@ def test_threads_of_one_program_wait_for_each_other(place: Place) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [line for line in place.lines() if line[-1] == "already-there"] == []
-    tokens = [line[7] for line in place.lines()]
+    assert [line for line in c_node.lines() if line[-1] == "already-there"] == []
+    tokens = [line[7] for line in c_node.lines()]
     assert len(list(itertools.groupby(tokens))) == 20
 
 
-def test_processes_without_range_locks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_range_locks(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_file, "_SETLK", 4095)
     monkeypatch.setattr(lock_file, "_GETLK", 4095)
-    run(place, 3, 20)
-    assert (place.cache / "locks.whole").exists()
+    run(c_node, 3, 20)
+    assert (c_node.cache / "locks.whole").exists()
+
+
+def meta_network(node: FakeNode, script: str) -> NetworkConfigList:
+    path = node.bin / "meta"
+    path.write_text(script)
+    path.chmod(0o755)
+    return node.network({"type": "meta", "cache": str(node.cache)})
 
 
 @pytest.mark.usefixtures("either_kind")
-def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(shell: Shell) -> None:
-    shell.plugin("quick")
-    meta = shell.bin / "meta"
-    meta.write_text(META.replace("import libcni\n", _same_locks()))
-    meta.chmod(0o755)
-    net = NetworkConfigList.from_dict(
-        {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "meta", "cache": str(shell.cache)}]}
-    )
-    cni = shell.client()
+def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(node: FakeNode) -> None:
+    node.plugin("quick")
+    cni, net = node.client(), meta_network(node, META.replace("import libcni\n", _same_locks()))
     cni.add_network_list(net, RT)
     assert sorted(one.ifname for one in cni.get_cached_attachments("c1")) == ["eth0", "eth9"]
     cni.del_network_list(net, RT)
     assert cni.get_cached_attachments() == []
 
 
-def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(shell: Shell) -> None:
-    shell.plugin("quick", f"ls {shell.results} >> {shell.root}/seen")
-    meta = shell.bin / "meta"
-    meta.write_text(META.replace('"eth9"', '"eth0"'))
-    meta.chmod(0o755)
-    plugins = [{"type": "meta", "cache": str(shell.cache)}]
-    net = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": plugins})
-    cni = shell.client()
+def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(node: FakeNode) -> None:
+    node.plugin("quick", f"ls {node.results} >> {node.root}/seen")
+    cni, net = node.client(), meta_network(node, META.replace('"eth9"', '"eth0"'))
     cni.add_network_list(net, RT)
-    assert shell.calls() == ["ADD quick"], "the outer ADD was detached while it ran"
-    assert (shell.root / "seen").read_text().split() == ["inner-c1-eth0", "net-c1-eth0"]
+    assert node.verbs() == ["ADD quick"], "the outer ADD was detached while it ran"
+    assert (node.root / "seen").read_text().split() == ["inner-c1-eth0", "net-c1-eth0"]
     cni.del_network_list(net, RT)
     assert cni.get_cached_attachments() == []
 
@@ -182,50 +179,44 @@ def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
     assert is_free(tmp_path, LockRequest(("net",), "c1"))
 
 
-def test_lock_files_do_not_pile_up(shell: Shell) -> None:
-    shell.plugin("quick")
-    cni = shell.client()
+def test_lock_files_do_not_pile_up(node: FakeNode) -> None:
+    cni = node.client()
     for number in range(20):
         rt = RuntimeConf(f"c{number}", None, "eth0")
-        net = shell.network("quick", name=f"net{number}")
+        net = node.network("quick", name=f"net{number}")
         cni.add_network_list(net, rt)
         cni.del_network_list(net, rt)
-    assert sorted(os.listdir(shell.cache)) == ["locks", "results", "tmp"]
-    assert (shell.cache / "locks").stat().st_size == 0
-    assert os.listdir(shell.results) + os.listdir(shell.cache / "tmp") == []
+    assert sorted(os.listdir(node.cache)) == ["locks", "results", "tmp"]
+    assert (node.cache / "locks").stat().st_size == 0
+    assert os.listdir(node.results) + os.listdir(node.cache / "tmp") == []
 
 
-def test_a_lock_file_that_is_removed_while_somebody_waits(shell: Shell) -> None:
+def test_a_lock_file_that_is_removed_while_somebody_waits(node: FakeNode) -> None:
     """Who waited for the removed file must not believe that it excludes those who lock the new one."""
-    shell.plugin("slow", "sleep 0.3")
-    net = shell.network("slow")
-    holder = threading.Thread(target=lambda: shell.client().add_network_list(net, RT))
+    node.plugin("slow", "sleep 0.3")
+    net = node.network("slow")
+    holder = threading.Thread(target=lambda: node.client().add_network_list(net, RT))
     holder.start()
-    while shell.calls() == []:
-        time.sleep(0.005)
-    waiter = threading.Thread(target=lambda: shell.client().del_network_list(net, RT))
+    wait_until(node.verbs)
+    waiter = threading.Thread(target=lambda: node.client().del_network_list(net, RT))
     waiter.start()
     time.sleep(0.1)
-    (shell.cache / "locks").unlink()
-    assert is_free(shell.cache, LockRequest((), "c9")), "this makes a new lock file"
+    (node.cache / "locks").unlink()
+    assert is_free(node.cache, LockRequest((), "c9")), "this makes a new lock file"
     holder.join()
-    while len(shell.calls()) == 1:
-        time.sleep(0.005)
-    assert not is_free(shell.cache, LockRequest((), "c1")), "the DEL runs, and holds the lock of the new file"
+    wait_until(lambda: len(node.verbs()) != 1)
+    assert not is_free(node.cache, LockRequest((), "c1")), "the DEL runs, and holds the lock of the new file"
     waiter.join()
-    assert shell.calls() == ["ADD slow", "DEL slow"]
+    assert node.verbs() == ["ADD slow", "DEL slow"]
 
 
-def test_field_12_no_lock_is_held_on_the_configuration_directory(shell: Shell, tmp_path: Path) -> None:
-    shell.plugin("slow", "sleep 1")
-    conf = tmp_path / "net.d"
-    conf.mkdir()
-    (conf / "10-net.conflist").write_bytes(shell.network("slow").raw)
-    cni = CNIConfig([str(shell.bin)], shell.cache, conf_dir=conf, durable=False)
+def test_field_12_no_lock_is_held_on_the_configuration_directory(node: FakeNode) -> None:
+    node.plugin("slow", "sleep 1")
+    node.configure("net", "slow")
+    cni = node.cni
     verb = threading.Thread(target=lambda: cni.add_network_list("net", RT))
     verb.start()
-    while shell.calls() == []:
-        time.sleep(0.005)
+    wait_until(node.verbs)
     started = time.monotonic()
     assert [net.name for net in cni.networks()] == ["net"]
     assert cni.get_cached_attachments()[0].state == "pending"
@@ -242,16 +233,15 @@ def test_repair_waits_until_no_verb_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
-def test_a_lock_file_that_is_none_stops_an_add(shell: Shell, make: object) -> None:
+def test_a_lock_file_that_is_none_stops_an_add(node: FakeNode, make: object) -> None:
     assert callable(make)
-    shell.plugin("quick")
-    shell.cache.mkdir(parents=True)
-    make(shell.cache / "locks")
+    node.cache.mkdir(parents=True)
+    make(node.cache / "locks")
     before = Path("/etc/passwd").read_bytes()
     with pytest.raises(RecordError, match="locks: cannot be opened"):
-        shell.client().add_network_list(shell.network("quick"), RT)
-    assert shell.calls() == []
-    shell.client().del_network_list(shell.network("quick"), RT)
-    assert shell.calls() == ["DEL quick"]
+        node.client().add_network_list(node.network("quick"), RT)
+    assert node.verbs() == []
+    node.client().del_network_list(node.network("quick"), RT)
+    assert node.verbs() == ["DEL quick"]
     assert Path("/etc/passwd").read_bytes() == before
-    shutil.rmtree(shell.cache)
+    shutil.rmtree(node.cache)

@@ -9,122 +9,114 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import RT
+from nodes import FakeNode
+from processes import fork, kill_after, wait
 
 from libcni import CNIError, RuntimeConf
+from libcni.testing import wait_until
 from libcni.verbs import add
 from libcni.verbs import node as drive
-from reliability.forked import fork, kill_after, wait
-from reliability.shell import RT, Shell
-from reliability.support import Place
-
-CONTAINER = RuntimeConf("c1", None, "eth0")
-
-
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 10
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.002)
+from reliability.c_node import CNode
 
 
 @pytest.mark.parametrize("verb", ["del", "gc", "add"])
-def test_field_08_the_next_verb_waits_for_a_plugin_that_outlived_its_runtime(shell: Shell, verb: str) -> None:
-    held = shell.root / "held"
-    shell.plugin(
+def test_field_08_the_next_verb_waits_for_a_plugin_that_outlived_its_runtime(node: FakeNode, verb: str) -> None:
+    held = node.root / "held"
+    node.plugin(
         "slow",
-        f"case $CNI_COMMAND in ADD) touch {shell.root}/begun; sleep 0.5; touch {held};; DEL) rm -f {held};; esac",
+        f"case $CNI_COMMAND in ADD) touch {node.root}/begun; sleep 0.5; touch {held};; DEL) rm -f {held};; esac",
     )
-    net, cni = shell.network("slow"), shell.client()
-    runtime = fork(lambda: shell.client().add_network_list(net, RT))
-    wait_for(shell.root / "begun")
+    net, cni = node.network("slow"), node.client()
+    runtime = fork(lambda: node.client().add_network_list(net, RT))
+    wait_until((node.root / "begun").exists)
     assert kill_after(runtime, 0)
-    assert shell.states() == ["pending"]
+    assert node.states() == ["pending"]
     if verb == "del":
         cni.del_network_list(net, RT)
     elif verb == "gc":
         cni.gc_network_list(net, [])
     else:
-        shell.plugin("quick")
-        cni.add_network_list(shell.network("quick", name="other"), RT)
+        cni.add_network_list(node.network("quick", name="other"), RT)
     assert not held.exists()
     time.sleep(0.6)
     assert not held.exists(), "the orphan allocated after it was detached"
 
 
-def test_the_next_verb_waits_for_a_del_that_outlived_its_runtime(shell: Shell) -> None:
+def test_the_next_verb_waits_for_a_del_that_outlived_its_runtime(node: FakeNode) -> None:
     """Otherwise the orphan, which began before, would free what the next ADD has allocated."""
-    held = shell.root / "held"
-    body = f"case $CNI_COMMAND in ADD) touch {held};; DEL) touch {shell.root}/begun; sleep 0.5; rm -f {held};; esac"
-    shell.plugin("slow", body)
-    net, cni = shell.network("slow"), shell.client()
+    held = node.root / "held"
+    body = f"case $CNI_COMMAND in ADD) touch {held};; DEL) touch {node.root}/begun; sleep 0.5; rm -f {held};; esac"
+    node.plugin("slow", body)
+    net, cni = node.network("slow"), node.client()
     cni.add_network_list(net, RT)
-    runtime = fork(lambda: shell.client().del_network_list(net, RT))
-    wait_for(shell.root / "begun")
+    runtime = fork(lambda: node.client().del_network_list(net, RT))
+    wait_until((node.root / "begun").exists)
     assert kill_after(runtime, 0)
-    shell.plugin("slow", f"case $CNI_COMMAND in ADD) touch {held};; DEL) rm -f {held};; esac")
+    node.plugin("slow", f"case $CNI_COMMAND in ADD) touch {held};; DEL) rm -f {held};; esac")
     cni.del_network_list(net, RT)
     cni.add_network_list(net, RT)
     time.sleep(0.6)
     assert held.exists(), "the orphan undid a later ADD"
 
 
-def test_the_wait_for_an_orphan_is_bounded(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_an_orphan_is_bounded(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that a plugin started on purpose keeps the same descriptor, for ever."""
     monkeypatch.setattr(drive, "_ORPHAN_SECONDS", 0.3)
-    begin = f"setsid sh -c 'echo $$ > {shell.root}/daemon; exec sleep 30' & "  # the group of a failed plugin is killed
-    begin += f"while [ ! -s {shell.root}/daemon ]; do sleep 0.01; done"
-    shell.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ {begin}; exit 1; }}")
-    net, cni = shell.network("daemon"), shell.client()
+    begin = f"setsid sh -c 'echo $$ > {node.root}/daemon; exec sleep 30' & "  # the group of a failed plugin is killed
+    begin += f"while [ ! -s {node.root}/daemon ]; do sleep 0.01; done"
+    node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ {begin}; exit 1; }}")
+    net, cni = node.network("daemon"), node.client()
     with pytest.raises(CNIError):
         cni.add_network_list(net, RT, rollback=False)
-    assert shell.states() == ["pending"]
+    assert node.states() == ["pending"]
     started = time.monotonic()
     cni.del_network_list(net, RT)
     assert 0.3 <= time.monotonic() - started < 1.0
-    assert shell.states() == []
-    os.kill(int((shell.root / "daemon").read_text()), signal.SIGKILL)
+    assert node.states() == []
+    os.kill(int((node.root / "daemon").read_text()), signal.SIGKILL)
 
 
-def test_a_daemon_of_a_ready_attachment_delays_nothing(shell: Shell) -> None:
-    shell.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ sleep 30 >/dev/null 2>&1 & echo $! > {shell.root}/daemon; }}")
-    net, cni = shell.network("daemon"), shell.client()
+def test_a_daemon_of_a_ready_attachment_delays_nothing(node: FakeNode) -> None:
+    node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ sleep 30 >/dev/null 2>&1 & echo $! > {node.root}/daemon; }}")
+    net, cni = node.network("daemon"), node.client()
     started = time.monotonic()
     cni.add_network_list(net, RT)
     cni.check_network_list(net, RT)
     cni.del_network_list(net, RT)
     assert time.monotonic() - started < 1.0
-    os.kill(int((shell.root / "daemon").read_text()), signal.SIGKILL)
+    os.kill(int((node.root / "daemon").read_text()), signal.SIGKILL)
 
 
-def test_a_runtime_that_is_killed_releases_its_locks(place: Place) -> None:
-    net = place.network(slow=200)
-    runtime = fork(lambda: place.client().add_network_list(net, CONTAINER))
+def test_a_runtime_that_is_killed_releases_its_locks(c_node: CNode) -> None:
+    net = c_node.chain(slow=200)
+    runtime = fork(lambda: c_node.client().add_network_list(net, RT))
     assert kill_after(runtime, 0.1)
-    place.calm()
-    place.client(timeout=5).del_network_list(net, CONTAINER)
-    place.wait_for_plugins()
-    assert place.owners() == []
+    c_node.calm()
+    c_node.client(timeout=5).del_network_list(net, RT)
+    c_node.wait_for_plugins()
+    assert c_node.owners() == []
 
 
-def test_a_forked_child_does_not_keep_the_locks_of_its_parent(shell: Shell) -> None:
+def test_a_forked_child_does_not_keep_the_locks_of_its_parent(node: FakeNode) -> None:
     """The host program forks a worker while a verb runs in another thread; the worker lives on, the parent dies."""
-    shell.plugin("quick")
-    shell.plugin("slow", f"touch {shell.root}/begun; sleep 0.3")
-    worker = shell.root / "worker"
+    node.plugin("quick")
+    node.plugin("slow", f"touch {node.root}/begun; sleep 0.3")
+    worker = node.root / "worker"
 
     def runtime() -> None:
         import threading
 
-        verb = threading.Thread(target=lambda: shell.client().add_network_list(shell.network("slow"), RT))
+        verb = threading.Thread(target=lambda: node.client().add_network_list(node.network("slow"), RT))
         verb.start()
-        wait_for(shell.root / "begun")
+        wait_until((node.root / "begun").exists)
         worker.write_text(str(fork(lambda: time.sleep(3))))
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert wait(fork(runtime)) == -signal.SIGKILL
     try:
-        shell.plugin("slow")
-        shell.client().del_network_list(shell.network("slow"), RT, timeout=5)
+        node.plugin("slow")
+        node.client().del_network_list(node.network("slow"), RT, timeout=5)
     finally:
         os.kill(int(worker.read_text()), signal.SIGKILL)
 
@@ -155,77 +147,77 @@ HELPERS = {
 
 @pytest.mark.parametrize("how", HELPERS)
 @pytest.mark.parametrize("plugins", [("bad",), ("good", "bad")], ids=["alone", "second"])
-def test_no_effect_comes_after_the_roll_back_unrecorded(shell: Shell, how: str, plugins: tuple[str, ...]) -> None:
-    held, script = shell.root / "held", shell.root / "script.py"
+def test_no_effect_comes_after_the_roll_back_unrecorded(node: FakeNode, how: str, plugins: tuple[str, ...]) -> None:
+    held, script = node.root / "held", node.root / "script.py"
     body = HELPERS[how].format(held=held, python=sys.executable, script=script)
-    shell.plugin("good")
-    shell.plugin("bad", f"case $CNI_COMMAND in ADD) {body};; DEL) rm -f {held};; esac")
+    node.plugin("good")
+    node.plugin("bad", f"case $CNI_COMMAND in ADD) {body};; DEL) rm -f {held};; esac")
     script.write_text(LEAVES_ITS_GROUP.format(held=str(held)))
     with pytest.raises(CNIError) as caught:
-        shell.client(plugin_timeout=0.3).add_network_list(shell.network(*plugins), RT)
-    states = shell.states()
+        node.client(plugin_timeout=0.3).add_network_list(node.network(*plugins), RT)
+    states = node.states()
     assert (states == ["pending"]) == bool(caught.value.rollback_errors)
     time.sleep(1)
     if states == []:
         assert not held.exists()
-    shell.client().del_network_list(shell.network(*plugins), RT)
-    assert (held.exists(), shell.states()) == (False, [])
+    node.client().del_network_list(node.network(*plugins), RT)
+    assert (held.exists(), node.states()) == (False, [])
 
 
-def test_a_helper_that_does_not_end_keeps_the_record(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(add, "_PLUGIN_END_SECONDS", 0.2)
-    held = shell.root / "held"
+    held = node.root / "held"
     helper = f"setsid sh -c 'sleep 1.5; touch {held}' & sleep 0.1; exit 1"
-    shell.plugin("bad", f"case $CNI_COMMAND in ADD) {helper};; DEL) rm -f {held};; esac")
+    node.plugin("bad", f"case $CNI_COMMAND in ADD) {helper};; DEL) rm -f {held};; esac")
     with pytest.raises(CNIError, match="still running, so the record stays pending") as caught:
-        shell.client().add_network_list(shell.network("bad"), RT)
+        node.client().add_network_list(node.network("bad"), RT)
     assert len(caught.value.rollback_errors) == 1
-    assert shell.states() == ["pending"]
-    shell.client().del_network_list(shell.network("bad"), RT)  # it waits for the helper
-    assert (held.exists(), shell.states()) == (False, [])
+    assert node.states() == ["pending"]
+    node.client().del_network_list(node.network("bad"), RT)  # it waits for the helper
+    assert (held.exists(), node.states()) == (False, [])
     time.sleep(1)
     assert not held.exists()
 
 
-def test_a_daemon_that_del_stops_is_no_helper_that_works_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_del_stops_is_no_helper_that_works_on(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(add, "_PLUGIN_END_SECONDS", 0.5)
-    daemon = shell.root / "daemon"
+    daemon = node.root / "daemon"
     start = f"setsid sleep 30 >/dev/null 2>&1 & echo $! > {daemon}"
-    shell.plugin("daemon", f"case $CNI_COMMAND in ADD) {start};; DEL) kill $(cat {daemon}) || true;; esac")
-    shell.plugin("bad", "[ $CNI_COMMAND = ADD ] && exit 1")
+    node.plugin("daemon", f"case $CNI_COMMAND in ADD) {start};; DEL) kill $(cat {daemon}) || true;; esac")
+    node.plugin("bad", "[ $CNI_COMMAND = ADD ] && exit 1")
     with pytest.raises(CNIError) as caught:
-        shell.client().add_network_list(shell.network("daemon", "bad"), RT)
+        node.client().add_network_list(node.network("daemon", "bad"), RT)
     assert caught.value.rollback_errors == ()
-    assert shell.states() == []
+    assert node.states() == []
 
 
-def killed_in_add(shell: Shell) -> Path:
+def killed_in_add(node: FakeNode) -> Path:
     """Kill a runtime whose ADD of eth0 is under way; its plugin works on for a while, and writes a file at its end."""
-    ended = shell.root / "ended"
-    shell.plugin("slow", f"[ $CNI_COMMAND = ADD ] && {{ touch {shell.root}/begun; sleep 0.6; touch {ended}; }}")
-    runtime = fork(lambda: shell.client().add_network_list(shell.network("slow"), RT))
-    wait_for(shell.root / "begun")
+    ended = node.root / "ended"
+    node.plugin("slow", f"[ $CNI_COMMAND = ADD ] && {{ touch {node.root}/begun; sleep 0.6; touch {ended}; }}")
+    runtime = fork(lambda: node.client().add_network_list(node.network("slow"), RT))
+    wait_until((node.root / "begun").exists)
     assert kill_after(runtime, 0)
-    assert "pending" in shell.states()
+    assert "pending" in node.states()
     return ended
 
 
 @pytest.mark.parametrize("verb", ["add", "check", "del"])
-def test_verbs_of_another_interface_wait_for_the_orphan_too(shell: Shell, verb: str) -> None:
-    quick, second = shell.network("quick", name="other"), RuntimeConf("c1", None, "eth1")
-    shell.plugin("quick")
+def test_verbs_of_another_interface_wait_for_the_orphan_too(node: FakeNode, verb: str) -> None:
+    quick, second = node.network("quick", name="other"), RuntimeConf("c1", None, "eth1")
+    node.plugin("quick")
     if verb != "add":
-        shell.client().add_network_list(quick, second)
-    ended = killed_in_add(shell)
-    shell.plugin("quick", f"[ -e {ended} ] || {{ echo beside the orphan >&2; exit 1; }}")
-    getattr(shell.client(), f"{verb}_network_list")(quick, second)
+        node.client().add_network_list(quick, second)
+    ended = killed_in_add(node)
+    node.plugin("quick", f"[ -e {ended} ] || {{ echo beside the orphan >&2; exit 1; }}")
+    getattr(node.client(), f"{verb}_network_list")(quick, second)
 
 
 @pytest.mark.parametrize("is_valid", [True, False], ids=["valid", "stale"])
-def test_the_plugins_gc_does_not_run_beside_an_orphan(shell: Shell, *, is_valid: bool) -> None:
-    ended = killed_in_add(shell)
-    shell.plugin("quick", f"[ -e {ended} ] || {{ echo beside the orphan >&2; exit 1; }}")
-    net = shell.network("quick", version="1.1.0")
-    report = shell.client().gc_network_list(net, [("c1", "eth0")] if is_valid else [])
+def test_the_plugins_gc_does_not_run_beside_an_orphan(node: FakeNode, *, is_valid: bool) -> None:
+    ended = killed_in_add(node)
+    node.plugin("quick", f"[ -e {ended} ] || {{ echo beside the orphan >&2; exit 1; }}")
+    net = node.network("quick", cniVersion="1.1.0")
+    report = node.client().gc_network_list(net, [("c1", "eth0")] if is_valid else [])
     assert report.plugins == ("quick",)
-    assert shell.states() == (["pending"] if is_valid else [])
+    assert node.states() == (["pending"] if is_valid else [])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, wait
 
 from libcni import CNIConfig, Invocation, NetworkConfigList, RuntimeConf
 from libcni.testing import RecordingExecutor

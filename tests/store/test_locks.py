@@ -21,6 +21,7 @@ import pytest
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store import lock_file, locks
 from libcni.store.locks import LockRequest, LockSet
+from libcni.testing import wait_until
 
 Make = Callable[..., LockSet]
 
@@ -335,10 +336,7 @@ os._exit(0)
         assert parent.stdout.readline() == b"forked\n"
         parent.wait()
         one = hold("n", container="c1")
-        deadline = time.monotonic() + 20
-        while not one.try_acquire():  # the child lives on, but has to come to run first
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(one.try_acquire)  # the child lives on, but has to come to run first
 
 
 def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:

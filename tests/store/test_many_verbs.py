@@ -7,16 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from nodes import FakeNode
 
-from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni import RuntimeConf
 from libcni.store import locks
 
-NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "slow"}]})
-PLUGIN = """#!/bin/sh
-: > "{root}/$CNI_CONTAINERID"
-while [ ! -e "{root}/go" ]; do sleep 0.05; done
-echo '{{"cniVersion": "1.0.0"}}'
-"""
 VERBS = 20
 
 
@@ -29,27 +24,24 @@ def opened(path: Path) -> int:
 
 @pytest.mark.parametrize(("few", "expected"), [(0, 1), (100, 1 + VERBS)])
 def test_a_plugins_descriptor_is_closed_once_the_plugin_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, expected: int
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, few: int, expected: int
 ) -> None:
     monkeypatch.setattr(locks, "_FEW_VERBS", few)
-    plugin = tmp_path / "slow"
-    plugin.write_text(PLUGIN.format(root=tmp_path))
-    plugin.chmod(0o755)
-    cache = tmp_path / "cache"
-    cni = AsyncCNIConfig([tmp_path], cache, durable=False)
+    node.plugin("slow", f"while [ ! -e {node.root}/go ]; do sleep 0.05; done")
+    net, cni = node.network("slow"), node.async_client()
 
     async def add_all() -> None:
         names = [f"c{index}" for index in range(VERBS)]
-        adding = [asyncio.create_task(cni.add_network_list(NET, RuntimeConf(name, None, "eth0"))) for name in names]
-        while not all((tmp_path / name).exists() for name in names):  # noqa: ASYNC110 - it happens in other processes
+        adding = [asyncio.create_task(cni.add_network_list(net, RuntimeConf(name, None, "eth0"))) for name in names]
+        while len(node.verbs()) < VERBS:  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.01)
-        assert opened(cache / "locks") == expected
+        assert opened(node.cache / "locks") == expected
         for name in names:
-            probe = locks.LockSet(str(cache), locks.LockRequest())
+            probe = locks.LockSet(str(node.cache), locks.LockRequest())
             assert probe.has_running_plugin(container_id=name), "the plugin process holds its in-flight byte"
             probe.close()
-        (tmp_path / "go").touch()
+        (node.root / "go").touch()
         await asyncio.gather(*adding)
 
     asyncio.run(add_all())
-    assert opened(cache / "locks") == 0
+    assert opened(node.cache / "locks") == 0

@@ -7,15 +7,15 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from reliability.forked import fork, wait
+from processes import fork, wait
 
 from libcni import _helper_thread
 from libcni.store import namespace as namespace_module
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup
-from libcni.testing import NetworkNamespace, network_namespace
+from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -84,19 +84,12 @@ def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) 
 @pytest.fixture
 def busy(entered: EnteredNamespace, namespace: NetworkNamespace) -> Iterator[list[EnteredNamespace]]:
     """Return two verbs' namespaces, so that the next one meets the visitor."""
-    wait_for(lambda: not namespace_module._visitor.is_running)
+    wait_until(lambda: not namespace_module._visitor.is_running)
     second = EnteredNamespace.enter(namespace.path)
     assert second is not None
     yield [entered, second]
     second.close()
-    wait_for(lambda: not namespace_module._visitor.is_running)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not namespace_module._visitor.is_running)
 
 
 def namespaces_of_threads() -> set[str]:
@@ -130,10 +123,10 @@ def test_the_visitor_of_many_verbs_goes_home_and_ends(
             found.close()
         assert cookies[0] == cookies[2] != cookies[1]
         assert EnteredNamespace.enter("/dev/null") is None
-    wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
+    wait_until(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
     assert namespace_module._visitor.is_running, "the thread has ended, so it is not in a namespace any more"
-    wait_for(lambda: not namespace_module._visitor.is_running)
-    wait_for(lambda: len(os.listdir("/proc/self/task")) <= threads)
+    wait_until(lambda: not namespace_module._visitor.is_running)
+    wait_until(lambda: len(os.listdir("/proc/self/task")) <= threads)
 
 
 def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
@@ -154,7 +147,7 @@ def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
     for one in threads:
         one.join(10)
         assert not one.is_alive()
-    wait_for(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
+    wait_until(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
 
 
 def test_a_forked_worker_has_a_visitor_of_its_own(busy: list[EnteredNamespace], namespace: NetworkNamespace) -> None:

@@ -20,6 +20,7 @@ from libcni import CNIConfig, NetworkConfigList, RecordError, RuntimeConf
 from libcni.store import files, records
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
+from libcni.testing import wait_until
 
 NEEDED = ("mkfs.ext4", "mount", "losetup")
 RT = RuntimeConf("c1", None, "eth0")
@@ -54,18 +55,10 @@ def mounted(image: Path, directory: Path, options: str = "loop,commit=300") -> I
     try:
         yield directory
     finally:
-        deadline = time.monotonic() + 30
         # The kernel releases the loop device of an image within this file system a little later.
-        while subprocess.run(["umount", directory], check=False, stderr=subprocess.PIPE).returncode:
-            assert time.monotonic() < deadline, f"{directory} stays mounted"
-            time.sleep(0.05)
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.01)
+        wait_until(
+            lambda: not subprocess.run(["umount", directory], check=False, stderr=subprocess.PIPE).returncode, 30
+        )
 
 
 def cut_power(disk: Path) -> None:
@@ -201,7 +194,7 @@ def test_the_record_is_on_the_disk_while_the_plugin_runs(
         adding = threading.Thread(target=cni.add_network_list, args=(net, RT))
         adding.start()
         try:
-            wait_for(tmp_path / "runs")
+            wait_until((tmp_path / "runs").exists, 30)
             shutil.copyfile(image, copy)  # what the disk has at this moment, and no cache of the kernel's
         finally:
             (tmp_path / "go").touch()

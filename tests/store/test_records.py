@@ -23,8 +23,9 @@ import pytest
 from config.test_jsontext import objects
 from hypothesis import given
 from hypothesis import strategies as st
+from nodes import FakeNode
 
-from libcni import CNIConfig, NetworkConfigList, RuntimeConf, repair_records
+from libcni import NetworkConfigList, RuntimeConf, repair_records
 from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import record as record_module
@@ -440,22 +441,21 @@ def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore
     assert files(store) == ["net-c2-eth0"]
 
 
-def test_an_integer_of_thousands_of_digits_reaches_the_plugins(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(f"#!/bin/sh\ncat > {tmp_path}/stdin\n")
-    (tmp_path / "a").chmod(0o755)
-    store = RecordStore(str(tmp_path / "cache"))
+def test_an_integer_of_thousands_of_digits_reaches_the_plugins(node: FakeNode) -> None:
+    node.plugin("a")
+    store = RecordStore(str(node.cache))
     document = CONFIG.replace(b'{"type":"a"}', b'{"type":"a","capabilities":{"portMappings":true}}')
     network_args = '{"cni":{"n":' + "2" * 5000 + "}}"
     capability_args = '{"portMappings":[{"hostPort":' + "1" * 5000 + "}]}"
     record = bare(version="1.0.0", result=RESULT, capability_args=capability_args, network_args=network_args)
     store.begin(replace(record, config=document))
-    cni = CNIConfig([tmp_path], store.cache_dir)
+    cni = node.cni
     (seen,) = cni.get_cached_attachments()
     assert seen.state == READY
     net = NetworkConfigList.from_bytes(document)
     cni.check_network_list(net, RuntimeConf("c1", None, "eth0"))
-    assert ("1" * 5000) in (tmp_path / "stdin").read_text()
-    assert ("2" * 5000) in (tmp_path / "stdin").read_text()
+    assert ("1" * 5000) in node.last_call("a").stdin.decode()
+    assert ("2" * 5000) in node.last_call("a").stdin.decode()
     assert len(cni.gc_network_list(net, []).detached) == 1
 
 

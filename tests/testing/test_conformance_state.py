@@ -162,9 +162,8 @@ class Linking(Recorder):
 def test_state_in_the_kernel_is_seen(
     cni_netns: NetworkNamespace, cni_namespaces: Any, fault: str, check: str, problem: str
 ) -> None:
-    from real.namespaces import inside
 
-    with cni_namespaces() as machine, inside(machine.path):
+    with cni_namespaces() as machine, machine.entered():
         report = check_plugin(Linking(cni_netns.name, fault).plugin, {}, namespace=cni_netns, versions=NEWEST)
     if not fault:
         assert failing(report) == set()

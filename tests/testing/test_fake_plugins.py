@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from libcni.testing import wait_until
+
 ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 Log = Callable[[], list[dict[str, Any]]]
 
@@ -376,13 +378,6 @@ def elapsed(call: Callable[[], object]) -> float:
 @pytest.mark.parametrize("knob", ["sleep", "sleepAfter", "linger"])
 def test_sleeps(run: Runner, knob: str) -> None:
     assert elapsed(lambda: run("DEL", config=conf(fake={knob: 0.3}))) >= 0.3
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was still false after 10 s"
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(("knob", "acted"), [("sleep", False), ("sleepAfter", True)])

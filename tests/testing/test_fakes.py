@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from plugin.plugins import config
 
-from libcni.testing import Answer, FakePlugins, call_plugin
+from libcni.testing import Answer, FakePlugins, call_plugin, wait_until
 
 
 def call(fakes: FakePlugins, verb: str = "ADD", name: str = "fake", **more: Any) -> Answer:
@@ -201,8 +201,7 @@ def test_a_fake_can_wait_for_a_file_and_ignore_sigterm(cni_fakes: FakePlugins, t
     fake = cni_fakes.scenario("fake", {"ADD": {"ignoreTerm": True, "touch": str(ready), "waitFor": str(go)}})
     env = {**os.environ, "CNI_COMMAND": "ADD"}
     with subprocess.Popen([fake.path], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
-        while not ready.exists():
-            time.sleep(0.01)
+        wait_until(ready.exists)
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)

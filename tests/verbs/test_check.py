@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import RESULT, RT, World, attached, failed, network
+from helpers import RESULT, RT, RecordingNode, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -26,68 +26,68 @@ BARE = RuntimeConf("c1", None, "eth0")
 
 
 def check(
-    world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
+    node: RecordingNode, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
 ) -> None:
-    world.run(check_verb, "net", net, rt, use_given=use_given)
+    node.run(check_verb, "net", net, rt, use_given=use_given)
 
 
 def test_the_order_of_things() -> None:
-    world = World(records=[attached(CHAIN)])
-    check(world)
-    assert world.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
-    assert world.stdin("CHECK", "a")["prevResult"] == world.stdin("CHECK", "b")["prevResult"] == RESULT
-    assert len(world.recorded) == 1
+    node = RecordingNode(records=[attached(CHAIN)])
+    check(node)
+    assert node.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
+    assert node.stdin("CHECK", "a")["prevResult"] == node.stdin("CHECK", "b")["prevResult"] == RESULT
+    assert len(node.recorded) == 1
 
 
 @pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
 @pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (GIVEN, "/given")])
 def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
-    world = World(records=[attached(CHAIN, RECORDED)])
-    check(world, net, rt)
-    assert world.verbs() == ["CHECK a", "CHECK b"]
-    assert world.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "recorded"}
-    assert (world.calls[0].env["CNI_ARGS"], world.calls[0].env["CNI_NETNS"]) == ("K=1", netns)
+    node = RecordingNode(records=[attached(CHAIN, RECORDED)])
+    check(node, net, rt)
+    assert node.verbs() == ["CHECK a", "CHECK b"]
+    assert node.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "recorded"}
+    assert (node.calls[0].env["CNI_ARGS"], node.calls[0].env["CNI_NETNS"]) == ("K=1", netns)
 
 
 def test_use_given() -> None:
-    world = World(records=[attached(CHAIN, RECORDED)])
-    check(world, OTHER, GIVEN, use_given=True)
-    assert world.verbs() == ["CHECK x"]
-    assert world.stdin("CHECK", "x")["runtimeConfig"] == {"mac": "given"}
-    assert world.calls[0].env["CNI_ARGS"] == "K=2"
+    node = RecordingNode(records=[attached(CHAIN, RECORDED)])
+    check(node, OTHER, GIVEN, use_given=True)
+    assert node.verbs() == ["CHECK x"]
+    assert node.stdin("CHECK", "x")["runtimeConfig"] == {"mac": "given"}
+    assert node.calls[0].env["CNI_ARGS"] == "K=2"
 
 
 def test_the_first_error_stops() -> None:
-    world = World({("CHECK", "a"): failed(100, "address is gone")}, records=[attached(CHAIN)])
+    node = RecordingNode({("CHECK", "a"): failed(100, "address is gone")}, records=[attached(CHAIN)])
     with pytest.raises(PluginError) as caught:
-        check(world)
+        check(node)
     assert (caught.value.verb, caught.value.code) == ("CHECK", 100)
-    assert world.verbs() == ["CHECK a"]
+    assert node.verbs() == ["CHECK a"]
 
 
 @pytest.mark.parametrize("record", [None, attached(CHAIN, state=PENDING, result=None)])
 def test_what_is_not_attached_is_not_checked(record: Record | None) -> None:
-    world = World(records=[record] if record else [])
+    node = RecordingNode(records=[record] if record else [])
     with pytest.raises(NotAttachedError) as caught:
-        check(world)
+        check(node)
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
     assert ("has not ended" in str(error)) == (record is not None)
-    assert world.calls == []
+    assert node.calls == []
 
 
 def test_a_name_without_a_record_is_not_attached() -> None:
     with pytest.raises(NotAttachedError, match="no record"):
-        check(World(), None)
+        check(RecordingNode(), None)
 
 
 def test_disable_check_is_success_at_any_version() -> None:
-    world = World()
-    check(world, network("a", disableCheck=True, cniVersion="0.2.0"))
-    assert world.log == []
-    world = World(records=[attached(network("a", disableCheck=True))])
-    check(world, None)
-    assert world.calls == []
+    node = RecordingNode()
+    check(node, network("a", disableCheck=True, cniVersion="0.2.0"))
+    assert node.log == []
+    node = RecordingNode(records=[attached(network("a", disableCheck=True))])
+    check(node, None)
+    assert node.calls == []
 
 
 @pytest.mark.parametrize(
@@ -96,60 +96,60 @@ def test_disable_check_is_success_at_any_version() -> None:
 def test_check_came_with_0_4(version: str, supported: bool) -> None:
     net = network("a", cniVersion=version)
     record = attached(net) if supported or version == "0.3.1" else None
-    world = World(records=[record] if record else [])
+    node = RecordingNode(records=[record] if record else [])
     if supported:
-        check(world, net)
-        assert world.stdin("CHECK", "a")["prevResult"]["cniVersion"] == version
+        check(node, net)
+        assert node.stdin("CHECK", "a")["prevResult"]["cniVersion"] == version
         return
     with pytest.raises(VersionError, match=f'"{version}" does not support the CHECK command') as caught:
-        check(world, net)
+        check(node, net)
     assert caught.value.version == version
-    assert world.calls == []
+    assert node.calls == []
 
 
 def test_a_recorded_version_that_nobody_knows() -> None:
-    world = World(records=[attached(CHAIN, version="bogus")])
+    node = RecordingNode(records=[attached(CHAIN, version="bogus")])
     with pytest.raises(VersionError, match="bogus"):
-        check(world)
-    assert world.calls == []
+        check(node)
+    assert node.calls == []
 
 
 def test_a_corrupt_record_is_an_error_and_stays() -> None:
     corrupt = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty")
-    world = World(records=[corrupt])
+    node = RecordingNode(records=[corrupt])
     with pytest.raises(RecordError, match="/cache/x: it is empty") as caught:
-        check(world)
+        check(node)
     assert caught.value.path == "/cache/x"
     assert caught.value.hint
-    assert len(world.recorded) == 1
+    assert len(node.recorded) == 1
 
 
 def test_a_recorded_result_that_is_none_is_an_error() -> None:
-    world = World(records=[attached(CHAIN, result="[]")])
+    node = RecordingNode(records=[attached(CHAIN, result="[]")])
     with pytest.raises(RecordError, match="recorded result cannot be read"):
-        check(world)
-    assert world.calls == []
+        check(node)
+    assert node.calls == []
 
 
 def test_after_a_reboot_it_is_the_plugins_that_say_what_is_gone() -> None:
-    world = World(records=[attached(CHAIN, state=STALE_BOOT)])
-    check(world)
-    assert world.verbs() == ["CHECK a", "CHECK b"]
+    node = RecordingNode(records=[attached(CHAIN, state=STALE_BOOT)])
+    check(node)
+    assert node.verbs() == ["CHECK a", "CHECK b"]
 
 
 def test_bare_results_of_before_0_8_are_checked_with_the_callers_configuration() -> None:
     legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}')
-    world = World(records=[legacy])
-    check(world, CHAIN, GIVEN)
-    assert world.stdin("CHECK", "a")["prevResult"] == {"cniVersion": "1.0.0"}
-    assert world.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "given"}
+    node = RecordingNode(records=[legacy])
+    check(node, CHAIN, GIVEN)
+    assert node.stdin("CHECK", "a")["prevResult"] == {"cniVersion": "1.0.0"}
+    assert node.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "given"}
 
 
 def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
-    world = World(records=[attached(CHAIN)], missing=["b"])
+    node = RecordingNode(records=[attached(CHAIN)], missing=["b"])
     with pytest.raises(PluginNotFoundError):
-        check(world)
-    assert world.calls == []
+        check(node)
+    assert node.calls == []
 
 
 @pytest.mark.parametrize(
@@ -157,23 +157,23 @@ def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
     [("../x", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, ".."))],
 )
 def test_bad_names_are_refused_even_where_check_is_disabled(name: str, rt: RuntimeConf) -> None:
-    world = World()
+    node = RecordingNode()
     with pytest.raises(InvalidIdentifierError):
-        world.run(check_verb, name, network("a", disableCheck=True), rt)
-    assert world.log == []
+        node.run(check_verb, name, network("a", disableCheck=True), rt)
+    assert node.log == []
 
 
 def test_a_disk_without_room_for_locks_stops_no_check() -> None:
-    world = World({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
-    check(world)
-    assert world.verbs() == ["CHECK a", "CHECK b"]
+    node = RecordingNode({"lock": RecordError("read-only")}, records=[attached(CHAIN)])
+    check(node)
+    assert node.verbs() == ["CHECK a", "CHECK b"]
 
 
 @pytest.mark.parametrize("netns", [None, "/recorded"])
 @pytest.mark.parametrize("state", [READY, STALE_BOOT])
 def test_the_namespace_of_another_container_is_not_checked(netns: str | None, state: RecordState) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), state=state)
-    world = World(records=[record], namespaces={"/recorded": (1, 3)})
+    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 3)})
     with pytest.raises(NotAttachedError, match="its namespace has gone, and /recorded is another one now"):
-        check(world, CHAIN, RuntimeConf("c1", netns, "eth0"))
-    assert world.calls == []
+        check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
+    assert node.calls == []

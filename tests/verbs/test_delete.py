@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import RESULT, RT, World, attached, failed, network
+from helpers import RESULT, RT, RecordingNode, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -41,18 +41,20 @@ IDENTITY = ("net", "c1", "eth0")
 CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
 
 
-def delete(world: World, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any) -> DelReport:
-    report: DelReport = world.run(del_verb, "net", net, rt, DelPolicy(**policy))
+def delete(
+    node: RecordingNode, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, **policy: Any
+) -> DelReport:
+    report: DelReport = node.run(del_verb, "net", net, rt, DelPolicy(**policy))
     return report
 
 
 def test_the_order_of_things() -> None:
-    world = World(records=[attached(CHAIN)])
-    report = delete(world)
-    assert world.log == ["lock net c1", "lookup", "find a b", "detaching net", "DEL b", "DEL a", "forget net"]
+    node = RecordingNode(records=[attached(CHAIN)])
+    report = delete(node)
+    assert node.log == ["lock net c1", "lookup", "find a b", "detaching net", "DEL b", "DEL a", "forget net"]
     assert report == DelReport((PluginReport("b", "done"), PluginReport("a", "done")), "found", "/run/netns/blue")
-    assert world.recorded == {}
-    assert world.stdin("DEL", "a")["prevResult"] == world.stdin("DEL", "b")["prevResult"] == RESULT
+    assert node.recorded == {}
+    assert node.stdin("DEL", "a")["prevResult"] == node.stdin("DEL", "b")["prevResult"] == RESULT
 
 
 BARE = RuntimeConf("c1", None, "eth0")
@@ -64,44 +66,44 @@ CALLERS = RuntimeConf(
 @pytest.mark.parametrize("net", [CHAIN, OTHER, None], ids=["same", "changed", "gone"])
 @pytest.mark.parametrize(("rt", "netns"), [(BARE, "/recorded"), (CALLERS, "/given")])
 def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeConf, netns: str) -> None:
-    world = World(records=[attached(CHAIN, GIVEN)])
-    report = delete(world, net, rt)
-    assert world.verbs() == ["DEL b", "DEL a"]
-    got = world.stdin("DEL", "a")
+    node = RecordingNode(records=[attached(CHAIN, GIVEN)])
+    report = delete(node, net, rt)
+    assert node.verbs() == ["DEL b", "DEL a"]
+    got = node.stdin("DEL", "a")
     assert got["runtimeConfig"] == {"mac": "recorded"}
     assert got["args"] == {"cni": "recorded"}
-    assert world.calls[0].env["CNI_ARGS"] == "K=recorded"
-    assert world.calls[0].env["CNI_NETNS"] == report.netns == netns
+    assert node.calls[0].env["CNI_ARGS"] == "K=recorded"
+    assert node.calls[0].env["CNI_NETNS"] == report.netns == netns
 
 
 @pytest.mark.parametrize(("rt", "said"), [(BARE, "recorded"), (CALLERS, "given")])
 def test_use_given(rt: RuntimeConf, said: str) -> None:
-    world = World(records=[attached(CHAIN, GIVEN)])
-    delete(world, OTHER, rt, use_given=True)
-    assert world.verbs() == ["DEL x"]
-    got = world.stdin("DEL", "x")
+    node = RecordingNode(records=[attached(CHAIN, GIVEN)])
+    delete(node, OTHER, rt, use_given=True)
+    assert node.verbs() == ["DEL x"]
+    got = node.stdin("DEL", "x")
     assert (got["runtimeConfig"], got["args"]) == ({"mac": said}, {"cni": said})
-    assert world.calls[0].env["CNI_ARGS"] == f"K={said}"
+    assert node.calls[0].env["CNI_ARGS"] == f"K={said}"
     assert got["prevResult"] == RESULT
 
 
 def test_without_a_record_the_callers_is_used() -> None:
-    world = World()
-    report = delete(world, CHAIN, CALLERS)
+    node = RecordingNode()
+    report = delete(node, CHAIN, CALLERS)
     assert report.record == "missing"
-    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a"]
-    got = world.stdin("DEL", "a")
+    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a"]
+    got = node.stdin("DEL", "a")
     assert (got["runtimeConfig"], got["args"]) == ({"mac": "given"}, {"cni": "given"})
     assert "prevResult" not in got
-    assert delete(World(), CHAIN, BARE).netns == ""
+    assert delete(RecordingNode(), CHAIN, BARE).netns == ""
 
 
 def test_without_a_record_and_a_configuration_there_is_nothing_to_do() -> None:
-    world = World()
+    node = RecordingNode()
     with pytest.raises(NetworkNotFoundError) as caught:
-        delete(world, None)
+        delete(node, None)
     assert caught.value.network == "net"
-    assert world.calls == []
+    assert node.calls == []
 
 
 @pytest.mark.parametrize(
@@ -109,52 +111,52 @@ def test_without_a_record_and_a_configuration_there_is_nothing_to_do() -> None:
     [("../x", RT), ("", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, "a b"))],
 )
 def test_bad_names_are_refused_before_anything_is_done(network_name: str, rt: RuntimeConf) -> None:
-    world = World()
+    node = RecordingNode()
     with pytest.raises(InvalidIdentifierError):
-        world.run(del_verb, network_name, CHAIN, rt, DelPolicy())
-    assert world.log == []
+        node.run(del_verb, network_name, CHAIN, rt, DelPolicy())
+    assert node.log == []
 
 
 def test_the_first_error_stops_and_the_record_stays() -> None:
-    world = World({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
+    node = RecordingNode({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
     with pytest.raises(PluginError, match="busy") as caught:
-        delete(world)
+        delete(node)
     assert (caught.value.verb, caught.value.plugin) == ("DEL", "b")
-    assert world.verbs() == ["DEL b"]
-    assert len(world.recorded) == 1
+    assert node.verbs() == ["DEL b"]
+    assert len(node.recorded) == 1
 
 
 def test_keep_going_runs_all_and_the_record_stays() -> None:
-    world = World({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
+    node = RecordingNode({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
     with pytest.raises(CNIErrorGroup, match="DEL of network net: 1 plugins failed") as caught:
-        delete(world, keep_going=True)
+        delete(node, keep_going=True)
     assert [error.code for error in caught.value.exceptions if isinstance(error, PluginError)] == [7]
-    assert world.verbs() == ["DEL b", "DEL a"]
-    assert len(world.recorded) == 1
+    assert node.verbs() == ["DEL b", "DEL a"]
+    assert len(node.recorded) == 1
 
 
 def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
-    world = World(records=[attached(CHAIN)], missing=["a"])
+    node = RecordingNode(records=[attached(CHAIN)], missing=["a"])
     with pytest.raises(PluginNotFoundError):
-        delete(world)
-    assert world.calls == []
-    assert len(world.recorded) == 1
+        delete(node)
+    assert node.calls == []
+    assert len(node.recorded) == 1
 
 
 def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(records=[attached(CHAIN)], missing=["b"])
+    node = RecordingNode(records=[attached(CHAIN)], missing=["b"])
     with caplog.at_level(logging.WARNING, "libcni"):
-        report = delete(world, skip_missing=True)
+        report = delete(node, skip_missing=True)
     assert [(one.plugin, one.state) for one in report.plugins] == [("b", "skipped"), ("a", "done")]
-    assert world.recorded == {}
+    assert node.recorded == {}
     assert '"b" is missing' in caplog.text
 
 
 @pytest.mark.parametrize(("there", "netns"), [(True, "/run/netns/blue"), (False, "")])
 def test_empty_gone_netns(there: bool, netns: str) -> None:
-    world = World(records=[attached(CHAIN)], namespaces={"/run/netns/blue": (4, 1)} if there else {})
-    assert delete(world, empty_gone_netns=True).netns == netns
-    assert delete(World(), CHAIN, BARE, empty_gone_netns=True).netns == ""
+    node = RecordingNode(records=[attached(CHAIN)], namespaces={"/run/netns/blue": (4, 1)} if there else {})
+    assert delete(node, empty_gone_netns=True).netns == netns
+    assert delete(RecordingNode(), CHAIN, BARE, empty_gone_netns=True).netns == ""
 
 
 @pytest.mark.parametrize(
@@ -173,14 +175,14 @@ def test_the_recorded_namespace_is_entered_only_if_it_is_still_that_one(
     namespaces = {"/run/netns/blue": (4, 1)}
     record = attached(CHAIN, netns_id=netns_id, state=state)
     for rt in (BARE, RT):
-        assert delete(World(records=[record], namespaces=namespaces), None, rt).netns == sent
+        assert delete(RecordingNode(records=[record], namespaces=namespaces), None, rt).netns == sent
 
 
 @pytest.mark.parametrize(("version", "sent"), [("0.3.1", False), ("0.4.0", True), ("1.1.0", True)])
 def test_prev_result_came_with_0_4(version: str, sent: bool) -> None:
-    world = World(records=[attached(network("a", cniVersion=version))])
-    delete(world, None)
-    got = world.stdin("DEL", "a")
+    node = RecordingNode(records=[attached(network("a", cniVersion=version))])
+    delete(node, None)
+    got = node.stdin("DEL", "a")
     assert ("prevResult" in got) == sent
     assert not sent or got["prevResult"]["cniVersion"] == version
 
@@ -188,125 +190,125 @@ def test_prev_result_came_with_0_4(version: str, sent: bool) -> None:
 @pytest.mark.parametrize("version", ["7.0.0", "bogus"])
 def test_a_recorded_version_that_nobody_knows_stops_no_del(version: str) -> None:
     record = attached(CHAIN, version=version)
-    world = World(records=[record])
-    delete(world)
-    assert world.stdin("DEL", "a")["cniVersion"] == version
-    assert world.recorded == {}
+    node = RecordingNode(records=[record])
+    delete(node)
+    assert node.stdin("DEL", "a")["cniVersion"] == version
+    assert node.recorded == {}
 
 
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
 def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog: pytest.LogCaptureFixture) -> None:
-    world = World(records=[attached(CHAIN, result=result)])
+    node = RecordingNode(records=[attached(CHAIN, result=result)])
     with caplog.at_level(logging.WARNING, "libcni"):
-        delete(world)
-    assert "prevResult" not in world.stdin("DEL", "a")
+        delete(node)
+    assert "prevResult" not in node.stdin("DEL", "a")
     assert "DEL goes on without prevResult" in caplog.text
 
 
 def test_a_pending_attachment_sends_no_prev_result() -> None:
-    world = World(records=[attached(CHAIN, state=PENDING, result=None)])
-    delete(world)
-    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
-    assert "prevResult" not in world.stdin("DEL", "a")
+    node = RecordingNode(records=[attached(CHAIN, state=PENDING, result=None)])
+    delete(node)
+    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "forget net"]
+    assert "prevResult" not in node.stdin("DEL", "a")
 
 
 def test_an_add_that_did_not_end_sends_the_last_result() -> None:
-    world = World({("ADD", "b"): failed()})
+    node = RecordingNode({("ADD", "b"): failed()})
     with pytest.raises(PluginError):
-        world.run(add, CHAIN, RT, rollback=False)
-    delete(world)
-    assert world.stdin("DEL", "b")["prevResult"] == world.stdin("DEL", "a")["prevResult"] == RESULT
+        node.run(add, CHAIN, RT, rollback=False)
+    delete(node)
+    assert node.stdin("DEL", "b")["prevResult"] == node.stdin("DEL", "a")["prevResult"] == RESULT
 
 
 def test_a_corrupt_record_is_set_aside_after_the_del(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(records=[CORRUPT_RECORD])
+    node = RecordingNode(records=[CORRUPT_RECORD])
     with caplog.at_level(logging.WARNING, "libcni"):
-        report = delete(world)
+        report = delete(node)
     assert report.record == "unreadable"
-    assert world.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "set-aside net"]
+    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "set-aside net"]
     assert "/cache/net-c1-eth0: it is empty" in caplog.text
 
 
 def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
-    world = World(records=[CORRUPT_RECORD])
+    node = RecordingNode(records=[CORRUPT_RECORD])
     with pytest.raises(NetworkNotFoundError):
-        delete(world, None)
-    assert world.log == ["lock net c1", "lookup"]
+        delete(node, None)
+    assert node.log == ["lock net c1", "lookup"]
 
 
 @pytest.mark.parametrize("step", ["lock", "lookup", "forget", "set-aside"])
 def test_a_disk_that_refuses_never_stops_a_del(step: str, caplog: pytest.LogCaptureFixture) -> None:
     record = CORRUPT_RECORD if step == "set-aside" else attached(CHAIN)
-    world = World({step: RecordError("read-only")}, records=[record])
+    node = RecordingNode({step: RecordError("read-only")}, records=[record])
     with caplog.at_level(logging.WARNING, "libcni"):
-        report = delete(world)
-    assert world.verbs() == ["DEL b", "DEL a"]
+        report = delete(node)
+    assert node.verbs() == ["DEL b", "DEL a"]
     assert report.record == ("unreadable" if step in {"lookup", "set-aside"} else "found")
     assert "read-only" in caplog.text
 
 
 def test_a_lock_that_is_held_stops_it() -> None:
-    world = World({"lock": LockTimeoutError("held")}, records=[attached(CHAIN)])
+    node = RecordingNode({"lock": LockTimeoutError("held")}, records=[attached(CHAIN)])
     with pytest.raises(LockTimeoutError):
-        delete(world)
-    assert world.calls == []
+        delete(node)
+    assert node.calls == []
 
 
 def test_gos_records_lack_drop_ins_so_the_callers_configuration_is_the_better_one() -> None:
     go = attached(CHAIN, GIVEN, version="", plugins=())
-    world = World(records=[go])
-    delete(world, OTHER, BARE)
-    assert world.verbs() == ["DEL x"]
-    assert world.stdin("DEL", "x")["runtimeConfig"] == {"mac": "recorded"}
-    world = World(records=[go])
-    delete(world, None, BARE)
-    assert world.verbs() == ["DEL b", "DEL a"]
-    assert world.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+    node = RecordingNode(records=[go])
+    delete(node, OTHER, BARE)
+    assert node.verbs() == ["DEL x"]
+    assert node.stdin("DEL", "x")["runtimeConfig"] == {"mac": "recorded"}
+    node = RecordingNode(records=[go])
+    delete(node, None, BARE)
+    assert node.verbs() == ["DEL b", "DEL a"]
+    assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
 
 
 def test_what_go_lets_into_cni_args_stops_no_del(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(records=[attached(CHAIN, args=(("K", "v;w"),), capability_args='{"mac":1e400}')])
+    node = RecordingNode(records=[attached(CHAIN, args=(("K", "v;w"),), capability_args='{"mac":1e400}')])
     with caplog.at_level(logging.WARNING, "libcni"):
-        delete(world)
-    assert world.calls[0].env["CNI_ARGS"] == ""
-    assert "runtimeConfig" not in world.stdin("DEL", "a")
+        delete(node)
+    assert node.calls[0].env["CNI_ARGS"] == ""
+    assert "runtimeConfig" not in node.stdin("DEL", "a")
     assert "without the recorded CNI_ARGS" in caplog.text
 
 
 @pytest.mark.parametrize("config", [b"", b"{", b'{"name":"net","plugins":[]}', b'{"name":"net","plugins":[{}]}'])
 def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pytest.LogCaptureFixture) -> None:
     record = attached(CHAIN, config=config, version="", plugins=())
-    world = World(records=[record])
+    node = RecordingNode(records=[record])
     with (
         caplog.at_level(logging.WARNING, "libcni"),
         pytest.raises(RecordError, match="no usable configuration") as caught,
     ):
-        delete(world, None)
+        delete(node, None)
     assert caught.value.path == record.path
-    assert world.calls == []
-    assert world.recorded == {IDENTITY: record}
-    delete(world, OTHER)
-    assert world.verbs() == ["DEL x"]
+    assert node.calls == []
+    assert node.recorded == {IDENTITY: record}
+    delete(node, OTHER)
+    assert node.verbs() == ["DEL x"]
 
 
 def test_bare_results_of_before_0_8_need_the_callers_configuration() -> None:
     legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}', path="/cache/x")
-    world = World(records=[legacy])
+    node = RecordingNode(records=[legacy])
     with pytest.raises(RecordError):
-        delete(world, None)
-    delete(world, CHAIN, CALLERS)
-    got = world.stdin("DEL", "a")
+        delete(node, None)
+    delete(node, CHAIN, CALLERS)
+    got = node.stdin("DEL", "a")
     assert got["prevResult"] == {"cniVersion": "1.0.0"}
     assert got["runtimeConfig"] == {"mac": "given"}
-    assert world.recorded == {}
+    assert node.recorded == {}
 
 
 def test_the_plugins_that_add_used_are_used_drop_ins_included() -> None:
     net = network("a").with_plugins(network({"type": "dropped", "x": 1}).plugins)
-    world = World(records=[attached(net)])
-    delete(world, network("a"))
-    assert world.verbs() == ["DEL dropped", "DEL a"]
-    assert world.stdin("DEL", "dropped")["x"] == 1
+    node = RecordingNode(records=[attached(net)])
+    delete(node, network("a"))
+    assert node.verbs() == ["DEL dropped", "DEL a"]
+    assert node.stdin("DEL", "dropped")["x"] == 1
 
 
 @pytest.mark.parametrize("recorded", [{"version": "", "plugins": ()}, {}])
@@ -314,31 +316,31 @@ def test_a_list_that_was_put_together_in_code_is_as_good_as_one_from_a_file(reco
     for net in (NetworkConfigList("net", "1.0.0", CHAIN.plugins), replace(OTHER, name="net", plugins=CHAIN.plugins)):
         if recorded and net.raw:
             continue
-        world = World(records=[attached(net, GIVEN, **recorded)])
-        delete(world, None, BARE)
-        assert world.verbs() == ["DEL b", "DEL a"]
-        assert world.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
+        node = RecordingNode(records=[attached(net, GIVEN, **recorded)])
+        delete(node, None, BARE)
+        assert node.verbs() == ["DEL b", "DEL a"]
+        assert node.stdin("DEL", "a")["runtimeConfig"] == {"mac": "recorded"}
 
 
 def test_a_renamed_list_keeps_its_new_name() -> None:
     net = replace(network("a", name="old"), name="net")
-    world = World(records=[attached(net)])
-    delete(world, None)
-    assert world.stdin("DEL", "a")["name"] == "net"
+    node = RecordingNode(records=[attached(net)])
+    delete(node, None)
+    assert node.stdin("DEL", "a")["name"] == "net"
 
 
 def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_do() -> None:
     go = attached(CHAIN, version="", plugins=(), config=b'{"name":"net","cniVersion":"1.0.0"}')
-    world = World(records=[go])
+    node = RecordingNode(records=[go])
     with pytest.raises(RecordError, match="no usable configuration"):
-        delete(world, None)
-    assert world.recorded == {IDENTITY: go}
+        delete(node, None)
+    assert node.recorded == {IDENTITY: go}
 
 
 def test_signals_and_statuses_are_errors_of_del_too() -> None:
-    world = World({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
+    node = RecordingNode({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
     with pytest.raises(PluginError, match=r"signal 15 \(SIGTERM\)"):
-        delete(world)
+        delete(node)
 
 
 # whose the interface is, if a record does not say
@@ -355,27 +357,27 @@ def unfinished(created: float, container_id: str = "c1", **more: Any) -> Record:
 
 @pytest.mark.parametrize(("mine", "theirs", "netns"), [(1.0, 2.0, ""), (2.0, 1.0, "/here")])
 def test_of_two_adds_that_did_not_end_the_later_one_has_the_interface(mine: float, theirs: float, netns: str) -> None:
-    world = World(
+    node = RecordingNode(
         records=[unfinished(mine), unfinished(theirs, "c2")], namespaces=PLACE, interfaces=[("/here", "eth0")]
     )
-    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
 
 
 @pytest.mark.parametrize(("created", "result", "netns"), [(None, "{}", ""), (None, None, "/here")])
 def test_what_go_attached_has_the_interface(created: None, result: str | None, netns: str) -> None:
     theirs = replace(unfinished(1.0, "c2"), created=created, result=result)
-    world = World(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+    node = RecordingNode(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_without_a_record_any_record_of_the_interface_counts(*, is_shared: bool) -> None:
-    world = World(
+    node = RecordingNode(
         records=[unfinished(1.0, "c2", is_shared=is_shared)], namespaces=PLACE, interfaces=[("/here", "eth0")]
     )
     with pytest.raises(NamespaceMismatchError):
-        delete(world, CHAIN, HERE)
-    assert world.calls == []
+        delete(node, CHAIN, HERE)
+    assert node.calls == []
 
 
 @pytest.mark.parametrize(
@@ -390,24 +392,24 @@ def test_without_a_record_any_record_of_the_interface_counts(*, is_shared: bool)
     ids=["another namespace", "another boot", "another name", "another interface", "shared"],
 )
 def test_a_record_of_something_else_does_not_count(theirs: Record) -> None:
-    world = World(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(world, CHAIN, RuntimeConf("c1", None, "eth0")).netns == "/here"
+    node = RecordingNode(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == "/here"
 
 
 def test_records_that_cannot_be_listed_never_stop_a_del() -> None:
-    world = World({"list": RecordError("no")}, namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(world, CHAIN, HERE).netns == "/here"
+    node = RecordingNode({"list": RecordError("no")}, namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(node, CHAIN, HERE).netns == "/here"
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
     """Plugins refuse such a path. The last try has none."""
     wrong = attached(CHAIN, RuntimeConf("c1", "/wrong", "eth0"), state=PENDING, result=None, netns_id=(1, 2))
     namespaces = {"/wrong": (1, 2), "/right": (3, 4)}
-    world = World({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    node = RecordingNode({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
     with pytest.raises(PluginError):
-        delete(world, CHAIN, RuntimeConf("c1", None, "eth0"))
-    assert [call.env["CNI_NETNS"] for call in world.calls][-2:] == ["/wrong", ""]
-    world = World(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
-    delete(world, CHAIN, RuntimeConf("c1", "/right", "eth0"))
-    assert {call.env["CNI_NETNS"] for call in world.calls} == {""}
-    assert world.recorded == {}
+        delete(node, CHAIN, RuntimeConf("c1", None, "eth0"))
+    assert [call.env["CNI_NETNS"] for call in node.calls][-2:] == ["/wrong", ""]
+    node = RecordingNode(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
+    delete(node, CHAIN, RuntimeConf("c1", "/right", "eth0"))
+    assert {call.env["CNI_NETNS"] for call in node.calls} == {""}
+    assert node.recorded == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers import RESULT, World, attached, failed, network
+from helpers import RESULT, RecordingNode, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -30,14 +30,14 @@ def record(container_id: str, net: NetworkConfigList = NET, **more: Any) -> Reco
     return attached(net, RuntimeConf(container_id, f"/ns/{container_id}", "eth0"), **more)
 
 
-def collect(world: World, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
-    report: GCReport = world.run(gc_verb, net.name, net, valid, dry_run=dry_run)
+def collect(node: RecordingNode, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
+    report: GCReport = node.run(gc_verb, net.name, net, valid, dry_run=dry_run)
     return report
 
 
-def collect_with_errors(world: World) -> GCReport:
+def collect_with_errors(node: RecordingNode) -> GCReport:
     with pytest.raises(CNIErrorGroup) as caught:
-        collect(world)
+        collect(node)
     report = caught.value.report
     assert isinstance(report, GCReport)
     assert caught.value.exceptions == report.errors
@@ -46,9 +46,9 @@ def collect_with_errors(world: World) -> GCReport:
 
 
 def test_the_order_of_things() -> None:
-    world = World(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
-    report = collect(world, [("c2", "eth0")])
-    assert world.log == [
+    node = RecordingNode(records=[record("c1"), record("c2"), record("c3", state=PENDING, result=None)])
+    report = collect(node, [("c2", "eth0")])
+    assert node.log == [
         "lock exclusive net",
         "list",
         *["lock-container c1", "find a b", "detaching net", "DEL b", "DEL a", "forget net"],
@@ -59,75 +59,75 @@ def test_the_order_of_things() -> None:
     assert [one.container_id for one in report.stale] == [one.container_id for one in report.detached] == ["c1", "c3"]
     assert report.plugins == ("a", "b")
     assert (report.errors, report.corrupt, report.disabled) == ((), (), False)
-    assert list(world.recorded) == [("net", "c2", "eth0")]
-    assert world.stdin("GC", "b") == {
+    assert list(node.recorded) == [("net", "c2", "eth0")]
+    assert node.stdin("GC", "b") == {
         "cniVersion": "1.1.0",
         "name": "net",
         "type": "b",
         "cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}],
         "cni.dev/attachments": [{"containerID": "c2", "ifname": "eth0"}],
     }
-    assert world.calls[0].env["CNI_NETNS"] == "/ns/c1"
-    assert world.calls[-1].env["CNI_CONTAINERID"] == ""
+    assert node.calls[0].env["CNI_NETNS"] == "/ns/c1"
+    assert node.calls[-1].env["CNI_CONTAINERID"] == ""
 
 
 def test_no_valid_attachment_is_an_empty_list() -> None:
-    world = World()
-    collect(world, [])
-    assert world.stdin("GC", "a")["cni.dev/valid-attachments"] == []
+    node = RecordingNode()
+    collect(node, [])
+    assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
 
 
 def test_a_legacy_record_is_of_a_living_container() -> None:
     """It has no identity, but its file's name has."""
-    world = World(records=[Record(state=LEGACY, path="/cache/results/net-c1-eth0", result="{}")])
-    assert collect(world).stale == ()
-    assert world.stdin("GC", "a")["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
+    node = RecordingNode(records=[Record(state=LEGACY, path="/cache/results/net-c1-eth0", result="{}")])
+    assert collect(node).stale == ()
+    assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
 
 
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
-    world = World(records=[kept])
-    report = collect(world, [attachment_of(kept)])
+    node = RecordingNode(records=[kept])
+    report = collect(node, [attachment_of(kept)])
     assert report.stale == ()
-    assert world.verbs() == ["GC a", "GC b"]
+    assert node.verbs() == ["GC a", "GC b"]
 
 
 @pytest.mark.parametrize(
     "valid", [None, "c1", b"c1", ["c1"], ["web-1"], [b"c1"], [("net", "c1", "eth0")], [("c1",)], [7]]
 )
 def test_what_could_only_mean_everything_is_refused(valid: Any) -> None:
-    world = World(records=[record("c1")])
+    node = RecordingNode(records=[record("c1")])
     with pytest.raises(TypeError, match="valid must be"):
-        collect(world, valid)
-    assert world.log == []
+        collect(node, valid)
+    assert node.log == []
 
 
 @pytest.mark.parametrize("pair", [("a/b", "eth0"), ("c1", "a b"), ("", "eth0"), ("c1", "")])
 def test_bad_names_are_refused(pair: tuple[str, str]) -> None:
-    world = World(records=[record("c1")])
+    node = RecordingNode(records=[record("c1")])
     with pytest.raises(InvalidIdentifierError):
-        collect(world, [pair])
-    assert world.log == []
+        collect(node, [pair])
+    assert node.log == []
 
 
 def test_the_interface_counts_too() -> None:
-    world = World(records=[record("c1")])
-    assert len(collect(world, [("c1", "eth1")]).detached) == 1
+    node = RecordingNode(records=[record("c1")])
+    assert len(collect(node, [("c1", "eth1")]).detached) == 1
 
 
 def test_other_networks_are_left_alone() -> None:
     other = record("c1", network("x", name="other"))
-    world = World(records=[other])
-    collect(world)
-    assert world.verbs() == ["GC a", "GC b"]
-    assert world.recorded == {other.identity: other}
+    node = RecordingNode(records=[other])
+    collect(node)
+    assert node.verbs() == ["GC a", "GC b"]
+    assert node.recorded == {other.identity: other}
 
 
 def test_stale_attachments_are_detached_with_what_their_add_used() -> None:
-    world = World(records=[record("c1", network("x", cniVersion="0.4.0"))])
-    collect(world)
-    assert world.verbs() == ["DEL x", "GC a", "GC b"]
-    assert world.stdin("DEL", "x") == {
+    node = RecordingNode(records=[record("c1", network("x", cniVersion="0.4.0"))])
+    collect(node)
+    assert node.verbs() == ["DEL x", "GC a", "GC b"]
+    assert node.stdin("DEL", "x") == {
         "cniVersion": "0.4.0",
         "name": "net",
         "type": "x",
@@ -137,61 +137,61 @@ def test_stale_attachments_are_detached_with_what_their_add_used() -> None:
 
 def test_before_1_1_the_plugins_are_not_told_and_all_else_is_done() -> None:
     net = network("a", cniVersion="1.0.0")
-    world = World(records=[record("c1", net)])
-    report = collect(world, [], net)
-    assert world.verbs() == ["DEL a"]
+    node = RecordingNode(records=[record("c1", net)])
+    report = collect(node, [], net)
+    assert node.verbs() == ["DEL a"]
     assert (len(report.detached), report.plugins) == (1, ())
 
 
 def test_disable_gc() -> None:
-    world = World(records=[record("c1")])
-    report = collect(world, [], network("a", disableGC=True))
+    node = RecordingNode(records=[record("c1")])
+    report = collect(node, [], network("a", disableGC=True))
     assert report == GCReport(disabled=True)
-    assert world.log == []
+    assert node.log == []
 
 
 def test_a_dry_run_reports_and_does_nothing() -> None:
     corrupt = Record("", "", "", state=CORRUPT, path="/cache/x", problem="it is empty")
-    world = World(records=[record("c1"), corrupt])
-    report = collect(world, dry_run=True)
-    assert world.log == ["lock exclusive net", "list"]
+    node = RecordingNode(records=[record("c1"), corrupt])
+    report = collect(node, dry_run=True)
+    assert node.log == ["lock exclusive net", "list"]
     assert [one.container_id for one in report.stale] == ["c1"]
     assert [one.path for one in report.corrupt] == ["/cache/x"]
     assert report.detached == ()
 
 
 def test_it_goes_on_over_errors() -> None:
-    world = World(
+    node = RecordingNode(
         {("DEL", "x"): failed(7, "busy"), ("GC", "a"): failed(50, "not ready")},
         records=[record("c1", network("x")), record("c2"), record("c3", network("gone"))],
         missing=["gone"],
     )
-    report = collect_with_errors(world)
+    report = collect_with_errors(node)
     assert [one.container_id for one in report.detached] == ["c2"]
     assert report.plugins == ("b",)
     kinds = [type(error) for error in report.errors]
     assert kinds == [PluginError, PluginNotFoundError, PluginError]
     assert report.errors[0].__notes__ == ["when the stale attachment c1 eth0 was detached"]
-    assert {identity[1] for identity in world.recorded} == {"c1", "c3"}
+    assert {identity[1] for identity in node.recorded} == {"c1", "c3"}
 
 
 def test_a_container_that_is_busy_is_skipped() -> None:
-    world = World({"lock-container": LockTimeoutError("held")}, records=[record("c1")])
-    report = collect_with_errors(world)
+    node = RecordingNode({"lock-container": LockTimeoutError("held")}, records=[record("c1")])
+    report = collect_with_errors(node)
     assert [type(error) for error in report.errors] == [LockTimeoutError]
-    assert world.verbs() == ["GC a", "GC b"]
+    assert node.verbs() == ["GC a", "GC b"]
 
 
 @pytest.mark.parametrize(("step", "error"), [("lock", LockTimeoutError("held")), ("list", RecordError("unreadable"))])
 def test_what_fails_before_stops_it(step: str, error: CNIError) -> None:
-    world = World({step: error}, records=[record("c1")])
+    node = RecordingNode({step: error}, records=[record("c1")])
     with pytest.raises(type(error)):
-        collect(world)
-    assert world.calls == []
+        collect(node)
+    assert node.calls == []
 
 
 def test_one_missing_plugin_does_not_keep_the_others_from_being_told() -> None:
-    world = World(missing=["a"])
-    report = collect_with_errors(world)
+    node = RecordingNode(missing=["a"])
+    report = collect_with_errors(node)
     assert report.plugins == ("b",)
     assert [type(error) for error in report.errors] == [PluginNotFoundError]

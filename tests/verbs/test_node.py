@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from helpers import RESULT, ShellPlugins, network
+from helpers import network
+from nodes import FakeNode
 
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, RecordError
@@ -25,21 +24,15 @@ RT = RuntimeConf("c1", None, "eth0")
 
 
 @pytest.fixture
-def plugins(tmp_path: Path) -> ShellPlugins:
-    made = ShellPlugins(tmp_path)
-    made.write("a")
-    return made
+def cni(node: FakeNode) -> CNIConfig:
+    node.plugin("a")
+    return node.cni
 
 
 @pytest.fixture
-def cni(plugins: ShellPlugins, tmp_path: Path) -> CNIConfig:
-    return CNIConfig(plugins.path, tmp_path / "cache", durable=False)
-
-
-@pytest.fixture
-def orphan(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+def orphan(request: pytest.FixtureRequest, node: FakeNode) -> Iterator[int]:
     """Be a plugin of a verb whose runtime is gone: hold what it has inherited."""
-    hold = LockSet(str(tmp_path / "cache"), LockRequest((), "c1"))
+    hold = LockSet(str(node.cache), LockRequest((), "c1"))
     assert hold.try_acquire()
     descriptor = os.dup(hold.plugin_descriptor(request.param))
     hold.close()
@@ -60,9 +53,9 @@ def test_a_del_that_outlived_its_runtime_is_waited_for(cni: CNIConfig, orphan: i
 
 @pytest.mark.parametrize("orphan", ["ADD"], indirect=True)
 def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pending(
-    cni: CNIConfig, plugins: ShellPlugins, orphan: int, caplog: pytest.LogCaptureFixture
+    node: FakeNode, cni: CNIConfig, orphan: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugins.write("a", "[ $CNI_COMMAND != ADD ]")
+    node.plugin("a", "[ $CNI_COMMAND != ADD ] || exit 1")
     with pytest.raises(PluginError):
         cni.add_network_list(network("a"), RT, rollback=False)
     started = time.monotonic()
@@ -84,7 +77,7 @@ def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
 
 
 def test_only_an_add_fails_for_want_of_a_lock(
-    cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def none_left(_hold: LockSet, _verb: str) -> int:
         raise RecordError("Too many open files")
@@ -93,17 +86,17 @@ def test_only_an_add_fails_for_want_of_a_lock(
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
         cni.add_network_list(network("a"), RT)
     cni.del_network_list(network("a"), RT)
-    assert plugins.calls == ["DEL a", "DEL a"]
+    assert node.verbs() == ["DEL a", "DEL a"]
     assert "DEL goes on without a lock: Too many open files" in caplog.text
 
 
 def test_a_lock_file_that_is_removed_again_and_again(
-    cni: CNIConfig, plugins: ShellPlugins, monkeypatch: pytest.MonkeyPatch
+    node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
     with pytest.raises(RecordError, match="other programs keep removing the lock file"):
         cni.add_network_list(network("a"), RT)
-    assert plugins.calls == []
+    assert node.verbs() == []
 
 
 def test_temporary_files_that_stay_stop_no_gc(
@@ -118,62 +111,55 @@ def test_temporary_files_that_stay_stop_no_gc(
     assert "drafts of records stay: read-only" in caplog.text
 
 
-def test_a_broken_log_loses_no_attachment(
-    plugins: ShellPlugins, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
-    with open(tmp_path / "log", "w", encoding="utf-8") as closed:
+def test_a_broken_log_loses_no_attachment(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.plugin("a", "echo said >&2")
+    with open(node.root / "log", "w", encoding="utf-8") as closed:
         pass
-    cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=closed)
+    cni = node.client(stderr=closed)
     with caplog.at_level(logging.ERROR, "libcni"):
         cni.add_network_list(network("a"), RT)
     assert "cannot forward the stderr of a ADD" in caplog.text
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
 
 
-def test_a_log_that_raises_stops_no_verb_half_way(plugins: ShellPlugins, tmp_path: Path) -> None:
+def test_a_log_that_raises_stops_no_verb_half_way(node: FakeNode) -> None:
     def sink(_invocation: Invocation, _text: str) -> None:
         raise RuntimeError("the log is down")
 
-    plugins.write("a", f"echo said >&2; echo '{json.dumps(RESULT)}'")
-    cni = CNIConfig(plugins.path, tmp_path / "cache", stderr=sink)
+    node.plugin("a", "echo said >&2")
+    cni = node.client(stderr=sink)
     cni.add_network_list(network("a", "a"), RT)
     cni.del_network_list(network("a", "a"), RT)
     assert cni.get_cached_attachments() == []
 
 
-def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(
-    cni: CNIConfig, plugins: ShellPlugins
-) -> None:
-    def says(version: str) -> str:
-        return f'echo \'{{"cniVersion":"1.1.0","supportedVersions":["{version}"]}}\''
-
-    plugins.write("a", says("1.0.0"))
+def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(node: FakeNode, cni: CNIConfig) -> None:
+    node.plugin("a", versions=["1.0.0"])
     for _ in range(2):
         assert cni.get_version_info("a").supported_versions == ("1.0.0",)
-    plugins.write("a", says("1.1.0"))
+    node.plugin("a", versions=["1.1.0"])
     assert cni.get_version_info("a").supported_versions == ("1.1.0",)
-    assert plugins.calls == ["VERSION a", "VERSION a"]
-    plugins.write("a", f"rm $0; {says('0.4.0')}")
+    assert node.verbs() == ["VERSION a", "VERSION a"]
+    node.plugin("a", "rm $0", versions=["0.4.0"])
     assert cni.get_version_info("a").supported_versions == ("0.4.0",)
 
 
 # try again later: more in tests/reliability/test_faults.py
 
 
-def test_other_errors_are_not_tried_again(cni: CNIConfig, plugins: ShellPlugins) -> None:
-    plugins.write("a", 'echo \'{"code":7,"msg":"no"}\'; exit 1')
+def test_other_errors_are_not_tried_again(node: FakeNode, cni: CNIConfig) -> None:
+    node.plugin("a", 'echo \'{"code":7,"msg":"no"}\'; exit 1')
     with pytest.raises(PluginError) as caught:
         cni.add_network_list(network("a"), RT, retry=RetryPolicy())
-    assert plugins.calls == ["ADD a", "DEL a"]
+    assert node.verbs() == ["ADD a", "DEL a"]
     assert caught.value.code == 7
 
 
 def test_each_verb_passes_the_environment_as_it_is_then(
-    cni: CNIConfig, plugins: ShellPlugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = tmp_path / "seen"
-    plugins.write("a", f"echo \"$LIKE_THIS $CNI_OTHER\" >> {seen}; echo '{json.dumps(RESULT)}'")
+    seen = node.root / "seen"
+    node.plugin("a", f'echo "$LIKE_THIS $CNI_OTHER" >> {seen}')
     monkeypatch.setenv("CNI_OTHER", "inherited")
     for number, value in enumerate(("one", "two", "\udcff")):
         monkeypatch.setenv("LIKE_THIS", value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
-from helpers import World
+from helpers import RecordingNode
 
 import libcni
 from libcni import NetworkConfigList, Outcome
@@ -29,8 +29,8 @@ def drive(
     """Run a verb; ``answers`` has what each plugin type answers, None for a missing one."""
     missing = [name for name, answer in answers.items() if answer is None]
     given = {(name, plugin): answer for plugin, answer in answers.items() if answer for name in ("VERSION", "STATUS")}
-    world = World(given, missing=missing, path=["/bin1"])
-    return world.run(verb, asked, **options), world.calls
+    node = RecordingNode(given, missing=missing, path=["/bin1"])
+    return node.run(verb, asked, **options), node.calls
 
 
 def says(*versions: str, own: str = "1.0.0") -> Outcome:

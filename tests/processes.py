@@ -1,4 +1,4 @@
-"""Run a function in a forked child, and kill it after a while."""
+"""Processes: a function in a forked child, and whether one runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-
-__all__ = ["fork", "kill_after", "wait"]
+from contextlib import suppress
+from pathlib import Path
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -43,3 +43,16 @@ def kill_after(pid: int, seconds: float) -> bool:
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     return wait(pid) == -signal.SIGKILL
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def children(pid: int | None = None) -> list[int]:
+    """Return the child processes of a process's main thread; by default of this process."""
+    pid = pid or os.getpid()
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
