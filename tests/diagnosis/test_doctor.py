@@ -143,14 +143,14 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(healthy: FakeNode, cn
     assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
 
 
-def test_a_process_in_another_pid_namespace_cannot_be_seen(cni: CNIConfig) -> None:
+def test_a_process_in_another_pid_namespace_cannot_be_seen(healthy: FakeNode, cni: CNIConfig) -> None:
     """The agent's pod has no hostPID, for example: it sees no process of a container that runs."""
-    change(cni, netnsId=[1, 1], pidNamespace=1)
+    healthy.change_record(netnsId=[1, 1], pidNamespace=1)
     assert find_stale_attachments(cni) == ()
     report = diagnose(cni)
     assert report.findings == ()
     assert ["another PID namespace" in one.reason for one in report.not_checked if one.check == "namespaces"] == [True]
-    change(cni, bootId="another")
+    healthy.change_record(bootId="another")
     assert len(find_stale_attachments(cni)) == 1, "no process survives a reboot"
 
 

@@ -57,7 +57,7 @@ def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode,
 def test_a_program_that_does_not_see_the_processes_detaches_nothing(
     node: HookNode, process: Process, root: Path
 ) -> None:
-    node.network("front", "a")
+    node.configure_capable("front", "a")
     pid = process()
     assert node.attach(pid, container_id="c1") == ""
     work = """
