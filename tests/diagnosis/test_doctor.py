@@ -20,8 +20,9 @@ BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.fixture
-def healthy(node: FakeNode) -> FakeNode:
+def healthy(tmp_path: Path) -> FakeNode:
     """Return a healthy node with the network net and the attachment c1."""
+    node = FakeNode(tmp_path)
     node.plugin("a", result={"cniVersion": "1.0.0"})
     node.configure("net", "a")
     node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
