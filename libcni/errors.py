@@ -25,7 +25,7 @@ from __future__ import annotations
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Any, Literal, Self
 
     from libcni._error_code import ErrorCode
 
@@ -78,14 +78,20 @@ class CNIError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
-        text = printable(shorten(message, KEPT))
-        super().__init__(f"{text} ({printable(hint)})" if hint else text)
+        self._text: str = printable(shorten(message, KEPT))
+        super().__init__(self._text)
         self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self._text} ({printable(self.hint)})" if self.hint else self._text
+
+    @property
+    def text(self) -> str:
+        """The error's text without the hint."""
+        return self._text
 
     def suggest(self, hint: str) -> None:
         """Add a hint for the user, to ``hint`` and to the text."""
-        text = printable(f"{self.args[0]} ({hint})")
-        self.args: tuple[Any, ...] = (text, *self.args[1:])
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -124,19 +130,24 @@ class NetworkNotFoundError(ConfigError, LookupError):
 
     Attributes:
         network (str | None): the requested name; None if any network was accepted.
+        known (tuple[str, ...]): the names of the networks that exist.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the error's fields
         self,
         problem: str,
         *,
         network: str | None = None,
+        known: tuple[str, ...] = (),
         file: str | None = None,
         location: str | None = None,
         hint: str | None = None,
     ) -> None:
+        if known:
+            hint = hint or f"there are: {', '.join(known)}"
         super().__init__(problem, file=file, location=location, hint=hint)
         self.network = network
+        self.known = known
 
 
 class InvalidIdentifierError(CNIError, ValueError):
@@ -237,7 +248,7 @@ class PluginError(CNIError):
     ) -> None:
         named = (("network", network), ("container", container_id), ("interface", ifname))
         context = "; ".join(filter(None, (verb, ", ".join(f"{word} {name}" for word, name in named if name))))
-        # Result.from_bytes reads a document of which nobody says which plugin printed it.
+        # Result.from_bytes reads a document without a known plugin.
         text = f'plugin "{plugin}" failed{f" ({context})" if context else ""}: {problem}' if plugin else problem
         # The end of stderr: a panic or the last log line usually names the cause.
         if stderr.strip():
@@ -378,7 +389,21 @@ class NotAttachedError(_AttachmentError):
         container_id (str): the container.
         ifname (str): the interface's name.
         network (str): the network.
+        state (str): the state of the attachment's record: ``pending`` or ``detaching``; "" if there is no record.
     """
+
+    def __init__(  # noqa: PLR0913 - the attachment's fields
+        self,
+        message: str,
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        state: str = "",
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
+        self.state = state
 
 
 class LockTimeoutError(CNIError, TimeoutError):
@@ -403,12 +428,23 @@ class RecordError(CNIError):
     Attributes:
         path (str): the file or directory.
         errno (int | None): the operating system's error number.
+        missing (str): what the record lacks for a DEL: ``attachment`` if it does not name one, ``configuration`` if it
+            holds no usable one; else "".
     """
 
-    def __init__(self, message: str, *, path: str = "", errno: int | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        errno: int | None = None,
+        missing: Literal["", "attachment", "configuration"] = "",
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.path = path
         self.errno = errno
+        self.missing = missing
 
 
 class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named like ExceptionGroup
@@ -430,7 +466,7 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     def __init__(self, message: str, errors: list[CNIError] | tuple[CNIError, ...]) -> None:
         CNIError.__init__(self, message)
         # pickle and copy call __new__ with args, so they must hold the errors and not the text alone.
-        self.args: tuple[Any, ...] = (message, list(errors))
+        self.args: tuple[Any, ...] = (self.message, list(errors))
 
     @classmethod
     def raise_any(cls, message: str, errors: list[CNIError] | tuple[CNIError, ...], report: object = None) -> None:

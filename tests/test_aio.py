@@ -305,6 +305,16 @@ def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, node: Fak
         run(cni.add_many([(net, rt())], parallel=parallel))
 
 
+def test_a_misspelt_option_is_refused_before_anything_runs(cni: AsyncCNIConfig, node: FakeNode) -> None:
+    requests = [(network_of(node), rt())]
+    # mypy --strict, which checks the tests, reports each ignore that is not needed: so it sees these mistakes, too.
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rollbck'"):
+        run(cni.add_many(requests, rollbck=False))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'polcy'"):
+        run(cni.del_many(requests, polcy=None))  # type: ignore[call-arg]
+    assert cni.get_cached_attachments() == []
+
+
 def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node, 'test "$CNI_CONTAINERID" = c0 || sleep 30')
 

@@ -42,7 +42,7 @@ CALL: dict[str, Any] = {
 EXAMPLES: list[CNIError] = [
     CNIError("text", hint="do this"),
     ConfigError("it is empty", file="/f", location="line 1", hint="write something"),
-    NetworkNotFoundError("none", network="n", file="/d", location="name", hint="h"),
+    NetworkNotFoundError("none", network="n", known=("a", "b"), file="/d", location="name"),
     InvalidIdentifierError("container ID", "a b", "no spaces"),
     VersionError("unknown", version="9.9.9", hint="h"),
     PluginNotFoundError("bridge", ("/a", "/b"), ("/a/bridge is not executable",), hint="chmod"),
@@ -54,9 +54,9 @@ EXAMPLES: list[CNIError] = [
     NamespaceMismatchError(
         "two", container_id="c1", ifname="eth0", network="n", netns="/b", recorded_netns="/a", hint="h"
     ),
-    NotAttachedError("not there", container_id="c1", ifname="eth0", network="n", hint="h"),
+    NotAttachedError("not there", container_id="c1", ifname="eth0", network="n", state="pending", hint="h"),
     LockTimeoutError("held", what="container c1", path="/l", seconds=2.0),
-    RecordError("unreadable", path="/r", errno=5, hint="h"),
+    RecordError("unreadable", path="/r", errno=5, missing="attachment", hint="h"),
 ]
 
 
@@ -223,6 +223,15 @@ def test_a_value_without_a_repr_is_shown_by_its_type() -> None:
     assert short_repr("a" * 100, 5) == "'aaaa… (97 more characters)"
     assert short_repr(10**5000) == "<int too large to show>"
     assert "<int too large to show>" in str(InvalidIdentifierError("container ID", 10**5000, "it must be a string"))
+
+
+def test_the_text_is_apart_from_the_hints() -> None:
+    error = VersionError("unknown", hint="do this")
+    error.suggest("or that")
+    assert (error.text, error.hint, str(error)) == ("unknown", "do this; or that", "unknown (do this; or that)")
+    group = CNIErrorGroup("two\x1b", [error])
+    group.suggest("h")
+    assert group.text == "two\\x1b"
 
 
 def test_a_text_of_any_length_is_bounded() -> None:

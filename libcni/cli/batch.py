@@ -150,10 +150,11 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> None:
-    rows = [
-        [one.rt.container_id, _name(one), one.rt.ifname, _addresses(one), "failed" if one.error else word]
-        for one in items
-    ]
+    rows = []
+    for one in items:
+        addresses = ", ".join(ip.address for ip in one.answer.ips) if isinstance(one.answer, libcni.Result) else ""
+        state = "failed" if one.error else word
+        rows.append([one.rt.container_id, _name(one), one.rt.ifname, addresses, state])
     columns = ("container", "network", "interface", "addresses", "state")
     session.show([_data(one) for one in items], Table(columns, rows, empty="the list is empty"))
     errors = [one.error for one in items if one.error is not None]
@@ -167,10 +168,6 @@ def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> 
 
 def _name(one: libcni.BatchItem[Any]) -> str:
     return one.net if isinstance(one.net, str) else one.net.name
-
-
-def _addresses(one: libcni.BatchItem[Any]) -> str:
-    return ", ".join(ip.address for ip in one.answer.ips) if isinstance(one.answer, libcni.Result) else ""
 
 
 def _data(one: libcni.BatchItem[Any]) -> dict[str, Any]:

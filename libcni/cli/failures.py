@@ -22,7 +22,7 @@ from libcni import (
 )
 from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, plain, print_block, print_data
-from libcni.cli.session import Session
+from libcni.cli.session import Output, Session
 
 __all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
 
@@ -43,7 +43,6 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
 """The first matching class decides."""
 
 _STDERR_LINES = 20
-_NETWORKS = "there are: "
 
 
 def exit_code(error: CNIError) -> int:
@@ -64,10 +63,10 @@ def report_errors(session: Session) -> Iterator[None]:
         raise SystemExit(exit_code(error)) from error
 
 
-def print_error(error: CNIError, output: str = "text") -> None:
+def print_error(error: CNIError, output: Output = "text") -> None:
     """Print an error on stderr."""
     # On stderr also as JSON: stdout may hold a part of the answer already.
-    if output in {"json", "yaml"}:
+    if output == "json" or output == "yaml":  # noqa: PLR1714 - mypy narrows only this
         print_data({"error": as_data(error)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
@@ -85,18 +84,18 @@ def message_of(error: CNIError) -> str:
         where = " ".join(filter(None, about))
         what = f"{error.verb} of " if error.verb else ""
         return f'{what}plugin "{error.plugin}" failed' + (f" ({where})" if where else "")
-    return str(error).removesuffix(f" ({error.hint})")
+    return error.text
 
 
 def _details(error: CNIError) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
-    hint = hint_of(error)
-    if isinstance(error, NetworkNotFoundError) and hint.startswith(_NETWORKS):
-        rows.append(("networks", hint.removeprefix(_NETWORKS).replace(", ", "\n")))
-        hint = ""
-    return [(name, plain(text)) for name, text in [*rows, ("hint", hint)] if text]
+    if isinstance(error, NetworkNotFoundError) and error.known:
+        rows.append(("networks", "\n".join(error.known)))
+    else:
+        rows.append(("hint", hint_of(error)))
+    return [(name, plain(text)) for name, text in rows if text]
 
 
 def _of_call(error: PluginError) -> list[tuple[str, str]]:
@@ -130,7 +129,7 @@ _FIELDS = (
 
 def as_data(error: CNIError) -> dict[str, Any]:
     """Return an error as plain data; empty fields are left out."""
-    data: dict[str, Any] = {"kind": type(error).__name__, "message": str(error).removesuffix(f" ({error.hint})")}
+    data: dict[str, Any] = {"kind": type(error).__name__, "message": error.text}
     if isinstance(error, CNIErrorGroup):
         data["message"] = error.message
         data["errors"] = [as_data(one) for one in error.exceptions if isinstance(one, CNIError)]

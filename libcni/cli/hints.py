@@ -27,7 +27,7 @@ __all__ = ["UsageError", "hint_of"]
 _NOT_STARTED = {None, 126, 127}
 
 
-_RETRY = "the plugin asks to be tried again later"
+_RETRY = "the plugin asks you to try again later"
 
 
 class UsageError(CNIError):
@@ -93,20 +93,18 @@ def _mismatch(error: NamespaceMismatchError) -> str:
 
 def _own_namespace(error: ConfigError) -> str:
     # The library's hint is an argument that the command line does not have.
-    return "give the namespace of the container, such as /run/netns/NAME" if "own_netns" in (error.hint or "") else ""
+    return "give the namespace of the container, such as /run/netns/NAME" if error.location == "netns" else ""
 
 
 def _not_attached(error: NotAttachedError) -> str:
-    """Name the commands for an attachment whose ADD or DEL was interrupted. Its record exists, so the hint says so."""
-    if not error.container_id or not (error.hint or "").startswith("detach"):
-        return ""
-    return f"libcni del {_attachment(error)}, then libcni add"
+    """Name the commands for an attachment whose ADD or DEL was interrupted."""
+    return f"libcni del {_attachment(error)}, then libcni add" if error.state else ""
 
 
 def _record(error: RecordError) -> str:
-    if "forget_attachment" in (error.hint or ""):
+    if error.missing == "attachment":
         return "libcni repair --yes sets it aside"
-    if "network's configuration" in (error.hint or ""):
+    if error.missing == "configuration":
         return (
             "with a file of the network: libcni del FILE -c ID -i IFNAME --use-given; if there is none: "
             "libcni forget ID:IFNAME"

@@ -68,7 +68,7 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
-def print_data(data: Any, output: str, file: TextIO | None = None) -> None:
+def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
     """Print data as JSON or YAML."""
     if output == "json":
         text = json.dumps(data, indent=2, ensure_ascii=False)

@@ -82,4 +82,4 @@ class Session:
             for block in blocks:
                 print_block(block)
         else:
-            print_data(data, self.output)
+            print_data(data, "json" if self.output == "json" else "yaml")

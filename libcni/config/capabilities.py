@@ -1,7 +1,7 @@
 """The conventions' capability arguments and ``args`` keys (CONVENTIONS.md of the specification), as typed objects.
 
     capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)]).to_args()
-    network_args = network_args(labels={"app": "web"})
+    args = network_args(labels={"app": "web"})
 
 Import this module only for a caller that uses it: pydantic takes longer to start than a plugin.
 """

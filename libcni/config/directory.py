@@ -43,9 +43,8 @@ class ConfigDirectory:
         if self.problems:
             unusable = "; ".join(str(error) for error in self.problems)
             problem += f", and {len(self.problems)} unusable: {unusable}"
-        known = ", ".join(net.name for net in self.networks)
-        hint = f"there are: {known}" if known else None
-        raise NetworkNotFoundError(problem, network=name, file=self.directory, hint=hint)
+        known = tuple(net.name for net in self.networks)
+        raise NetworkNotFoundError(problem, network=name, known=known, file=self.directory)
 
 
 def read_config_directory(directory: str | os.PathLike[str]) -> ConfigDirectory:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "JSONTextError", "Member", "ObjectText", "check_elements",
-    "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge", "parse",
-    "reindent",
+    "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "ExtraTextError", "JSONTextError", "Member", "ObjectText",
+    "check_elements", "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge",
+    "parse", "reindent",
 ]  # fmt: skip
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -39,6 +39,10 @@ class JSONTextError(ValueError):
         self.problem = problem
         self.location = location
         self.hint = hint
+
+
+class ExtraTextError(JSONTextError):
+    """There is more after the end of the document."""
 
 
 class BigNumber:
@@ -372,7 +376,7 @@ def _next(text: str, end: int, close: str) -> int:
 def _check_end(text: str, index: int) -> None:
     end = _skip(text, index)
     if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
+        raise ExtraTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:

@@ -11,7 +11,7 @@ from functools import partial
 
 from libcni.diagnosis.ipam import host_local_directories
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked, Observations
 
 __all__ = ["check_disk", "writable_by_others"]
 
@@ -146,7 +146,7 @@ def _rights(path: str) -> Observations:
     yield from writable_by_others("disk", path)
 
 
-def writable_by_others(check: str, directory: str) -> Observations:
+def writable_by_others(check: NodeCheck, directory: str) -> Observations:
     """Report a directory that every user may write to."""
     try:
         status = os.stat(directory)

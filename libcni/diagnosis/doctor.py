@@ -16,12 +16,12 @@ from libcni.diagnosis.namespaces import check_namespaces
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.plugins import check_plugins
 from libcni.diagnosis.records import check_records
-from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked, Observation, Observations
+from libcni.diagnosis.report import Checked, DoctorReport, NodeCheck, NodeFinding, NotChecked, Observation, Observations
 from libcni.errors import CNIError
 
 __all__ = ["diagnose"]
 
-_CHECKS: tuple[tuple[str, Callable[[NodeView], Observations]], ...] = (
+_CHECKS: tuple[tuple[NodeCheck, Callable[[NodeView], Observations]], ...] = (
     ("configuration", check_configuration),
     ("plugins", check_plugins),
     ("disk", check_disk),

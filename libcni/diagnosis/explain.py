@@ -14,7 +14,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.find import find_plugin
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
-from libcni.protocol.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Invocation, Outcome, VerbName
 from libcni.store.attachments import Attachment, pending_record, recorded_network
 from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import READY, Identity, Record
@@ -57,7 +57,7 @@ class ExplainedVerb:
         note: why the verb makes no calls, or no more calls; else "".
     """
 
-    verb: str
+    verb: VerbName
     calls: tuple[ExplainedCall, ...]
     note: str = ""
 
@@ -110,7 +110,7 @@ def explain(
         # The recorded namespace counts, because the caller of DEL and CHECK may leave it out.
         recorded_rt, from_record = replace(rt, netns=None), f"from the record {record.path}"
 
-    def play(verb: str, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
+    def play(verb: VerbName, make: Callable[[Node], Coroutine[Any, Any, object]], note: str = "") -> ExplainedVerb:
         is_recorded = verb in {"CHECK", "DEL"}
         shown = used if is_recorded else net
         node = _ExplainNode(shown, tuple(path), find, None if verb == "ADD" else record, missing)

@@ -88,9 +88,16 @@ def _host_problems(node: NodeView, one: Attachment, host: Mapping[str, Link]) ->
     for document in plugin_documents(node.recorded(one)):
         if bridge := _bridge_of(document):
             if bridge not in host:
+                commands = tuple(
+                    command
+                    for other in node.live()
+                    for configured in plugin_documents(node.recorded(other))
+                    if _bridge_of(configured) == bridge
+                    for command in node.attach_again(other)
+                )
                 yield _error(
                     f"bridge {bridge}", f"it has gone; container {one.container_id} needs it",
-                    "its containers are cut off", again, _all_again(node, bridge),
+                    "its containers are cut off", again, commands,
                 )  # fmt: skip
             else:
                 yield from _detached_ends(one, host, host[bridge])
@@ -109,16 +116,6 @@ def _host_problems(node: NodeView, one: Attachment, host: Mapping[str, Link]) ->
 def _bridge_of(document: Mapping[str, Any]) -> str | None:
     """Return the bridge that a plugin's configuration names, or None if the plugin has none."""
     return document.get("bridge") or _DEFAULT_BRIDGE if document.get("type") == "bridge" else None
-
-
-def _all_again(node: NodeView, bridge: str) -> tuple[str, ...]:
-    return tuple(
-        command
-        for one in node.live()
-        for document in plugin_documents(node.recorded(one))
-        if _bridge_of(document) == bridge
-        for command in node.attach_again(one)
-    )
 
 
 def _detached_ends(one: Attachment, host: Mapping[str, Link], bridge: Link) -> Iterator[NodeFinding]:

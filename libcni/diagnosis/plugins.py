@@ -70,11 +70,10 @@ def _plugin_problem(  # noqa: PLR0911 - one return for each problem
     try:
         path = cni.find_plugin(name)
     except PluginNotFoundError as error:
-        text = str(error).removesuffix(f" ({error.hint})")
         rejected = [one.rpartition(" is ")[0] for one in error.rejected]
         commands = tuple(f"chmod +x {shlex.quote(one)}" for one in rejected if os.path.isfile(one))
         remedy = "make it executable:" if commands else error.hint or "install it, or set CNI_PATH"
-        return _error(subject, text, meaning, remedy, commands)
+        return _error(subject, error.text, meaning, remedy, commands)
     except CNIError as error:
         return _error(subject, str(error), meaning, f"correct the type in {net.file}")
     problem = executable_problem(path)

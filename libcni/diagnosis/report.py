@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked", "Observation", "Severity", "counted"]
+__all__ = ["Checked", "DoctorReport", "NodeCheck", "NodeFinding", "NotChecked", "Observation", "Severity", "counted"]
+
+NodeCheck = Literal[
+    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "ipam", "drift", "clock", "locks",
+    "containers",
+]  # fmt: skip
+"""The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
 
 Severity = Literal["error", "warning", "note"]
 
@@ -16,8 +22,7 @@ class NodeFinding:
     """A difference between the node's state and its correct state.
 
     Attributes:
-        check: the check that found it: ``configuration``, ``plugins``, ``disk``, ``records``, ``namespaces``,
-            ``interfaces``, ``ipam``, ``drift``, ``clock`` or ``locks``.
+        check: the name of the check that found it.
         severity: ``error`` (something does not work), ``warning`` (something will fail, or is lost), ``note``.
         subject: the file, directory, network, plugin or attachment.
         seen: the observation.
@@ -26,7 +31,7 @@ class NodeFinding:
         commands: the shell commands to type, in order.
     """
 
-    check: str
+    check: NodeCheck
     severity: Severity
     subject: str
     seen: str
@@ -44,7 +49,7 @@ class Checked:
         what: the objects, with their number.
     """
 
-    check: str
+    check: NodeCheck
     what: str
 
 
@@ -58,7 +63,7 @@ class NotChecked:
         reason: why it was not checked.
     """
 
-    check: str
+    check: NodeCheck
     subject: str
     reason: str
 

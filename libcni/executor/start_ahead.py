@@ -18,7 +18,7 @@ import stat
 
 from libcni.executor.child import running_plugins
 
-__all__ = ["GO_MARKER", "PLUGIN_MARKER", "can_start_ahead", "reads_first"]
+__all__ = ["GO_MARKER", "PLUGIN_MARKER", "can_start_ahead", "file_identity", "reads_first"]
 
 GO_MARKER = b"github.com/containernetworking/cni/pkg/skel.PluginMain"
 """A function of the CNI project's Go module that reads stdin before it calls the plugin's own code.
@@ -57,7 +57,7 @@ def reads_first(path: str) -> bool:
         Whether it is known; False if the file cannot be read or is larger than 256 MiB.
     """
     try:
-        key = (path, *_identity(os.stat(path)))
+        key = (path, *file_identity(path))
         answer = _known.get(key)
         if answer is None:
             answer = _examine(path, key)
@@ -74,8 +74,10 @@ def can_start_ahead() -> bool:
     return running_plugins() < len(os.sched_getaffinity(0))
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
-    # ctime as well: nobody can set it, so that a file of the same size and mtime in the same place is seen as another
+def file_identity(file: str | int) -> tuple[int, ...]:
+    """Return numbers that change if the file at a path, or an open one, is written or replaced; raises OSError."""
+    status = os.stat(file)
+    # ctime cannot be set, so a replaced file is always detected, also one of the same size and mtime (cp -p, rsync).
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -87,7 +89,7 @@ def _examine(path: str, key: tuple[object, ...]) -> bool:
         is_readable = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
         answer = is_one_program and is_readable and _is_marked(descriptor, status.st_size)
         # somebody may have replaced or written the file meanwhile: that answer is not for the next caller
-        if (path, *_identity(os.fstat(descriptor))) != key:
+        if (path, *file_identity(descriptor)) != key:
             return False
     finally:
         os.close(descriptor)

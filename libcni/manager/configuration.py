@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from libcni.config.network import NetworkConfigList
 from libcni.errors import NetworkNotFoundError
+from libcni.executor.start_ahead import file_identity
 from libcni.manager.events import Event
 from libcni.manager.networks import Default, NetworkSet, Sources, changes, choose_default, load
 
@@ -146,8 +147,6 @@ def _files(directory: str, endings: tuple[str, ...]) -> Iterator[tuple[str, tupl
 
 def _identity(path: str) -> tuple[int, ...]:
     try:
-        status = os.stat(path)
+        return file_identity(path)
     except OSError:
         return ()
-    # The change time shows also a file that was replaced by one of equal size and modification time (cp -p, rsync).
-    return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -242,9 +242,8 @@ class AttachmentDefinitions:
         """
         found = self._by_name.get((namespace, name))
         if found is None:
-            known = ", ".join("/".join(key) for key in self._by_name)
-            hint = f"there are: {known}" if known else None
-            raise NetworkNotFoundError(f"no {KIND} {namespace}/{name}", network=name, hint=hint)
+            known = tuple("/".join(key) for key in self._by_name)
+            raise NetworkNotFoundError(f"no {KIND} {namespace}/{name}", network=name, known=known)
         return found
 
     def request(self, selection: NetworkSelection) -> NetworkRequest:

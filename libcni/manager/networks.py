@@ -81,8 +81,7 @@ class NetworkSet:
             problem = f'no network named "{name}"' + (f" in {where}" if where else "")
         if self.problems:
             problem += f"; {len(self.problems)} unusable: {'; '.join(str(error) for error in self.problems)}"
-        known = ", ".join(net.name for net in self.networks)
-        return NetworkNotFoundError(problem, network=name, hint=f"there are: {known}" if known else None)
+        return NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
 
 
 def check_default(default: Default, minimum: int | None) -> None:

@@ -53,5 +53,6 @@ def unreadable_error(attachment: Attachment) -> RecordError:
     return RecordError(
         f"{attachment.path}: {problem}",
         path=attachment.path,
+        missing="attachment",
         hint="give the network's configuration to tear it down, or set the record aside with repair",
     )

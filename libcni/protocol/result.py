@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from libcni.config import jsontext
-from libcni.config.jsontext import JSONTextError, Member
+from libcni.config.jsontext import ExtraTextError, JSONTextError, Member
 from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION
 from libcni.errors import InvalidOutputError, VersionError, short_repr, shorten
@@ -389,7 +389,7 @@ def _output_problem(data: bytes | str, error: JSONTextError) -> str:
     if not data.strip():
         return "it printed nothing, and a result was expected"
     problem = str(error)
-    if "more after the end" in error.problem:
+    if isinstance(error, ExtraTextError):
         problem = f"it printed something after the result ({problem})"
     elif shown.lstrip()[:1] != "{":
         problem = f"it printed something that is not a result ({problem})"

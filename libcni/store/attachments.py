@@ -105,7 +105,7 @@ def attachment_of(record: Record) -> Attachment:
         ifname=record.ifname,
         network=record.network,
         netns=record.netns,
-        state=_state_of(record),
+        state="gone" if record.state == READY and namespace_has_gone(record) else record.state,
         created=_when(record.created),
         path=record.path,
         config=record.config,
@@ -139,10 +139,6 @@ def _is_pair(container_id: str, ifname: str) -> bool:
     except InvalidIdentifierError:
         return False
     return True
-
-
-def _state_of(record: Record) -> AttachmentState:
-    return "gone" if record.state == READY and namespace_has_gone(record) else record.state
 
 
 def namespace_has_gone(record: Record) -> bool:
@@ -228,9 +224,9 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     chosen = net if net is not None and (use_given or made_by_go or recorded is None) else recorded
     if chosen is None:
         path = record.path if record is not None else ""
-        raise RecordError(
-            f"{path}: the record holds no usable configuration", path=path, hint="give the network's configuration"
-        )
+        problem = f"{path}: the record holds no usable configuration"
+        hint = "give the network's configuration"
+        raise RecordError(problem, path=path, missing="configuration", hint=hint)
     return chosen
 
 

@@ -30,6 +30,7 @@ from libcni.store.lock_file import (
     NONCE_BITS,
     OTHER,
     drop_all,
+    identity_at,
     offset_of,
     open_lock_file,
     read_lock,
@@ -195,11 +196,7 @@ class LockSet:
 
     def is_current(self) -> bool:
         """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
-        try:
-            status = os.stat(self.path, follow_symlinks=False)
-        except OSError:
-            return False
-        return f"{status.st_dev}:{status.st_ino}" == self._file.identity
+        return identity_at(self.path) == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; -1 if the container's lock is an outer verb's.

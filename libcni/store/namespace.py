@@ -19,6 +19,7 @@ from typing import Any
 
 from libcni._helper_thread import HelperThread
 from libcni.errors import CNIError
+from libcni.store.record import namespace_identity
 
 __all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_no_namespace", "is_own_namespace"]
 
@@ -31,12 +32,9 @@ _FEW_VERBS = 2
 
 def is_own_namespace(netns: str) -> bool:
     """Return whether a path leads to the network namespace of this process or of the calling thread."""
-    try:
-        given = os.stat(netns)
-        own = os.stat("/proc/thread-self/ns/net"), os.stat("/proc/self/ns/net")
-    except (OSError, ValueError):
-        return False
-    return (given.st_dev, given.st_ino) in [(one.st_dev, one.st_ino) for one in own]
+    given = namespace_identity(netns)
+    own = namespace_identity("/proc/thread-self/ns/net"), namespace_identity("/proc/self/ns/net")
+    return given is not None and given in own
 
 
 def is_no_namespace(netns: str) -> bool:
@@ -108,11 +106,7 @@ class EnteredNamespace:
 
     def is_at(self, netns: str) -> bool:
         """Return whether a path leads to this namespace now."""
-        try:
-            status = os.stat(netns)
-        except (OSError, ValueError):
-            return False
-        return (status.st_dev, status.st_ino) == self._identity
+        return namespace_identity(netns) == self._identity
 
     def look_up(self, ifname: str) -> InterfaceLookup | None:
         """Look up an interface; return None if the kernel refuses to answer."""

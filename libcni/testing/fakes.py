@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, Literal
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import fake_script
@@ -22,6 +22,7 @@ __all__ = ["FakeCall", "FakePlugin", "FakePlugins"]
 _VERBS = frozenset({"ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"})
 _KEYS = frozenset({"result", "error", "stdout", "stderr", "exit", "signal", "sleep", "linger", "versions"})
 _KEYS |= {"ignoreTerm", "detach", "touch", "waitFor", "endless"}
+StatefulKind = Literal["fake", "ipam", "bridge", "tuning", "portmap"]
 _STATEFUL = {"fake": "Plugin", "ipam": "Ipam", "bridge": "Bridge", "tuning": "Tuning", "portmap": "Portmap"}
 _LOG = ".calls"
 _SHELL = """#!/bin/sh
@@ -150,21 +151,23 @@ class FakePlugins:
         """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand."""
         return self._python(name, "body.py", dedent(body))
 
-    def stateful(self, name: str, kind: str = "", knobs: Mapping[str, Any] | None = None) -> FakePlugin:
+    def stateful(
+        self, name: str, kind: StatefulKind | None = None, knobs: Mapping[str, Any] | None = None
+    ) -> FakePlugin:
         """Write a plugin that keeps its addresses, interfaces or ports as files, like a real one.
 
         The files are in ``.state`` below ``path``, unless a knob or FAKE_CNI_STATE names another directory.
 
         Args:
             name: the plugin's type.
-            kind: ``ipam``, ``bridge``, ``tuning``, ``portmap`` or ``fake`` (passes ``prevResult`` on); by default the
-                part of ``name`` after ``fake-``.
+            kind: which real plugin it is like; ``fake`` passes ``prevResult`` on. None: the part of ``name`` after
+                ``fake-``.
             knobs: faults to play, such as ``{"ADD": {"errorAfter": {"code": 11}}}``; plugins-fake/README.md has all.
 
         Raises:
             ValueError: if ``kind`` is unknown.
         """
-        chosen = kind or name.removeprefix("fake-")
+        chosen: str = kind or name.removeprefix("fake-")
         if chosen not in _STATEFUL:
             raise ValueError(f"there is no stateful fake {chosen!r}: {', '.join(_STATEFUL)}")
         stateful = {"home": str(_stateful_home()), "class": _STATEFUL[chosen]}

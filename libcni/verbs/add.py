@@ -62,6 +62,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
         raise ConfigError(
             f"{rt.netns} is the network namespace of this program itself",
+            location="netns",
             hint="give the container's namespace; allow_own_netns=True if you mean it",
         )
     # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
@@ -215,7 +216,14 @@ async def _make_room(
         found = [record for record in found if record.network == net.name or not node.is_of_caller(record)]
         live = [record for record in found if record.state == READY and is_same_namespace(node, record)]
         if live and on_existing == "refuse":
-            raise _exists(live[0])
+            other = live[0]
+            raise AttachmentExistsError(
+                f"container {other.container_id} is already attached to network {other.network} with interface "
+                f"{other.ifname} ({other.path})",
+                container_id=other.container_id,
+                ifname=other.ifname,
+                network=other.network,
+            )
         kept = live if on_existing == "allow" else []
         stale = [record for record in found if record not in kept]
         needed = networks | {record.network for record in stale}
@@ -245,13 +253,3 @@ async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: 
     except CNIError as error:
         error.add_note(f"ADD was detaching {record.path}, which is {record.state}, first")
         raise
-
-
-def _exists(record: Record) -> AttachmentExistsError:
-    return AttachmentExistsError(
-        f"container {record.container_id} is already attached to network {record.network} with interface "
-        f"{record.ifname} ({record.path})",
-        container_id=record.container_id,
-        ifname=record.ifname,
-        network=record.network,
-    )

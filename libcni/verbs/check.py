@@ -8,7 +8,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, DETACHING, LEGACY
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
@@ -53,9 +53,9 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     if record is None:
         raise _not_attached(network, rt, "there is no record of an ADD")
     if record.state == DETACHING:
-        raise _not_attached(network, rt, "its DEL has begun and did not end")
+        raise _not_attached(network, rt, "its DEL has begun and did not end", DETACHING)
     if record.result is None:
-        raise _not_attached(network, rt, "its ADD has not ended")
+        raise _not_attached(network, rt, "its ADD has not ended", PENDING)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
@@ -72,11 +72,12 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
         await chain.call(chain.invocation("CHECK", index, result.text), result.text, then=then)
 
 
-def _not_attached(network: str, rt: RuntimeConf, problem: str) -> NotAttachedError:
+def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:
     return NotAttachedError(
         f"container {rt.container_id}, interface {rt.ifname}, network {network}: {problem}",
         container_id=rt.container_id,
         ifname=rt.ifname,
         network=network,
-        hint="a container that was never attached cannot be checked",
+        state=state,
+        hint="detach it, then attach it again" if state else "a container that was never attached cannot be checked",
     )

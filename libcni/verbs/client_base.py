@@ -300,7 +300,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
     if not attachment.network:
         problem = attachment.problem or "the record does not identify an attachment"
         hint = "repair_records sets it aside, forget_attachment removes it"
-        raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, hint=hint)
+        raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment", hint=hint)
     return RuntimeConf(attachment.container_id, None, attachment.ifname)
 
 

@@ -79,7 +79,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         )
     report = await detach(node, record, net, rt, policy)
     if corrupt is not None:
-        _set_aside(node, corrupt)
+        _remove_record(node, corrupt)
     return replace(report, record=seen)
 
 
@@ -113,14 +113,6 @@ def check_unchanged(record: Record, listed: Record) -> None:
     if of_add(record) != of_add(listed):
         text = f"{record.path}: it was rewritten after the attachment was listed"
         raise RecordError(text, path=record.path, hint="list the attachments again")
-
-
-def _set_aside(node: Node, record: Record) -> None:
-    """Move a corrupt record away. Its attachment is detached now."""
-    try:
-        logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
-    except RecordError as error:
-        logger.warning("the attachment is detached, and its record stays: %s", error)
 
 
 async def detach(  # noqa: C901 - the steps of DEL from top to bottom
@@ -161,7 +153,9 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         try:
             reports = await detach_chain(chain, _prev_result(node, record, chain.net.cni_version), policy)
             report = DelReport(tuple(reports), netns=netns)
-            CNIErrorGroup.raise_any(f"DEL of network {chain.net.name}: {{}} plugins failed", report.errors, report)
+            CNIErrorGroup.raise_any(
+                f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed", report.errors, report
+            )
         except (PluginError, CNIErrorGroup) as error:
             if failed is None:
                 failed = error
@@ -171,7 +165,7 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         if record is not None:
             # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is
             # allowed.
-            _forget(node, record)
+            _remove_record(node, record)
         return report
     if failed is None:
         raise AssertionError("there is always a chain")
@@ -249,9 +243,15 @@ async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy)
     return reports
 
 
-def _forget(node: Node, record: Record) -> None:
-    """Remove the record of a detached attachment. If the disk refuses, only log a warning: the DEL has succeeded."""
+def _remove_record(node: Node, record: Record) -> None:
+    """Remove the record of a detached attachment, or set a corrupt one aside.
+
+    If the disk refuses, only log a warning: the DEL has succeeded.
+    """
     try:
-        node.records.forget(record)
+        if record.state == CORRUPT:
+            logger.warning("%s: it was moved to %s", record.path, node.records.set_aside(record))
+        else:
+            node.records.forget(record)
     except RecordError as error:
         logger.warning("the attachment is detached, and its record stays: %s", error)

@@ -83,7 +83,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     except CNIError as error:
         errors.append(error)
     report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
-    CNIErrorGroup.raise_any("GC: {} errors", errors, report)
+    CNIErrorGroup.raise_any(f"GC of network {network}: {{}} failed", errors, report)
     return report
 
 

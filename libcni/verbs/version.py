@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from contextlib import suppress
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
 from libcni.errors import CNIError, PluginError, VersionError
+from libcni.executor.start_ahead import file_identity
 from libcni.protocol.answer import read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import environment
@@ -29,7 +29,9 @@ async def version(node: Node, plugin: str) -> PluginInfo:
 
 async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     """Call VERSION, unless this executable file has answered before."""
-    identity = _file_identity(executable)
+    identity: tuple[int, ...] = ()
+    with suppress(OSError):
+        identity = file_identity(executable)
     # An upgrade replaces the file at the same path, so the identity of the file is part of the cache.
     known = node.versions.get(executable)
     if known is not None and identity and known[0] == identity:
@@ -47,14 +49,6 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
         info = PluginInfo("0.1.0", ("0.1.0",))
     node.versions[executable] = identity, info
     return info
-
-
-def _file_identity(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
@@ -97,13 +91,9 @@ async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
         else:
             common.intersection_update(supported)
     if blockers:
-        raise _no_common_version(net, wanted, blockers)
+        raise VersionError(
+            f'network "{net.name}": no version of {", ".join(wanted)} is supported by all plugins: '
+            f"plugin {'; plugin '.join(blockers)}",
+            version=net.cni_version,
+        )
     return net.with_version(max(common, key=parse_version))
-
-
-def _no_common_version(net: NetworkConfigList, wanted: Sequence[str], blockers: Sequence[str]) -> VersionError:
-    return VersionError(
-        f'network "{net.name}": no version of {", ".join(wanted)} is supported by all plugins: '
-        f"plugin {'; plugin '.join(blockers)}",
-        version=net.cni_version,
-    )

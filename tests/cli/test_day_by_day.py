@@ -252,6 +252,26 @@ def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:
     assert containers(node) == []
 
 
+@pytest.mark.parametrize("state", ["pending", "detaching"])
+def test_check_of_an_unfinished_attachment_names_the_commands(node: CommandNode, state: str) -> None:
+    node.add("a")
+    node.change_record("a", "dbnet", state=state)
+    failed = node.run("check", "-c", "a")
+    assert failed.code == 4
+    assert "libcni del -c a -i eth0, then libcni add" in failed.err
+    assert node.run("del", "-c", "a", "-i", "eth0").code == 0
+    assert node.run("add", "dbnet", node.netns("a"), "-c", "a").code == 0
+
+
+def test_an_unknown_network_lists_the_known_ones(node: CommandNode) -> None:
+    node.write("20-other.conflist", {**DBNET, "name": "other"})
+    failed = node.run("add", "nonet", node.netns("a"))
+    assert failed.code == 4
+    lines = failed.err.split("networks", 1)[1].splitlines()
+    assert [line.strip() for line in lines] == ["dbnet", "other"]
+    assert "hint" not in failed.err
+
+
 def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: CommandNode) -> None:
     node.add("a")
     (node.bin / "fake-tuning").unlink()
@@ -264,9 +284,9 @@ def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Command
 @pytest.mark.parametrize(
     ("error", "command"),
     [
-        (NotAttachedError("x", container_id="a", ifname="eth0", hint="detach it"), "libcni del -c a -i eth0"),
-        (RecordError("x", hint="give the network's configuration"), "libcni forget"),
-        (RecordError("x", hint="repair_records, forget_attachment"), "libcni repair --yes"),
+        (NotAttachedError("x", container_id="a", ifname="eth0", state="pending"), "libcni del -c a -i eth0"),
+        (RecordError("x", missing="configuration"), "libcni forget"),
+        (RecordError("x", missing="attachment"), "libcni repair --yes"),
         (LockTimeoutError("x"), "libcni doctor"),
         (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
         (PluginTimeoutError("x", verb="ADD"), "--timeout"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import pytest
 
@@ -61,7 +62,9 @@ def test_plain_blocks(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_what_no_encoding_carries_is_escaped_in_data(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_encoding_carries_is_escaped_in_data(
+    output: Literal["json", "yaml"], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = {"name": "a\x1b[31m\x9b\ud800b", "plain": "\u00e4"}
     print_data(data, output)
     printed = capsys.readouterr().out

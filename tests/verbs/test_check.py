@@ -15,7 +15,7 @@ from libcni.errors import (
     RecordError,
     VersionError,
 )
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -65,14 +65,15 @@ def test_the_first_error_stops() -> None:
     assert node.verbs() == ["CHECK a"]
 
 
-@pytest.mark.parametrize("record", [None, attached(CHAIN, state=PENDING, result=None)])
-def test_what_is_not_attached_is_not_checked(record: Record | None) -> None:
-    node = RecordingNode(records=[record] if record else [])
+@pytest.mark.parametrize("state", ["", PENDING, DETACHING])
+def test_what_is_not_attached_is_not_checked(state: str) -> None:
+    node = RecordingNode(records=[attached(CHAIN, state=state, result=None)] if state else [])
     with pytest.raises(NotAttachedError) as caught:
         check(node)
     error = caught.value
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
-    assert ("has not ended" in str(error)) == (record is not None)
+    assert error.state == state
+    assert ("detach it" in str(error)) == (state != "")
     assert node.calls == []
 
 

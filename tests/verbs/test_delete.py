@@ -128,7 +128,7 @@ def test_the_first_error_stops_and_the_record_stays() -> None:
 
 def test_keep_going_runs_all_and_the_record_stays() -> None:
     node = RecordingNode({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
-    with pytest.raises(CNIErrorGroup, match="DEL of network net: 1 plugins failed") as caught:
+    with pytest.raises(CNIErrorGroup, match="DEL of network net: 1 of 2 plugins failed") as caught:
         delete(node, keep_going=True)
     assert [error.code for error in caught.value.exceptions if isinstance(error, PluginError)] == [7]
     assert node.verbs() == ["DEL b", "DEL a"]

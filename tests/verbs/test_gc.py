@@ -41,7 +41,7 @@ def collect_with_errors(node: RecordingNode) -> GCReport:
     report = caught.value.report
     assert isinstance(report, GCReport)
     assert caught.value.exceptions == report.errors
-    assert f"GC: {len(report.errors)} errors" in str(caught.value)
+    assert f"GC of network net: {len(report.errors)} failed" in str(caught.value)
     return report
 
 

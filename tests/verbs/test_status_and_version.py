@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,9 +116,24 @@ def test_validation_reports_plugin_by_plugin() -> None:
 
 
 def test_the_same_executable_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("libcni.verbs.version._file_identity", len)
+    monkeypatch.setattr("libcni.verbs.version.file_identity", len)
     _, calls = drive(validate, network("a", "a", version="1.0.0"), {"a": says("1.0.0")})
     assert len(calls) == 1
+
+
+def test_an_executable_that_was_replaced_is_asked_again(tmp_path: Path) -> None:
+    executable = tmp_path / "a"
+    executable.write_text("old", encoding="utf-8")
+    before = executable.stat()
+    world = World({("VERSION", "a"): says("1.0.0")}, path=[str(tmp_path)])
+    world.run(version, "a")
+    world.run(version, "a")
+    assert len(world.calls) == 1
+    # Like cp -p over a file: the same inode, size and modification time.
+    executable.write_text("new", encoding="utf-8")
+    os.utime(executable, ns=(before.st_atime_ns, before.st_mtime_ns))
+    world.run(version, "a")
+    assert len(world.calls) == 2
 
 
 def test_negotiation_takes_the_highest_version_that_all_support() -> None:

@@ -55,7 +55,17 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     verbs = [one for one in found.verbs if not wanted or one.verb in wanted]
     if not verbs:
         raise UsageError(f"there is no verb {', '.join(verb or [])}")
-    session.show(_data(found, verbs), _tree(found, verbs))
+    data = {
+        "network": net.name,
+        "version": net.cni_version,
+        "file": net.file,
+        "unused_capabilities": list(found.unused_capabilities),
+        "missing": [error.plugin for error in found.missing],
+        "verbs": [
+            {"verb": one.verb, "note": one.note, "calls": [_call_data(call) for call in one.calls]} for one in verbs
+        ],
+    }
+    session.show(data, _tree(found, verbs))
 
 
 def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
@@ -83,19 +93,6 @@ def _call(call: libcni.ExplainedCall) -> Node:
     node.add("environment: " + " ".join(f"{name}={value}" for name, value in what.env.items()) + _OTHERS)
     node.add("stdin: " + what.stdin.decode(errors="backslashreplace"))
     return node
-
-
-def _data(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> dict[str, Any]:
-    return {
-        "network": found.net.name,
-        "version": found.net.cni_version,
-        "file": found.net.file,
-        "unused_capabilities": list(found.unused_capabilities),
-        "missing": [error.plugin for error in found.missing],
-        "verbs": [
-            {"verb": one.verb, "note": one.note, "calls": [_call_data(call) for call in one.calls]} for one in verbs
-        ],
-    }
 
 
 def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import libcni
 from libcni.cli.failures import message_of
@@ -32,19 +31,7 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     problems = [[_name(error.file), str(error).removeprefix(f"{error.file}: ")] for error in found.problems]
     problems += [[_name(net.file), f"warning: {text}"] for net in found.networks for text in net.warnings]
     columns = ("network", "version", "plugins", "file", "")
-    session.show(
-        _data(found),
-        Table(columns, rows, empty=f"no networks in {session.conf_dir}"),
-        *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
-    )
-
-
-def _name(file: str | None) -> str:
-    return os.path.basename(file or "")
-
-
-def _data(found: libcni.ConfigDirectory) -> dict[str, Any]:
-    return {
+    data = {
         "directory": found.directory,
         "default": found.networks[0].name if found.networks else None,
         "networks": [
@@ -61,3 +48,12 @@ def _data(found: libcni.ConfigDirectory) -> dict[str, Any]:
             {"file": error.file, "place": error.location, "problem": message_of(error)} for error in found.problems
         ],
     }
+    session.show(
+        data,
+        Table(columns, rows, empty=f"no networks in {session.conf_dir}"),
+        *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
+    )
+
+
+def _name(file: str | None) -> str:
+    return os.path.basename(file or "")

@@ -18,17 +18,17 @@ __all__ = ["show"]
 def show(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
     """Show all recorded data of a container."""
     found = named_attachments(session.client(), attachment, network)
-    session.show([_data(one) for one in found], *(_block(one) for one in found))
-
-
-def _data(one: libcni.Attachment) -> dict[str, Any]:
-    return {
-        **as_data(one),
-        "args": [list(pair) for pair in one.args],
-        "capability_args": dict(one.capability_args),
-        "config": _decoded(one.config),
-        "result": _result(one),
-    }
+    data = [
+        {
+            **as_data(one),
+            "args": [list(pair) for pair in one.args],
+            "capability_args": dict(one.capability_args),
+            "config": _decoded(one.config),
+            "result": _result(one),
+        }
+        for one in found
+    ]
+    session.show(data, *(_block(one) for one in found))
 
 
 def _decoded(config: bytes) -> Any:
