@@ -61,7 +61,7 @@ def demo(blue: NetworkNamespace, green: NetworkNamespace, directory: Path) -> No
     narrator = Narrator(net)
     # The first directory holds an ip6tables without NAT: with it portmap's CHECK is sound (the file says why).
     env = {"PATH": f"{HERE.parent / 'testdata/no-ip6-nat'}:/usr/sbin:/usr/bin:/sbin:/bin"}
-    told = libcni.CNIConfig(path=[os.fspath(PLUGINS)], cache_dir=directory, env=env, observer=narrator)
+    narrated = libcni.CNIConfig(path=[os.fspath(PLUGINS)], cache_dir=directory, env=env, observer=narrator)
     quiet = libcni.CNIConfig(path=[os.fspath(PLUGINS)], cache_dir=directory, env=env)
     first = libcni.RuntimeConf("c1", blue.path, "eth0", None, {"mac": "02:11:22:33:44:55", "portMappings": [PORT]})
     second = libcni.RuntimeConf("c2", green.path, "eth0")
@@ -69,7 +69,7 @@ def demo(blue: NetworkNamespace, green: NetworkNamespace, directory: Path) -> No
     headline("The network: examples/demo_real.conflist")
     print(folded(json.loads(text), 2))
     with narrator.verb("ADD", f"container c1, whose network namespace is {blue.path}"):
-        result = told.add_network_list(net, first)
+        result = narrated.add_network_list(net, first)
     headline(f"ADD  container c2, whose network namespace is {green.path} (in short)")
     print(f"\n  {quiet.add_network_list(net, second).ips[0].address}")
     headline("What is there now")
@@ -82,9 +82,9 @@ def demo(blue: NetworkNamespace, green: NetworkNamespace, directory: Path) -> No
     with narrator.verb("CHECK", "container c1"):
         print()
         wrapped(PORTMAP, 2)
-        told.check_network_list(net, first)
+        narrated.check_network_list(net, first)
     with narrator.verb("DEL", "container c1 (the plugins in reverse order)"):
-        told.del_network_list(net, first)
+        narrated.del_network_list(net, first)
     headline("DEL  container c2 (in short)")
     quiet.del_network_list(net, second)
     headline("What is there now")

@@ -246,8 +246,9 @@ def test_corrupt_records(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> Non
     for call in (cni.check_network_list, cni.get_network_list_cached_result, cni.get_network_list_cached_config):
         with pytest.raises(RecordError, match="it is empty"):
             call(net, rt)
-    with pytest.raises(RecordError, match="it is empty"):
+    with pytest.raises(RecordError, match="it is empty") as caught:
         cni.del_attachment(attachment)
+    assert caught.value.missing == "attachment"
     assert path.exists()
     assert cni.del_network_list(net, rt).record == "unreadable"
     assert not path.exists()

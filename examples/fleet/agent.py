@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(JSONFormatter() if options.log_format == "json" else logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        if options.dry_run:  # may run beside an agent: it writes nothing
+        if options.dry_run:  # it writes nothing, so an agent may run at the same time
             return start(options)
         os.makedirs(options.cache_dir, mode=0o700, exist_ok=True)
         os.makedirs(os.path.dirname(options.status) or ".", exist_ok=True)

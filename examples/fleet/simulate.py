@@ -103,10 +103,10 @@ class Node:
         return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
 
-async def _until_converged(nodes: Sequence[Node], patience: float = 100.0) -> float:
+async def _until_converged(nodes: Sequence[Node], seconds: float = 100.0) -> float:
     """Return the seconds until all nodes have converged; raises TimeoutError."""
     started = time.monotonic()
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(seconds):
         while not all(node.converged for node in nodes):  # noqa: ASYNC110 - it is what is measured
             await asyncio.sleep(0.02)
     return round(time.monotonic() - started, 2)

@@ -17,7 +17,7 @@ from contextlib import suppress
 __all__ = ["main", "run", "version_line"]
 
 _FAILED, _MISSING = 1, 2
-# Of stdout: the errors of records become RecordError.
+# Errors of writing stdout. Errors of writing records are RecordErrors.
 _UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
-        # Here, and not at the interpreter's exit: a reader that has gone is no error here.
+        # Here, and not at the interpreter's exit: a closed pipe is not an error here.
         sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE:

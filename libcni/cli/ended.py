@@ -20,7 +20,7 @@ def with_ended(report: DoctorReport, cni: CNIConfig) -> DoctorReport:
     try:
         ended = find_ended(cni)
     except CNIError as error:
-        # What cannot be compared must not pass for "nothing found".
+        # If the comparison fails, report that: it must not look like a node without findings.
         failed = NotChecked("containers", "containers of libcni oci-hook", str(error))
         return replace(report, not_checked=(*report.not_checked, failed))
     # A node without containers of the hook has nothing to show here.

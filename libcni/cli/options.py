@@ -1,4 +1,4 @@
-"""Options and arguments of commands: those that all have, those that several share, and what they are made of.
+"""Options and arguments of commands: common ones, those of several commands, and the classes that declare them.
 
 A command is a function. Its annotations say which options it has. typer reads them, and so does ``quick``, which takes
 a tenth of typer's time; therefore nothing here imports typer.

@@ -25,7 +25,7 @@ _FORMS: dict[str, Form] = {".conflist": "list", ".conf": "plugin", ".json": "plu
 _MAX_BYTES = 16 << 20
 # Keys of a plugin object that the runtime writes itself (spec 1.1.0, section 3, Deriving execution configuration).
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
-# Reserved for the runtime: a document could otherwise forge the list of valid attachments that GC sends.
+# Reserved for the runtime. Removed: a document could forge the list of valid attachments that GC sends.
 _RESERVED_PREFIX = "cni.dev/"
 
 

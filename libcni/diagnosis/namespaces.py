@@ -19,7 +19,7 @@ from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
 PENDING_AFTER = 600.0
-"""Seconds after which an unfinished ADD counts as dead: far more than the timeout of any verb."""
+"""Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""
 
 _CHAIN_CHARACTERS = 24
 
@@ -49,7 +49,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
 
     Args:
         cni: the client whose records are read.
-        pending_after: seconds after which an unfinished ADD counts as dead.
+        pending_after: seconds after which an unfinished ADD is treated as abandoned.
 
     Raises:
         RecordError: the records cannot be listed.
@@ -150,7 +150,7 @@ def check_namespaces(node: NodeView) -> Observations:
 
 
 def _masquerade_commands(one: Attachment) -> list[str]:
-    """Return the commands that remove what DEL without a namespace leaves: the masquerade chain of Go's plugins."""
+    """Return commands that remove the masquerade chain of Go's plugins, which DEL without a namespace leaves."""
     # No rule survives a reboot, and a pending attachment may have none yet.
     documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
     if not any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents):

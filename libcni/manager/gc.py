@@ -70,7 +70,7 @@ def read_live(live: Any, plan: Plan) -> LiveSet:
     pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
     ids = [check_container_id(one) for one in given if isinstance(one, str)]
     if ids:
-        # An ID does not tell the container's networks. If it has no record yet, it may get the default ones.
+        # An ID does not name the networks. If it has no record yet, it may get the default ones.
         # One plan serves all IDs, because the default networks are the same: a node may have thousands.
         ifnames = [ifname for _, ifname in plan(Container(ids[0]))]
         pairs += [(one, ifname) for one in ids for ifname in ifnames]
@@ -104,7 +104,7 @@ class GC:
         # A set-up that hangs holds the locks of all its networks. GC must not wait the whole timeout for each of them.
         self.context.share_waits()
         if not callable(self.live):
-            await self._live()  # refuse it before anything runs
+            await self._live()  # raises TypeError before anything runs
         reports: dict[str, GCReport] = {}
         errors: list[CNIError] = []
         for name, net in _every_network(self.networks, await self.context.attachments()).items():

@@ -25,8 +25,8 @@ class NamespaceRecord:
     """A namespace that a set-up made.
 
     Attributes:
-        identity: the namespace's identity; () before it exists, which matches no namespace; None if the tool cannot
-            tell it: then only the name is compared.
+        identity: the namespace's identity; () before it exists, which matches no namespace; None if the tool does
+            not report it: then only the name is compared.
         owner: the owner of the manager that made it.
         path: its path.
     """

@@ -143,7 +143,8 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
     before = [net for net in last.networks if net.file is not None and os.path.dirname(net.file) == directory]
     try:
         # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
-        # all .conflist files first: 10-calico.conflist would come before 00-multus.conf, against what the names intend.
+        # all .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before
+        # 00-multus.conf.
         found, problems = read_networks(conf_files(directory, _ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}

@@ -34,8 +34,8 @@ _PATHS = {
 _TIMEOUT = 50.0
 _ATTACH, _DETACH = ("creating", "created"), ("stopped",)
 _EPILOG = f"""
-The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets; the options of the
-same names say it for containers without them, and without both it is the node's default network.
+The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. The options of the
+same names apply to containers without annotations. Without both, the default network is used.
 """
 
 

@@ -253,7 +253,8 @@ def _own_namespace(state: ContainerState) -> Identity:
         raise CNIError(f"cannot find the network namespace of process {state.pid}: {problem}")
     if identity in host_namespaces():
         raise ConfigError(
-            f"container {state.container_id} has no network namespace of its own: it would be the host's that changes",
+            f"container {state.container_id} has no network namespace of its own: "
+            "the hook would change the host's network",
             hint=f'add {{"type": "network"}} to linux.namespaces, or the annotation {PREFIX}networks=none',
         )
     return identity

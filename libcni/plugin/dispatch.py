@@ -199,7 +199,7 @@ class Plugin:
                 _check_result(document, request.version)
             return _encode(document)
         except BaseException:
-            # The runtime's DEL would undo it as well, if there is one; a failed ADD should leave nothing behind.
+            # A later DEL would also undo it, but may never come.
             request.undo_delegated()
             raise
 

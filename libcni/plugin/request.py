@@ -102,7 +102,7 @@ class Request:
 
     @property
     def args(self) -> dict[str, str]:
-        """The pairs of CNI_ARGS; of several with one name the last counts.
+        """The pairs of CNI_ARGS; the last of several pairs with one name is used.
 
         Raises:
             VerbError: with code 4, if a pair does not have exactly one ``=``.

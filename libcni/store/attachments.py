@@ -174,7 +174,7 @@ def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:
         ifname=rt.ifname,
         state=PENDING,
         netns=rt.netns or "",
-        # The bytes that the caller gave, like Go: a record must show what the administrator wrote.
+        # As Go: the record stores the administrator's document unchanged.
         config=net.raw or _document(net),
         version=net.cni_version,
         plugins=tuple([plugin.text for plugin in net.plugins]),
@@ -200,14 +200,17 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
         return None
     try:
         plugins = tuple(parse_plugin(text) for text in record.plugins)
+        # Lenient: after a downgrade of this library, the attachment must not become undeletable.
         net = parse_network(record.config, record.path, lenient=True)
     except ConfigError as error:
         logger.warning("%s: the recorded configuration cannot be used: %s", record.path, error)
         return None
+    # The recorded plugins include the drop-ins, whose files may have changed since the ADD.
     net = replace(net, name=record.network, plugins=plugins or net.plugins)
     if not net.plugins:
         logger.warning("%s: the recorded configuration names no plugin: all plugins were drop-ins", record.path)
         return None
+    # ADD may have negotiated another version than the document's.
     return net.with_version(record.version) if record.version else net
 
 
@@ -248,6 +251,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
     chosen = given if use_given else recorded
     return RuntimeConf(
         record.container_id,
+        # "" is a value, too: DEL without a namespace, so that the plugins touch no interface.
         given.netns if given.netns is not None else record.netns,
         record.ifname,
         args=chosen.args if chosen.args is not None else recorded.args,
@@ -285,6 +289,7 @@ def recorded_result(record: Record, version: str | None = None) -> Result:
     if record.result is None:
         raise RecordError(f"{record.path}: the record has no result", path=record.path)
     try:
+        # Go records no version. Only results of 0.1.0 do not name theirs.
         result = read_result(record.result, record.version or "0.1.0", lenient=True)
     except ResultProblem as error:
         raise RecordError(f"{record.path}: the recorded result cannot be read: {error}", path=record.path) from error

@@ -52,7 +52,7 @@ class Directory:
         self._opened: list[int] = []
 
     def __enter__(self) -> int:
-        # Not "descriptor = os.open(...)": what a signal handler raises right after that call would lose the descriptor.
+        # Not "descriptor = os.open(...)": an exception from a signal handler right after that call would lose it.
         # No handler runs within extend.
         opened = self._opened
         try:
@@ -181,7 +181,7 @@ def _order_before_names(descriptor: int) -> None:
     # Without the wait, data=ordered does not help: with dioread_nolock, ext4's default, the journal may name a file
     # whose bytes are still on their way. After a power cut that file has only zeros.
     with suppress(OSError):
-        # The identity of the file system belongs to the question, because device numbers are used again.
+        # The key includes the file system's ID, because device numbers are reused.
         if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
             fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, _WRITE_AND_WAIT)
             return

@@ -43,7 +43,7 @@ ALL_CONTAINERS = -1
 _FLOCK = struct.Struct("hhqqi0q")
 _ABOVE_STDIO = 3
 _SILENT = 0.5
-"""Seconds after which a waiting verb that does not ask is passed over."""
+"""Seconds after which a waiting verb that does not ask loses its position in the queue."""
 
 _BUSY = {errno.EAGAIN, errno.EACCES}
 
@@ -200,7 +200,7 @@ class SharedLockFile:
 
     def close(self) -> None:
         """Close the descriptor. If a forked process has the open file, too, the locks stay until it closes it."""
-        # Before anything else: a signal handler may raise at any step, and then no later verb may meet this table.
+        # Before anything else: a signal handler may raise at any step, and then no later verb may use this table.
         for path in [path for path, one in _files.items() if one is self]:
             del _files[path]
         self._file.close()

@@ -1,9 +1,9 @@
 """Find the files that may hold the records of one interface, without listing 10,000 names for each ADD.
 
 Only the last part of a record's name is known: a record of the same interface may belong to another network, and Go
-libcni may have written it. So this module keeps the names in memory, and the kernel (inotify) reports each change of
-the directory before the system call that makes the change returns. So the names are always those of a new listing, also
-if another program writes.
+libcni may have written it. So this module keeps the names in memory. The kernel (inotify) reports each change of the
+directory before the system call that makes the change returns. Reading the events first gives the names of a new
+listing, also if another program writes.
 
 An index in a directory of its own would miss Go's records. The directory's modification time does not show every
 change, because its clock ticks only every few milliseconds. inotify costs a descriptor for each record directory with
@@ -52,6 +52,7 @@ def names_of_interface(directory: int, container_id: str, ifname: str) -> list[s
         names = os.listdir(directory)
         if _MANY < len(names) < _TOO_MANY:
             _watch(directory)
+    # A name that is only a hash may belong to any attachment.
     return [name for name in names if ending in name or name[0] == "~"]
 
 
@@ -112,6 +113,7 @@ class _WatchedDirectory:
 
 
 _lock = threading.Lock()
+# By device and inode: the same path may lead to another directory later.
 _watched: dict[_Identity, _WatchedDirectory] = {}
 
 
@@ -135,6 +137,7 @@ def _watched_directory(directory: int) -> _WatchedDirectory | None:
     known = False
     try:
         known = watched.update()
+    # Also after an exception of a signal handler: events that were read may be lost.
     finally:
         if not known:
             _watched.pop(identity).close()

@@ -99,7 +99,7 @@ class EnteredNamespace:
         try:
             _visit(descriptor, found, ended)
         except RuntimeError as error:
-            os.close(descriptor)
+            os.close(descriptor)  # otherwise the thread closes it
             raise CNIError(f"{netns} cannot be entered: {error}", hint="raise the limit of threads") from error
         ended.acquire()
         return cls(found[0], (status.st_dev, status.st_ino)) if found else None

@@ -39,7 +39,7 @@ _KIND = "cniCacheV1"
 # theirs: each accepted document must be readable in its record.
 _DEEPER = 8
 _MAX_ELEMENTS = 200_000
-# What an ADD adds to its pending record: the result, as large as a result may be, and some fields.
+# The completion adds the result, as large as a result may be, and some fields.
 _ADDED_ELEMENTS = jsontext.MAX_ELEMENTS + 100
 _ADDED_BYTES = 17 << 20  # a plugin may print 16 MiB
 # Results of 0.1.0 have no cniVersion.

@@ -234,7 +234,7 @@ class RecordStore:
         except FileNotFoundError:
             return None
         except (OSError, UnusableFileError, JSONTextError, KeyError) as error:
-            logger.warning("%s/%s: the result so far cannot be read: %s", self.partials, _name_of(record), error)
+            logger.warning("%s/%s: the intermediate result cannot be read: %s", self.partials, _name_of(record), error)
             return None
 
     def _remove_partial(self, record: Record) -> None:
@@ -244,7 +244,7 @@ class RecordStore:
         except FileNotFoundError:
             pass
         except OSError as error:  # the verb has done its work, so this must not fail it
-            logger.warning("%s: the result so far cannot be removed: %s", self.partials, error.strerror or error)
+            logger.warning("%s: the intermediate result cannot be removed: %s", self.partials, error.strerror or error)
 
     def _replace(self, record: Record, data: bytes, *, sync: bool = False) -> None:
         """Replace a record's file atomically. ``sync``: sync its name, too."""
@@ -349,7 +349,7 @@ class RecordStore:
         return f"{aside}/{target}"
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
-        """Remove what killed writers left in ``tmp``, and in ``partial`` without a pending record; return the paths.
+        """Remove the temporary files of killed writers, and partial results without a pending record; return the paths.
 
         If a file cannot be removed, log a warning. ``older_than``: seconds since the last write. Drafts of running
         writers stay, unless it is 0: then the caller holds locks that exclude all writers.

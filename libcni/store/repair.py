@@ -48,7 +48,7 @@ def repair_records(
 ) -> RepairReport:
     """Move corrupt records to ``<cache_dir>/corrupt`` and remove the temporary files that killed writers left.
 
-    Repair waits until no verb of any container runs. A corrupt record does not tell its attachment: if you know the
+    Repair waits until no verb of any container runs. A corrupt record does not name its attachment: if you know the
     container, detach it with its network's configuration first. Go libcni writes its records in place, so repair reads
     a new file that looks corrupt twice, half a second apart.
 
@@ -68,7 +68,7 @@ def repair_records(
         corrupt, left = _corrupt(store, owner)
         drafts, others = _drafts(store, dry_run=True)
         return RepairReport(corrupt, (), drafts, left + others)
-    if not os.path.isdir(directory):
+    if not os.path.isdir(directory):  # the locks would make it
         return RepairReport()
     locks = LockSet(directory, LockRequest(all_containers=True))
     try:
@@ -135,6 +135,7 @@ def _written(path: str) -> tuple[float, int]:
 
 def _owner_in(path: str) -> str | None:
     """Return the owner that a damaged file still names, or None."""
+    # The file may be anything: a FIFO would block without O_NONBLOCK, and a link may lead to another user's file.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -151,6 +152,7 @@ def _owner_in(path: str) -> str | None:
 
 def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove the temporary files; return the removed ones, and those that are left, each with its reason."""
+    # 0: the locks exclude all writers. A dry run has no locks, and may list the file of a running writer.
     swept = tuple(store.sweep(older_than=0, dry_run=dry_run))
     try:
         names = sorted(os.listdir(store.drafts))
@@ -163,5 +165,5 @@ def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tupl
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:
     try:
         return store.set_aside(attachment.record)
-    except RecordError:
+    except RecordError:  # it must not stop the move of the other records
         return ""

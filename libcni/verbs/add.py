@@ -97,8 +97,8 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
                 read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
                 result = await node.decode(invocation, outcome.stdout, read)
                 printed = outcome.stdout
-                # If this process is killed later, DEL gives this result to the plugins: some find only there, for
-                # example, which address their firewall rules are for.
+                # If this process is killed later, DEL gives this result to the plugins: some plugins, such as firewall,
+                # find the address only there.
                 if then is not None:
                     node.records.keep_partial(record, result.text)
         if result is None:
@@ -145,7 +145,7 @@ def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExis
         ifname=rt.ifname,
         network=net.name,
         netns=rt.netns or "",
-        hint='remove it or choose another name; on_existing="allow" if the plugins are to work on it',
+        hint='remove it or choose another name; on_existing="allow" if the plugins may change it',
     )
 
 

@@ -38,8 +38,8 @@ __all__ = [
 logger: logging.Logger = logging.getLogger("libcni")
 
 WAY_OUT = (
-    "mend the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; forget_attachment "
-    "drops the record and leaves what the plugins made"
+    "correct the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; "
+    "forget_attachment drops the record and leaves what the plugins made"
 )
 """The hint for an attachment that its plugins cannot detach."""
 
@@ -61,10 +61,10 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         net: its configuration, or None if its file no longer exists: then there must be a record.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
-        listed: the record that the caller has listed. DEL is refused if the file is of another ADD now.
+        listed: the record that the caller has listed. DEL is refused if the file belongs to another ADD now.
 
     Raises:
-        RecordError: the record is of another ADD than ``listed``; nothing was run.
+        RecordError: the record belongs to another ADD than ``listed``; nothing was run.
     """
     check_network_name(network)
     rt.check()
@@ -105,7 +105,7 @@ def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | No
 
 
 def check_unchanged(record: Record, listed: Record) -> None:
-    """Raise RecordError if a record is of another ADD than the listed one, or if that ADD has ended since."""
+    """Raise RecordError if a record belongs to another ADD than the listed one, or if that ADD has ended since."""
 
     def of_add(one: Record) -> tuple[object, ...]:
         return one.identity, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT

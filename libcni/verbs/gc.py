@@ -163,8 +163,8 @@ async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, 
 def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
     """Return the pairs for the plugins. A plugin frees all resources of a pair that is not in this list.
 
-    So the list must not omit a living attachment: it has the caller's pairs, those of all records of the network with
-    any owner, and every pair that the file name of a record without identity (unreadable or legacy) may mean.
+    So the list must not omit a living attachment. It has the caller's pairs and those of the network's records of all
+    owners. If a record has no identity (unreadable or legacy), it has each pair that the record's file name may mean.
     """
     names = [record.path.rpartition("/")[2] for record in (*found.corrupt, *found.legacy)]
     unnamed = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]

@@ -428,7 +428,7 @@ class Node:
         Args:
             networks: the networks' names.
             container_id: the container, always exclusive; "" for none.
-            exclusive: whether the networks are for this verb alone (GC).
+            exclusive: whether to lock the networks exclusively (GC).
 
         Raises:
             LockTimeoutError: other verbs held the locks until the deadline.
@@ -526,7 +526,7 @@ class Node:
         try:
             self.records.sweep()
         except RecordError as error:
-            logger.warning("drafts of records stay: %s", error)
+            logger.warning("cannot remove temporary record files: %s", error)
 
     async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
         """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity.

@@ -24,6 +24,7 @@ LOOPBACK = "lo"
 
 def is_same_namespace(node: Node, record: Record) -> bool:
     """Return whether the recorded path still leads to the namespace of the ADD. If the record has no identity: True."""
+    # After a reboot the numbers start again, so equal ones prove nothing.
     if record.state == STALE_BOOT:
         return False
     return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
@@ -31,6 +32,7 @@ def is_same_namespace(node: Node, record: Record) -> bool:
 
 def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
     """Return whether an interface is the recorded one; None if the record has no interface number."""
+    # An interface's number is unique only within its namespace.
     if record.netns_cookie and found.cookie and record.netns_cookie != found.cookie:
         return False
     return None if record.ifindex is None else record.ifindex == found.ifindex
@@ -47,7 +49,7 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     a path, and there is no record      that path
     a path, with ``use_given``          that path
     the recorded namespace              that path, also if the record does not know it
-    a path where no namespace is        the recorded path; that path if nothing is there either
+    a path without a namespace          the recorded path; that path if nothing is there either
     another one, the recorded has gone  "", also if the ADD did not end, and its path leads to no namespace
     another one, the recorded exists    NamespaceMismatchError
     ==================================  ======================================================
@@ -69,6 +71,7 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     # Plugins treat a path without a namespace like a namespace that no longer exists.
     if identity is None:
         return record.netns if record.netns_id is not None and is_there else given
+    # A namespace that did not exist at its ADD has no recorded identity: then the path decides.
     recorded = record.netns_id or node.namespace_identity(record.netns)
     if recorded is None or identity == recorded:
         return given
@@ -89,16 +92,16 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
 def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
     """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
 
-    ==================================================  =======================================================
-    The interface of that name in the namespace         DEL gets
-    ==================================================  =======================================================
-    does not exist, or cannot be looked up              the path
-    has the recorded number                             the path; "" if an ADD that failed had found it there
-    has another number, or the namespace has            ""
-    no number in the record, and is no other record's   the path
-    no number in the record, and is another record's    ""
-    no record at all, and is another record's           NamespaceMismatchError
-    ==================================================  =======================================================
+    =====================================================  =======================================================
+    The interface of that name in the namespace            DEL gets
+    =====================================================  =======================================================
+    does not exist, or cannot be looked up                 the path
+    has the recorded number                                the path; "" if an ADD that failed had found it there
+    has another number, or the namespace has               ""
+    no number in the record, and no other record names it  the path
+    no number in the record, and is another record's       ""
+    no record at all, and is another record's              NamespaceMismatchError
+    =====================================================  =======================================================
 
     Args:
         node: examines the namespace and the records.
@@ -116,7 +119,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
         return netns
     is_same = None if record is None else is_same_interface(record, found)
     if record is not None and is_same is not None:
-        # The plugin may have failed because the interface existed before: then the ADD made nothing of it.
+        # The plugin may have failed because the interface existed before: then this ADD did not make it.
         if is_same and not (record.is_shared and record.result is None):
             return netns
         whose = "is not the one of its ADD"

@@ -40,10 +40,10 @@ class Knobs:
         if knob in self.chosen:
             time.sleep(exact.number(self.chosen[knob]))
 
-    def fail_if_told(self, knob: str) -> None:
+    def fail_if_set(self, knob: str) -> None:
         """Fail with the error document of ``knob``, if it is set."""
         if knob in self.chosen:
-            raise Failure(**{"code": 999, "msg": "told to fail", **self.chosen[knob]})
+            raise Failure(**{"code": 999, "msg": "set to fail", **self.chosen[knob]})
 
     def put(self, document: dict | None) -> None:
         """Print the answer, or the text that replaces or surrounds it."""

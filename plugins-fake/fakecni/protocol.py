@@ -29,10 +29,10 @@ def _answer(call: Call, knobs: Knobs, plugin: type[Plugin]) -> object:
     """Do what the verb asks; return the document to print, or None."""
     call.refuse_bad_environment()
     if call.verb == "VERSION":
-        knobs.fail_if_told("error")
+        knobs.fail_if_set("error")
         return {"cniVersion": call.version or results.VERSIONS[-1], "supportedVersions": knobs.supported}
     call.refuse_bad_config(knobs.supported)
-    knobs.fail_if_told("error")
+    knobs.fail_if_set("error")
     result = ACTIONS[call.verb](plugin(call, knobs.state_dir))
-    knobs.fail_if_told("errorAfter")
+    knobs.fail_if_set("errorAfter")
     return None if result is None else knobs.changed(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from libcni import CNIErrorGroup, NotAttachedError
+from libcni import CNIErrorGroup, NotAttachedError, RecordError
 from libcni.manager import Container
 from manager.fakes import ManagerNode, fails
 
@@ -50,5 +50,7 @@ def test_check_fails_if_a_record_is_torn(attached: ManagerNode) -> None:
     (attached.cache / "results" / "a-c1-eth0").write_bytes(b"")
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().check("c1")
-    assert "a-c1-eth0" in str(caught.value)
+    (error,) = caught.value.exceptions
+    assert isinstance(error, RecordError)
+    assert (error.path.rpartition("/")[2], error.missing) == ("a-c1-eth0", "attachment")
     assert {(one.ifname, one.state) for one in caught.value.report.checks} == {("a-c1-eth0", "failed"), ("eth1", "ok")}

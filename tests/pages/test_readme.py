@@ -45,7 +45,7 @@ def test_an_error_says_what_happened(blocks: list[str], tmp_path: Path, capsys: 
     exec(blocks[0], names)
     (tmp_path / "fail").touch()
     exec(blocks[1], names)
-    assert capsys.readouterr().out.splitlines()[1] == "fake-portmap ADD 11 told to fail 1 "
+    assert capsys.readouterr().out.splitlines()[1] == "fake-portmap ADD 11 set to fail 1 "
 
 
 def test_commands_and_links_exist() -> None:

@@ -197,7 +197,7 @@ def test_del_works_after_the_namespace_has_gone(node: RealNode, container: Names
 
 
 def test_a_runtime_that_is_killed_within_add_leaves_no_firewall_rule(node: RealNode, container: Namespace) -> None:
-    """firewall deletes the rules of the addresses in prevResult, so DEL must know the result so far."""
+    """firewall deletes the rules of the addresses in prevResult, so DEL must know the intermediate result."""
     node.plugin("killer", '[ "$CNI_COMMAND" = ADD ] && kill -KILL "$PPID"; exit 0')
     client = node.client(start_ahead="never")
     chain = network(node).plugins

@@ -292,7 +292,7 @@ def test_while_the_interpreter_shuts_down(c_node: CNode, daemon: bool) -> None:
 
 
 class InterruptedVerbError(Exception):
-    """Be what a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 def interrupt_after(handler: Any, seconds: float, error: type[BaseException]) -> None:

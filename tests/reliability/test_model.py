@@ -46,7 +46,7 @@ Key = tuple[str, str, str]
 
 
 class CrashError(BaseException):
-    """Be the end of the runtime, at a plugin call."""
+    """The end of the runtime, at a plugin call."""
 
 
 class Plugins:

@@ -620,7 +620,7 @@ def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch
 
 
 class InterruptedCloseError(Exception):
-    """Be what a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 def take(tmp_path: Path, container_id: str) -> LockSet:

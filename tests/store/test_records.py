@@ -850,7 +850,7 @@ def test_a_result_so_far_that_a_power_cut_destroyed_is_reported_and_not_used(
     store.keep_partial(begun, "{}")
     Path(store.partials, "net-c1-eth0").write_bytes(data)
     assert store.partial(begun) is None
-    assert "the result so far cannot be read" in caplog.text
+    assert "the intermediate result cannot be read" in caplog.text
 
 
 def test_results_so_far_without_a_pending_record_are_swept(store: RecordStore) -> None:
@@ -876,7 +876,7 @@ def test_a_verb_that_has_done_its_work_does_not_fail_because_of_the_result_so_fa
     with pytest.raises(RecordError, match=r"partial/net-c1-eth0: cannot be written: Not a directory"):
         store.keep_partial(begun, "{}")
     getattr(store, end)(begun)
-    assert f"{store.partials}: the result so far cannot be removed: Not a directory" in caplog.text
+    assert f"{store.partials}: the intermediate result cannot be removed: Not a directory" in caplog.text
 
 
 def test_a_result_so_far_that_cannot_get_its_name_leaves_no_draft(store: RecordStore) -> None:

@@ -318,7 +318,7 @@ def test_error_instead_of_acting(run: Runner, fake_state: Path) -> None:
 
 
 def test_error_after_acting_leaks(run: Runner, fake_state: Path) -> None:
-    assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"errorAfter": {}})))["msg"] == "told to fail"
+    assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"errorAfter": {}})))["msg"] == "set to fail"
     assert (fake_state / "addresses/net/10.9.0.2").exists()
 
 

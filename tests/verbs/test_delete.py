@@ -284,7 +284,7 @@ def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pyt
         pytest.raises(RecordError, match="no usable configuration") as caught,
     ):
         delete(node, None)
-    assert caught.value.path == record.path
+    assert (caught.value.path, caught.value.missing) == (record.path, "configuration")
     assert node.calls == []
     assert node.recorded == {IDENTITY: record}
     delete(node, OTHER)

@@ -108,7 +108,7 @@ def test_temporary_files_that_stay_stop_no_gc(
     monkeypatch.setattr(RecordStore, "sweep", failing)
     with caplog.at_level(logging.WARNING, "libcni"):
         cni.gc_network_list(network("a", cniVersion="1.1.0"), [])
-    assert "drafts of records stay: read-only" in caplog.text
+    assert "cannot remove temporary record files: read-only" in caplog.text
 
 
 def test_a_broken_log_loses_no_attachment(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ def doctor(
     session: Session,
     check: Annotated[bool, Option("--check", help="Run CHECK of each attachment, too.")] = False,
 ) -> None:
-    """Check this node, and say what to type.
+    """Check this node, and print commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, addresses and clocks. Changes nothing.
     The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is for node_exporter's textfile collector.

@@ -1,4 +1,4 @@
-"""libcni take-over: make attachments of another owner, or of Go libcni, one's own."""
+"""libcni take-over: change the owner of attachments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def take_over(
     network: NetworkOption = "",
     from_owner: Annotated[str | None, Option("--from", help="Those of this owner; empty: without owner.")] = None,
 ) -> None:
-    """Make attachments of another owner one's own.
+    """Change the owner of attachments.
 
     --owner names the new owner. Its sweeps (gc, repair) detach the attachments from then on. Records of Go libcni have
     no owner: --from "".
