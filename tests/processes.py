@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -33,8 +34,16 @@ def fork(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def wait(pid: int) -> int:
-    """Return the exit status of a child, negative for a signal."""
+def wait(pid: int, seconds: float = 60) -> int:
+    """Return the exit status of a child, negative for a signal. Kill it after ``seconds``: a test must not hang."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()  # select() refuses high descriptors
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(seconds * 1000):
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

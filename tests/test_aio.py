@@ -413,3 +413,20 @@ def test_a_cancelled_add_is_rolled_back_if_that_is_wanted(node: FakeNode, on_can
         assert (node.verbs(), node.states()) == (["ADD slow"], ["pending"])
     else:
         assert (node.verbs(), node.states()) == (["ADD slow", "DEL slow"], [])
+
+
+def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> None:
+    node.plugin("slow", "[ $CNI_COMMAND != ADD ] || sleep 60; sleep 0.3")
+    cni = node.async_client()
+
+    async def cancel_twice() -> None:
+        task = asyncio.create_task(cni.add_network_list(network("slow"), RT, on_cancel="rollback"))
+        for verb in ("ADD", "DEL"):
+            while node.verbs()[-1:] != [f"{verb} slow"]:  # noqa: ASYNC110 - it happens in another process
+                await asyncio.sleep(0.01)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(cancel_twice())
+    assert node.states() == []

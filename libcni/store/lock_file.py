@@ -29,7 +29,7 @@ except ImportError:
 
 __all__ = [
     "ADDING", "ALL_CONTAINERS", "CONTAINER", "ENTRANCE", "NETWORK", "NONCE", "NONCE_BITS", "OTHER",
-    "SharedLockFile", "drop_all", "identity_at", "offset_of", "open_lock_file", "read_lock", "shared_lock_file",
+    "SharedLockFile", "drop_all", "offset_of", "open_lock_file", "read_lock", "shared_lock_file",
 ]  # fmt: skip
 
 # The file has no content. Each region of byte offsets is a kind of lock; a name's hash is the offset within it. The
@@ -217,7 +217,7 @@ def shared_lock_file(path: str, cache_dir: str, user: int) -> SharedLockFile:
     """Return this process's open lock file at ``path``; open it if necessary. Raises RecordError."""
     with _table_lock:
         known = _files.get(path)
-        if known is None or known.identity != identity_at(path):
+        if known is None or known.identity != _identity_at(path):
             # Another program removed the file. Verbs keep their locks on the old file; new verbs use the new file.
             file = open_lock_file(path, cache_dir, os.O_RDWR)
             try:
@@ -231,8 +231,7 @@ def shared_lock_file(path: str, cache_dir: str, user: int) -> SharedLockFile:
         return known
 
 
-def identity_at(path: str) -> str:
-    """Return the identity of the file at a path, as ``SharedLockFile.identity`` is written; "" if there is none."""
+def _identity_at(path: str) -> str:
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:

@@ -30,7 +30,6 @@ from libcni.store.lock_file import (
     NONCE_BITS,
     OTHER,
     drop_all,
-    identity_at,
     offset_of,
     open_lock_file,
     read_lock,
@@ -196,7 +195,11 @@ class LockSet:
 
     def is_current(self) -> bool:
         """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
-        return identity_at(self.path) == self._file.identity
+        try:
+            status = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return f"{status.st_dev}:{status.st_ino}" == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; -1 if the container's lock is an outer verb's.
@@ -268,7 +271,8 @@ class LockSet:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
         if self._whole is not None:
             _release(self._whole)
-        # Locks before plugin descriptors: the next verb must see a plugin that still runs, and wait for it.
+        # Locks first: if a signal handler raises in between, the rest stays until this object is freed. A lock would
+        # block the next verb until its deadline. A plugin descriptor only lets it wait for a plugin.
         self._file.release_all(self._serial)
         self.close_plugin_descriptor()
         _lock_sets.discard(self)

@@ -268,9 +268,8 @@ class Node:
     async def _prepared_for(self, invocation: Invocation) -> Any:
         """Return the process that was started ahead for this call. If it was for another call, kill it: None."""
         waiting, process = self._prepared or (None, None)
-        # All that the process was started with, and its place in the chain.
-        wanted = (invocation.path, invocation.env, invocation.index)
-        if waiting and (waiting.path, waiting.env, waiting.index) == wanted:
+        # All that the process was started with.
+        if waiting and (waiting.path, waiting.env) == (invocation.path, invocation.env):
             # It stays this verb's until it has got its configuration: a signal handler may raise before that.
             return process
         await self.discard_prepared()  # for example before the DEL of a roll-back

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from nodes import Namespace, RealNode
+from processes import wait
 
 import libcni
 from libcni import (
@@ -147,7 +148,7 @@ def test_without_the_privilege_to_look_add_goes_on(node: RealNode, container: Na
             os._exit(0)
         finally:
             os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert wait(child) == 0
 
 
 # DEL and CHECK

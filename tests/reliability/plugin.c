@@ -100,6 +100,7 @@ int main(int argc, char **argv) {
     ssize_t n;
     struct timespec now;
     while ((n = read(0, input + size, sizeof input - 1 - size)) > 0) size += n;
+    if (!size) return 1; /* started ahead, and nobody needed it */
     text("\"dir\":\"", dir, sizeof dir);
     text("\"name\":\"", network, sizeof network);
     verb = env("CNI_COMMAND"), container = env("CNI_CONTAINERID"), ifname = env("CNI_IFNAME");

@@ -60,10 +60,11 @@ def run_processes(c_node: CNode, number: int, verbs: int) -> float:
         own = random.Random(chance.randrange(1 << 32))
 
         def work(own: random.Random = own) -> None:
-            random_verbs(c_node.client(timeout=60), c_node, own, verbs)
+            cni = c_node.client(timeout=60, start_ahead=own.choice(["never", "always"]))
+            random_verbs(cni, c_node, own, verbs)
 
         children.append(fork(work))
-    assert [wait(child) for child in children] == [0] * number
+    assert [wait(child, 3600) for child in children] == [0] * number
     return time.monotonic() - started
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from processes import fork, kill_after
 
-from libcni import CNIConfig, CNIError, RuntimeConf, repair_records
+from libcni import CNIError, RuntimeConf, repair_records
 from reliability.c_node import CNode
 
 KILLS = int(os.environ.get("LIBCNI_KILLS", "200"))
@@ -18,8 +18,9 @@ SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 <
 CONTAINERS = [RuntimeConf(f"c{number}", None, "eth0") for number in range(3)]
 
 
-def random_verbs(cni: CNIConfig, c_node: CNode, seed: int) -> None:
+def random_verbs(c_node: CNode, seed: int) -> None:
     chance = random.Random(seed)
+    cni = c_node.client(start_ahead=chance.choice(["never", "always"]))
     networks = [c_node.chain("good", slow=3), c_node.chain("bad", slow=3, fail=30)]
     while True:
         net, rt = chance.choice(networks), chance.choice(CONTAINERS)
@@ -67,7 +68,7 @@ def test_killed_at_random_moments(c_node: CNode, say: Callable[[str], None]) -> 
         seed = chance.randrange(1 << 32)
 
         def work(seed: int = seed) -> None:
-            random_verbs(c_node.client(), c_node, seed)
+            random_verbs(c_node, seed)
 
         assert kill_after(fork(work), chance.uniform(0.002, 0.08))
         assert_survived(c_node, f"kill {number} of seed {SEED}")

@@ -656,6 +656,26 @@ def close_and_raise_at(held: LockSet, number: int) -> bool:
     return False
 
 
+def test_an_exception_in_the_release_leaves_the_plugin_descriptor_and_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = take(tmp_path, "c1")
+    held.plugin_descriptor("ADD")
+
+    def interrupted(*_: object) -> None:
+        raise InterruptedCloseError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LockSet, "close_plugin_descriptor", interrupted)
+        with pytest.raises(InterruptedCloseError):
+            held.close()
+    following = take(tmp_path, "c1")
+    assert following.has_running_plugin("ADD")
+    held.close()
+    assert not following.has_running_plugin("ADD")
+    following.close()
+
+
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("has_other", [False, True], ids=["the only verb", "beside another verb"])
 def test_an_exception_at_any_line_of_the_release_leaves_no_lock(tmp_path: Path, has_other: bool) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import wait
 
 from libcni.store import names
 from libcni.store.files import Directory
@@ -132,7 +133,7 @@ def test_a_forked_child_takes_no_events_from_its_parent(store: RecordStore) -> N
     pid = os.fork()
     if pid == 0:
         os._exit(0 if not names._watched and found(store, "c3") == ["net", "other"] else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert wait(pid) == 0
     assert found(store, "c3") == ["net", "other"]
 
 

@@ -77,7 +77,7 @@ def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) 
             os._exit(1)
         except OSError:
             os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert wait(child) == 0
     assert entered.look_up("lo") is not None
 
 

@@ -408,6 +408,14 @@ def test_allow_goes_on() -> None:
     assert len(node.recorded) == 2
 
 
+def test_a_failed_add_without_a_result_leaves_an_interface_alone_that_was_there_before() -> None:
+    node = RecordingNode({("ADD", "a"): failed(7, "no")}, interfaces={(RT.netns or "", RT.ifname): 2})
+    with pytest.raises(PluginError, match="no"):
+        add(node, on_existing="allow")
+    assert node.verbs() == ["ADD a", "DEL b", "DEL a"]
+    assert {call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"} == {""}
+
+
 @pytest.mark.parametrize("on_existing", ["refuse", "replace", "allow"])
 @pytest.mark.parametrize(
     ("more", "netns"),

@@ -160,6 +160,25 @@ def test_a_dry_run_reports_and_does_nothing() -> None:
     assert report.detached == ()
 
 
+def test_attachments_of_another_owner_stay_and_are_valid() -> None:
+    node = RecordingNode(records=[record("c1", owner="ours"), record("c2", owner="theirs"), record("c3")], owner="ours")
+    report = collect(node)
+    assert [one.container_id for one in report.detached] == ["c1"]
+    assert {container_id for _, container_id, _ in node.recorded} == {"c2", "c3"}
+    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
+    assert [one["containerID"] for one in valid] == ["c2", "c3"]
+
+
+def test_all_pairs_that_the_name_of_a_torn_record_may_mean_are_valid() -> None:
+    torn = Record("", "", "", state=CORRUPT, path="/cache/results/net-c1-x-eth0", problem="it is empty")
+    other = Record("", "", "", state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
+    node = RecordingNode(records=[torn])
+    node.recorded["", "", "other"] = other
+    collect(node)
+    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
+    assert [(one["containerID"], one["ifname"]) for one in valid] == [("c1", "x-eth0"), ("c1-x", "eth0")]
+
+
 def test_it_goes_on_over_errors() -> None:
     node = RecordingNode(
         {("DEL", "x"): failed(7, "busy"), ("GC", "a"): failed(50, "not ready")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,8 +16,9 @@ from helpers import network
 from nodes import FakeNode
 from processes import children
 
-from libcni import AsyncCNIConfig, CNIConfig, PluginError, RuntimeConf
-from libcni.testing import wait_until
+from libcni import AsyncCNIConfig, CNIConfig, Observer, Outcome, PluginError, RetryPolicy, RuntimeConf
+from libcni.store.records import RecordStore
+from libcni.testing import RecordingExecutor, wait_until
 from libcni.verbs.node import StartAhead
 
 RT = RuntimeConf("c1", None, "eth0")
@@ -120,6 +122,66 @@ def test_a_plugin_that_is_not_known_to_read_first_is_not_started_ahead(node: Rea
     node.plugin("b")
     node.client(start_ahead=mode).add_network_list(network("a", "b"), RT)
     assert node.log.index("a ADD ended") < node.log.index("b ADD started")
+
+
+@pytest.mark.parametrize("verb", ["add_network_list", "check_network_list"])
+def test_with_retries_no_further_plugin_starts_ahead(node: ReadingNode, verb: str) -> None:
+    """The next call may be a DEL, or the same plugin again."""
+    net = network("a", "b")
+    node.plugin("a", f"sleep 0.2; {PRINT}")
+    node.plugin("b")
+    if verb != "add_network_list":
+        node.client(start_ahead="never").add_network_list(net, RT)
+    getattr(node.cni, verb)(net, RT, retry=RetryPolicy())
+    command = "ADD" if verb == "add_network_list" else "CHECK"
+    assert node.log.index(f"a {command} ended") < node.log.index(f"b {command} started")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
+def test_an_interrupt_while_a_plugin_waits_unfed_kills_it(node: ReadingNode, error: type[BaseException]) -> None:
+    node.plugin("a")
+    node.plugin("b")
+    if node.kind is AsyncCNIConfig and error is KeyboardInterrupt:
+        error = InterruptedError  # asyncio.run has its own handler of KeyboardInterrupt
+
+    class Interrupting(Observer):
+        def after_call(self, *_: object) -> None:
+            raise error
+
+    descriptors = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(error):
+        node.client(observer=Interrupting()).add_network_list(network("a", "b"), RT)
+    assert "b ADD read" not in node.log
+    assert children() == []
+    assert sorted(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_the_blocking_client_discards_a_prepared_plugin_of_any_executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor of one's own may have no finaliser that kills the process."""
+    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+    discarded: list[str] = []
+
+    class Prepared:
+        def discard(self) -> None:
+            discarded.append("discarded")
+
+        def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+            raise AssertionError
+
+    class Preparing(RecordingExecutor):
+        def prepare(self, *_: object) -> Prepared:
+            return Prepared()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RecordStore, "begin", interrupted)
+    cni = CNIConfig(["/bin"], tmp_path, executor=Preparing(), start_ahead="always")
+    with pytest.raises(KeyboardInterrupt):
+        cni.add_network_list(network("a"), RT)
+    assert discarded == ["discarded"]
 
 
 def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None:

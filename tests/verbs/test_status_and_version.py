@@ -125,15 +125,15 @@ def test_an_executable_that_was_replaced_is_asked_again(tmp_path: Path) -> None:
     executable = tmp_path / "a"
     executable.write_text("old", encoding="utf-8")
     before = executable.stat()
-    world = World({("VERSION", "a"): says("1.0.0")}, path=[str(tmp_path)])
-    world.run(version, "a")
-    world.run(version, "a")
-    assert len(world.calls) == 1
+    node = RecordingNode({("VERSION", "a"): says("1.0.0")}, path=[str(tmp_path)])
+    node.run(version, "a")
+    node.run(version, "a")
+    assert len(node.calls) == 1
     # Like cp -p over a file: the same inode, size and modification time.
     executable.write_text("new", encoding="utf-8")
     os.utime(executable, ns=(before.st_atime_ns, before.st_mtime_ns))
-    world.run(version, "a")
-    assert len(world.calls) == 2
+    node.run(version, "a")
+    assert len(node.calls) == 2
 
 
 def test_negotiation_takes_the_highest_version_that_all_support() -> None:
