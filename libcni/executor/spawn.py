@@ -52,9 +52,9 @@ def posix_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, in
         return
     sys.audit("os.posix_spawn", path, [path], env)
     program = os.fsencode(path)
-    variables = [*map(os.fsencode, map("=".join, env.items()))]
+    variables = os.fsencode("\0".join(map("=".join, env.items()))).split(b"\0") if env else []
     # C would end a text at a NUL, and a name at its first "=".
-    if b"\0" in program or b"\0" in b"".join(variables):
+    if b"\0" in program or len(variables) != len(env):
         raise ValueError("embedded null byte")
     if "" in env or "=" in "".join(env):
         raise ValueError("illegal environment variable name")
