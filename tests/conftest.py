@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the process like one at a terminal.
 
     Scripts are run by the Python of the tests: another one on PATH may be a wrapper that takes 0.2 s to start. SIGINT
-    is heard: a shell that runs the tests in the background has them, and all that they start, ignore it.
+    and SIGHUP are heard: a shell that runs the tests in the background, or nohup, has all that they start ignore one.
 
     What tests start is not measured: that would take twice the time, and the tests themselves cover the same lines. The
     exceptions are the command line in the fork server, and the fixture measured_children.
@@ -54,8 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if getattr(config, "workerinput", {"workerid": "gw0"})["workerid"] != "gw0":
             MEASURING.stop()  # all workers import the same modules while they collect, and one measures that
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)
