@@ -13,7 +13,7 @@ from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
-from libcni.store.namespace import EnteredNamespace
+from libcni.store.namespace import EnteredNamespace, is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity, sees_same_processes
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
@@ -126,12 +126,7 @@ def check_namespaces(node: NodeView) -> Observations:
             unknown = f"{reason}, and its processes are in another PID namespace: run this in that of the ADD"
             yield NotChecked("namespaces", name_of(one), unknown)
         elif reason and (process := inhabited.process_in(one)):
-            seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
-            meaning = "to other programs its container seems to have ended; a DEL would free addresses in use. "
-            meaning += "The command restores the path"
-            path = shlex.quote(one.netns)
-            command = f"touch {path} && mount --bind /proc/{process}/ns/net {path}"
-            yield NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))
+            yield _lost_path(one, process)
         elif reason:
             meaning, commands = "its addresses and rules are still held", _masquerade_commands(one)
             if commands:
@@ -147,6 +142,20 @@ def check_namespaces(node: NodeView) -> Observations:
         count += 1
     if count:
         yield Checked("namespaces", f"namespaces of {counted(count, 'attachment')}")
+
+
+def _lost_path(one: Attachment, process: str) -> NodeFinding:
+    """Return the finding for a namespace that has lost its path, and in which a process lives."""
+    seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
+    meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
+    if not is_no_namespace(one.netns):
+        # A mount over another container's namespace would let the tear-down of that container remove this one's.
+        remedy = "another container has the path: call repair when the process has ended"
+        return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, remedy)
+    path = shlex.quote(one.netns)
+    command = f"touch {path} && mount --bind /proc/{process}/ns/net {path}"
+    meaning += ". The command restores the path"
+    return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))
 
 
 def _masquerade_commands(one: Attachment) -> list[str]:

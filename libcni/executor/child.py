@@ -126,31 +126,37 @@ class Child:
                 _reap_stragglers()
             self._began = time.monotonic()
             _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
-            if ahead:
-                self._stdin.extend(os.pipe2(os.O_CLOEXEC))
-            else:
-                theirs.append(_memfd(self.invocation.stdin))
-            for _ in range(2):
-                read_end, write_end = os.pipe2(os.O_CLOEXEC)
-                self._pipes.append(read_end)
-                theirs.append(write_end)
-            # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
-            for descriptors in (self._stdin, theirs):
-                for index, descriptor in enumerate(descriptors):
-                    if descriptor <= 2:  # noqa: PLR2004 - stderr
-                        descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-                        os.close(descriptor)
+            self._open(theirs, ahead=ahead)
             moves = [*enumerate(self._stdin[:1] + theirs)]
             if self.options.inherit >= 0:
                 moves.append((_INHERITED, self.options.inherit))
             env = {**(self.options.env or {}), **self.invocation.env}
-            posix_spawn(self.invocation.path, env, moves, self._pid)
+            # Again: after a kill the verb's locks are released, and the plugin must not act any more.
+            if not self._is_killed:
+                posix_spawn(self.invocation.path, env, moves, self._pid)
         finally:
             _close_all(theirs)
             with self._lock:
                 self._spawner = 0
             if self._is_left:
                 self.kill()
+
+    def _open(self, theirs: list[int], *, ahead: bool) -> None:
+        """Make the pipes, and the file or pipe for stdin; add the process's ends to ``theirs``."""
+        if ahead:
+            self._stdin.extend(os.pipe2(os.O_CLOEXEC))
+        else:
+            theirs.append(_memfd(self.invocation.stdin))
+        for _ in range(2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            self._pipes.append(read_end)
+            theirs.append(write_end)
+        # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
+        for descriptors in (self._stdin, theirs):
+            for index, descriptor in enumerate(descriptors):
+                if descriptor <= 2:  # noqa: PLR2004 - stderr
+                    descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+                    os.close(descriptor)
 
     def watch(self) -> None:
         """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""

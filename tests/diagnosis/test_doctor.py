@@ -14,6 +14,7 @@ from helpers import document
 from nodes import FakeNode
 
 from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments, lock_users
+from libcni.diagnosis import namespaces
 from libcni.store.locks import LockRequest, LockSet
 
 BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -132,7 +133,9 @@ def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
     assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
 
 
-def test_a_namespace_in_which_a_process_lives_has_not_gone(healthy: FakeNode, cni: CNIConfig) -> None:
+def test_a_namespace_in_which_a_process_lives_has_not_gone(
+    healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
     own = os.stat("/proc/self/ns/net")
     healthy.change_record(netnsId=[own.st_dev, own.st_ino])
@@ -140,6 +143,14 @@ def test_a_namespace_in_which_a_process_lives_has_not_gone(healthy: FakeNode, cn
     finding = only(cni)
     assert "does not lead to its namespace any more, and process " in finding.seen
     assert finding.commands[0].startswith("touch ")
+    path = Path(healthy.netns("c1"))
+    path.unlink()
+    path.symlink_to("/proc/self/ns/net")  # a namespace, as after another container has taken the path
+    healthy.change_record(netnsId=[1, 1])
+    monkeypatch.setattr(namespaces._Inhabited, "process_in", lambda *_: "5")
+    finding = only(cni)
+    assert (finding.commands, finding.remedy.split(":")[0]) == ((), "another container has the path")
+    monkeypatch.undo()
     healthy.change_record(bootId="another")
     assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
 
