@@ -16,10 +16,9 @@ NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugin
 RT = RuntimeConf("c1", None, "eth0")
 
 
-def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the write could end after a later verb of the same container, and put an old record over its own."""
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let fsync set the first event, and wait for the second."""
     begun, go_on = threading.Event(), threading.Event()
 
     def slow_fsync(_: int) -> None:
@@ -27,6 +26,14 @@ def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
         go_on.wait(20)
 
     monkeypatch.setattr(os, "fsync", slow_fsync)
+    return begun, go_on
+
+
+def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
+    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
+) -> None:
+    """Otherwise the write could end after a later verb of the same container, and put an old record over its own."""
+    begun, go_on = slow_disk
     cni = AsyncCNIConfig(["/bin"], tmp_path, executor=AsyncRecordingExecutor())
 
     async def main() -> bool:
@@ -46,15 +53,9 @@ def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
 
 
 def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow_fsync(_: int) -> None:
-        begun.set()
-        go_on.wait(20)
-
-    monkeypatch.setattr(os, "fsync", slow_fsync)
+    begun, go_on = slow_disk
     executor = AsyncRecordingExecutor()
     cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor)
 

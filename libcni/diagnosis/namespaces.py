@@ -14,7 +14,7 @@ from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, 
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
 from libcni.store.namespace import EnteredNamespace, is_no_namespace
-from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespace_identity, sees_same_processes
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
 
 __all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
 
@@ -99,9 +99,7 @@ class _Inhabited:
         if record.netns_id is None or attachment.state == STALE_BOOT:
             return ""
         if self._processes is None:
-            numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-            found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
-            self._processes = {one: number for one, number in found.items() if one is not None}
+            self._processes = namespaces_of_processes()
         process = self._processes.get(record.netns_id, "")
         # The kernel uses the number of a namespace again, but never its cookie.
         if process and record.netns_cookie:

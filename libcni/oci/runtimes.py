@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
-from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins, namespace_of
-from libcni.store.record import STALE_BOOT, sees_same_processes
+from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins
+from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_processes
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
@@ -89,7 +89,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
     pins = [pin for directory in sorted(directories) for pin in Pins(directory).all()]
     known = container_ids(runtimes)
-    used = {namespace_of(name) for name in os.listdir("/proc") if name.isdigit()} - {None}
+    used = namespaces_of_processes()
     # After a reboot the kernel uses the recorded inode numbers for other namespaces.
     alive = {one.path for one in attachments if one.state != STALE_BOOT and one.record.netns_id in used}
     ended = tuple(one for one in attachments if one.container_id not in known and one.path not in alive)

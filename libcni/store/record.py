@@ -21,7 +21,7 @@ from libcni.store.files import MAX_RECORD_BYTES
 __all__ = [
     "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
     "Identity", "Record", "RecordState", "boot_id", "check_readable", "decode", "encode", "encode_with",
-    "namespace_identity", "pid_namespace", "sees_same_processes",
+    "namespace_identity", "namespaces_of_processes", "pid_namespace", "sees_same_processes",
 ]  # fmt: skip
 
 PENDING: Final = "pending"
@@ -154,6 +154,13 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+def namespaces_of_processes() -> dict[tuple[int, int], str]:
+    """Return the network namespaces of all processes in /proc, each as (device, inode) with one process's number."""
+    numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
+    return {identity: number for identity, number in found.items() if identity is not None}
 
 
 def pid_namespace() -> int | None:
