@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 __all__ = [
     "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "ExtraTextError", "JSONTextError", "Member", "ObjectText",
     "check_elements", "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge",
-    "parse", "reindent",
+    "parse", "quote", "reindent",
 ]  # fmt: skip
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -290,6 +291,10 @@ def merge(text: str, update: Mapping[str, Any]) -> str:
             parts.append((member.key_text, merge(member.text, new) if both_objects else dumps(new)))
     parts.extend((dumps(key), dumps(value)) for key, value in update.items() if key not in last)
     return join_object(parts)
+
+
+quote: Callable[[str], str] = encode_basestring_ascii
+"""Return a text as an ASCII JSON string; the same as ``dumps`` for a str."""
 
 
 def dumps(value: Any) -> str:

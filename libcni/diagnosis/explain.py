@@ -103,7 +103,7 @@ def explain(
     missing: dict[str, PluginNotFoundError] = {}
     if attachment is None:
         result = jsontext.dumps({"cniVersion": net.cni_version, "(result)": f"the result of {net.plugins[-1].type}"})
-        record = replace(pending_record(net, rt), state=READY, result=result, path="(the record)")
+        record = pending_record(net, rt).with_fields(state=READY, result=result, path="(the record)")
         used, recorded_rt, from_record = net, rt, ""
     else:
         record, used = attachment.record, recorded_network(attachment.record) or net

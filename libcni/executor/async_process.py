@@ -235,26 +235,37 @@ async def _start(child: Child, deadline: float) -> None:
         return True
 
     try:
+        child.set_up()
         try:
             _starter.do(spawn)
         except RuntimeError:  # no thread can be started
             child.spawn()
         else:
-            # A file system that hangs keeps the thread, and the starts that wait for it.
-            timeout = None if deadline == math.inf else deadline - time.monotonic()
-            await asyncio.wait([ended], timeout=timeout)
-            if not ended.done():
-                raise plugin_failure(PluginTimeoutError, child.invocation, "it did not start in time, and was stopped")
-            ended.result()
+            await _started(ended, child, deadline)
         child.watch()
     except BaseException:
-        ended.cancel()
         child.kill(START_WAIT)
         raise
 
 
+async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -> None:
+    """Wait for the end of a start. A file system that hangs keeps the thread, and the starts that wait for it."""
+
+    def give_up() -> None:
+        _set(ended, plugin_failure(PluginTimeoutError, child.invocation, "it did not start in time, and was stopped"))
+
+    seconds = deadline - time.monotonic()
+    # Not asyncio.wait or asyncio.timeout: they take as long as all the rest of the start in this thread.
+    timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, give_up)
+    try:
+        await ended
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
 def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
-    if ended.cancelled():
+    if ended.done():
         return
     if error is None:
         ended.set_result(None)

@@ -16,12 +16,13 @@ import termios
 import threading
 import time
 from array import array
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
 from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
-from libcni.executor.spawn import posix_spawn
+from libcni.executor.spawn import prepare_spawn
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["KILL_WAIT", "START_WAIT", "Child", "is_busy", "running_plugins"]
@@ -83,6 +84,8 @@ class Child:
         self._is_left = False
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
+        self._theirs: list[int] = []  # the process's ends, until it has them
+        self._spawn: Callable[[array[int]], None]
         self._stdout = bytearray()
         self._stderr = bytearray()
         self._buffers: dict[int, bytearray] = {}
@@ -102,7 +105,8 @@ class Child:
             ValueError: the path or a variable has a character that the kernel does not take.
         """
         try:
-            self.spawn(ahead=ahead)
+            self.set_up(ahead=ahead)
+            self.spawn()
             self.watch()
         except BaseException:
             self.kill(START_WAIT)
@@ -112,37 +116,14 @@ class Child:
         """Allow another start after one that failed."""
         self._is_killed = self._is_left = False
 
-    # The two steps of a start. If one fails, the caller kills the child.
+    # The steps of a start. If one fails, the caller kills the child.
 
-    def spawn(self, *, ahead: bool = False) -> None:
-        """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``."""
-        theirs: list[int] = []
-        try:
-            with self._lock:
-                if self._is_killed:
-                    return
-                self._spawner = threading.get_ident()
-            if _unreaped:
-                _reap_stragglers()
-            self._began = time.monotonic()
-            _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
-            self._open(theirs, ahead=ahead)
-            moves = [*enumerate(self._stdin[:1] + theirs)]
-            if self.options.inherit >= 0:
-                moves.append((_INHERITED, self.options.inherit))
-            env = {**(self.options.env or {}), **self.invocation.env}
-            # Again: after a kill the verb's locks are released, and the plugin must not act any more.
-            if not self._is_killed:
-                posix_spawn(self.invocation.path, env, moves, self._pid)
-        finally:
-            _close_all(theirs)
-            with self._lock:
-                self._spawner = 0
-            if self._is_left:
-                self.kill()
-
-    def _open(self, theirs: list[int], *, ahead: bool) -> None:
-        """Make the pipes, and the file or pipe for stdin; add the process's ends to ``theirs``."""
+    def set_up(self, *, ahead: bool = False) -> None:
+        """Make the process's descriptors, and prepare its start. Raises as ``start``."""
+        if _unreaped:
+            _reap_stragglers()
+        _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
+        theirs = self._theirs
         if ahead:
             self._stdin.extend(os.pipe2(os.O_CLOEXEC))
         else:
@@ -157,9 +138,35 @@ class Child:
                 if descriptor <= 2:  # noqa: PLR2004 - stderr
                     descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
                     os.close(descriptor)
+        moves = [*enumerate(self._stdin[:1] + theirs)]
+        if self.options.inherit >= 0:
+            moves.append((_INHERITED, self.options.inherit))
+        env = {**(self.options.env or {}), **self.invocation.env}
+        self._spawn = prepare_spawn(self.invocation.path, env, moves)
+
+    def spawn(self) -> None:
+        """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``.
+
+        Each system call of another thread gives the event loop's thread a reason to wait: here is only the one.
+        """
+        try:
+            with self._lock:
+                # After a kill the verb's locks are released, and the plugin must not act any more.
+                if self._is_killed:
+                    return
+                self._spawner = threading.get_ident()
+            self._began = time.monotonic()
+            self._spawn(self._pid)
+        finally:
+            with self._lock:
+                self._spawner = 0
+            if self._is_left:
+                self.kill()
 
     def watch(self) -> None:
         """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
+        theirs, self._theirs = self._theirs, []
+        _close_all(theirs)
         self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
         self._totals = dict.fromkeys(self._pipes, 0)
         self.open_pipes = set(self._pipes)
@@ -321,14 +328,14 @@ class Child:
             return
         if self._pid[0] and not self._reap():
             self._reap_in_thread()
-        descriptors = [*self._pipes, *self._stdin, *([self.exit_fd] if self.exit_fd >= 0 else [])]
-        self._pipes, self._stdin, self.exit_fd, self.open_pipes = [], [], -1, set()
+        descriptors = [*self._pipes, *self._stdin, *self._theirs, *([self.exit_fd] if self.exit_fd >= 0 else [])]
+        self._pipes, self._stdin, self._theirs, self.exit_fd, self.open_pipes = [], [], [], -1, set()
         _running.discard(self)
         _close_all(descriptors)
 
     def forget_stdin(self) -> None:
         """Close this process's copies of the plugin's stdin; call it in a forked child."""
-        descriptors, self._stdin = self._stdin, []
+        descriptors, self._stdin, self._theirs = self._stdin + self._theirs, [], []
         _close_all(descriptors)
 
     def unknown_status(self) -> PluginError:
@@ -433,8 +440,10 @@ def _memfd(data: bytes) -> int:
 
 def _close_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
-        with suppress(OSError):
+        try:  # noqa: SIM105 - suppress() takes longer than the close
             os.close(descriptor)
+        except OSError:
+            pass
 
 
 def _bytes_waiting(pipe: int) -> int:

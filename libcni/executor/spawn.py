@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-__all__ = ["posix_spawn"]
+__all__ = ["prepare_spawn"]
 
 # The same in glibc and musl; both need less than _BYTES for each of the two structures.
 _SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
@@ -28,29 +29,22 @@ _DEFAULT_SIGNALS = tuple(
 )
 
 
-def posix_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]], pid: array[int]) -> None:
-    """Start an executable without arguments, in a process group of its own, with no signal blocked or ignored.
+def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]]) -> Callable[[array[int]], None]:
+    """Prepare the start of an executable without arguments, in a process group of its own, with default signals.
 
     Args:
         path: the executable.
         env: its environment.
         moves: (number, descriptor) pairs: the process gets this program's ``descriptor`` as ``number``.
-        pid: receives the process ID in its first element. That is set when this returns or raises, also if a signal
-            handler raises: so no process gets lost.
+
+    Returns:
+        A function that starts the process once. It sets the first element of its argument to the process ID, before it
+        returns or raises, also if a signal handler raises: so no process gets lost. It raises OSError if the process
+        cannot be started. Another thread may call it. It needs the interpreter's lock for a few microseconds only.
 
     Raises:
-        OSError: the process cannot be started.
         ValueError: the path or a variable has a character that the kernel does not take.
     """
-    try:
-        ctypes, libc, quick, attributes = _libc()
-    except ImportError:  # this Python has no ctypes, or shuts down
-        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in moves]
-        pid[0] = os.posix_spawn(
-            path, [path], env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
-        )
-        return
-    sys.audit("os.posix_spawn", path, [path], env)
     program = os.fsencode(path)
     variables = os.fsencode("\0".join(map("=".join, env.items()))).split(b"\0") if env else []
     # C would end a text at a NUL, and a name at its first "=".
@@ -58,20 +52,36 @@ def posix_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, in
         raise ValueError("embedded null byte")
     if "" in env or "=" in "".join(env):
         raise ValueError("illegal environment variable name")
+    try:
+        ctypes, libc, quick, attributes = _libc()
+    except ImportError:  # this Python has no ctypes, or shuts down
+        return partial(_spawn_with_os, path, env, moves)
+    sys.audit("os.posix_spawn", path, [path], env)
     argv = (ctypes.c_char_p * 2)(program, None)
     envp = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
-    address = ctypes.c_void_p(pid.buffer_info()[0])
-    actions = ctypes.create_string_buffer(_BYTES)
-    error = quick.posix_spawn_file_actions_init(actions)
-    if not error:
-        try:
-            for number, descriptor in moves:
-                error = error or quick.posix_spawn_file_actions_adddup2(actions, descriptor, number)
-            error = error or libc.posix_spawn(address, program, actions, attributes, argv, envp)
-        finally:
-            quick.posix_spawn_file_actions_destroy(actions)
-    if error:
-        raise OSError(error, os.strerror(error), path)
+
+    def start(pid: array[int]) -> None:
+        actions = ctypes.create_string_buffer(_BYTES)
+        address = ctypes.c_void_p(pid.buffer_info()[0])
+        error = quick.posix_spawn_file_actions_init(actions)
+        if not error:
+            try:
+                for number, descriptor in moves:
+                    error = error or quick.posix_spawn_file_actions_adddup2(actions, descriptor, number)
+                error = error or libc.posix_spawn(address, program, actions, attributes, argv, envp)
+            finally:
+                quick.posix_spawn_file_actions_destroy(actions)
+        if error:
+            raise OSError(error, os.strerror(error), path)
+
+    return start
+
+
+def _spawn_with_os(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, int]], pid: array[int]) -> None:
+    actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in moves]
+    pid[0] = os.posix_spawn(
+        path, [path], env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
+    )
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from libcni.config.cni_args import format_args
-from libcni.config.jsontext import dumps, join_array, join_object, merge
+from libcni.config.jsontext import dumps, join_array, join_object, merge, quote
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, short_repr
@@ -50,7 +50,7 @@ def execution_config(  # noqa: PLR0913 - all that an execution configuration is 
         valid: the text of the list of valid attachments, for GC.
     """
     passed = _with_args(plugin, rt.network_args) if rt is not None and rt.network_args else plugin.forwarded_text
-    parts = [f'"cniVersion":{dumps(version)},"name":{dumps(network)}', passed]
+    parts = [f'"cniVersion":{quote(version)},"name":{quote(network)}', passed]
     given = (rt.capability_args if rt is not None else None) or {}
     # A plugin gets only the capabilities that it declares as true (spec 1.1.0, section 3): others may hold secrets.
     if runtime_config := {name: given[name] for name in plugin.capabilities if name in given}:

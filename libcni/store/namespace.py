@@ -33,8 +33,12 @@ _FEW_VERBS = 2
 def is_own_namespace(netns: str) -> bool:
     """Return whether a path leads to the network namespace of this process or of the calling thread."""
     given = namespace_identity(netns)
-    own = namespace_identity("/proc/thread-self/ns/net"), namespace_identity("/proc/self/ns/net")
-    return given is not None and given in own
+    if given is None:
+        return False
+    # "self" is the main thread.
+    is_main = threading.get_native_id() == os.getpid()
+    paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
+    return given in map(namespace_identity, paths)
 
 
 def is_no_namespace(netns: str) -> bool:

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, dumps
@@ -79,7 +78,7 @@ class RecordStore:
                 continue
             if record.state == LEGACY:
                 network, container_id, ifname = identity
-                return replace(record, network=network, container_id=container_id, ifname=ifname)
+                return record.with_fields(network=network, container_id=container_id, ifname=ifname)
             if record.identity == identity:
                 return record
             if record.state == CORRUPT:
@@ -151,7 +150,7 @@ class RecordStore:
             return record
         with self._draft(encode(record)) as (draft, source):
             path = self._claim(source, draft, record.identity)
-        return replace(record, path=path)
+        return record.with_fields(path=path)
 
     def _claim(self, source: int, draft: str, identity: Identity) -> str:
         """Give a draft its name and return its path."""
@@ -273,7 +272,7 @@ class RecordStore:
         except RecordError as error:
             logger.warning("DEL goes on, but the record is not marked as detaching: %s", error)
             return record
-        return record if record.state == STALE_BOOT else replace(record, state=DETACHING)
+        return record if record.state == STALE_BOOT else record.with_fields(state=DETACHING)
 
     def take_over(self, record: Record, owner: str) -> Record:
         """Rewrite the owner of a record and return the new record.
@@ -285,7 +284,7 @@ class RecordStore:
             text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
             raise RecordError(text, path=record.path, hint="detach the attachment, or forget the record")
         self._replace(record, encode_with(record, owner=owner))
-        return replace(record, owner=owner)
+        return record.with_fields(owner=owner)
 
     def ensure_writable(self, record: Record) -> None:
         """Check that a record of this size can be written: write it under a temporary name and remove it.

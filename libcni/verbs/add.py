@@ -83,7 +83,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     is_shared = is_there and (earlier is None or earlier.is_shared)
     path = earlier.path if earlier is not None else ""
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
-    draft = replace(draft, path=path, is_shared=is_shared, **_identity_fields(before))
+    draft = draft.with_fields(path=path, is_shared=is_shared, **_identity_fields(before))
     record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
     result: Result | None = None
     printed: bytes | None = None
@@ -104,7 +104,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
         if result is None:
             raise AssertionError("a list without plugins is refused above")
         seen = {} if is_shared else _identity_fields(_look_up(node, rt))
-        await node.complete(replace(record, state=READY, result=result.text, **seen))
+        await node.complete(record.with_fields(state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
@@ -178,7 +178,7 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
     """Run DEL through the chain of an ADD. Go on after errors, and return them."""
     # A process that a plugin left may still act, and no later DEL would undo its work.
     have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
-    known = replace(record, result=result.text if result is not None else None)
+    known = record.with_fields(result=result.text if result is not None else None)
     rt = RuntimeConf(record.container_id, record.netns, record.ifname)
     chain = chain.with_netns(netns_of_own_interface(node, known, rt, record.network))
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None

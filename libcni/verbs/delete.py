@@ -215,7 +215,7 @@ def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
     except VersionError:
         return None
     if record.result is None:
-        record = replace(record, result=node.records.partial(record))
+        record = record.with_fields(result=node.records.partial(record))
     return prev_result_for_del(record, version)
 
 

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO, TypeVar, cast
@@ -535,8 +535,7 @@ class Node:
             earlier: the record that it replaces, or None.
             take_back: if this is cancelled, remove the record again, or restore the earlier one. No plugin has run.
         """
-        stamped = replace(
-            record,
+        stamped = record.with_fields(
             owner=self.settings.owner,
             created=time.time(),
             uptime=time.clock_gettime(time.CLOCK_BOOTTIME),

@@ -45,7 +45,7 @@ def failing(number: int, real: Callable[..., Any], *, times: int = 1, after: int
         (fcntl, "fcntl", 0),
         (os, "pipe2", 0),
         (os, "pipe2", 1),
-        (child, "posix_spawn", 0),
+        (child, "prepare_spawn", 0),
         (os, "set_blocking", 0),
         (os, "set_blocking", 1),
         (os, "pidfd_open", 0),
@@ -63,7 +63,7 @@ def test_a_start_that_fails(
     with monkeypatch.context() as patch:
         function = failing(number, getattr(module, name), after=after)
         if module is child:
-            patch.setattr(child, name, function)
+            patch.setattr(child, name, lambda *_: function)
         else:
             patch.setattr(child, module.__name__, Replaced(module, **{name: function}))
         with pytest.raises(PluginError, match=f"cannot be started: {os.strerror(number)}") as caught:

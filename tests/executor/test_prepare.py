@@ -214,10 +214,10 @@ def test_an_executable_that_cannot_be_started_is_not_prepared(tmp_path: Path, ki
 def test_an_exception_out_of_a_signal_handler_is_not_taken_for_a_start_that_failed(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object, **__: object) -> int:
+    def interrupted(_: object) -> None:
         raise TimeoutError("mine")
 
-    monkeypatch.setattr(child, "posix_spawn", interrupted)
+    monkeypatch.setattr(child, "prepare_spawn", lambda *_: interrupted)
     with pytest.raises(TimeoutError, match="mine"):
         Prepared(kind, script(tmp_path, ""))
 

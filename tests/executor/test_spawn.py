@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import fork, wait
@@ -22,7 +23,7 @@ from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.child import running_plugins
-from libcni.executor.spawn import posix_spawn
+from libcni.executor.spawn import prepare_spawn
 from libcni.testing import wait_until
 
 _CONTENT, _CLOEXEC, _ADD, _OPEN_EXEC_PERM, _ALLOW = 4, 1, 1, 0x40000, 1
@@ -143,12 +144,15 @@ def test_a_call_that_is_cancelled_before_its_process_starts(tmp_path: Path) -> N
 def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*args: object) -> None:
-        posix_spawn(*args)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+    def prepare(*args: Any) -> Callable[[array[int]], None]:
+        def interrupted(pid: array[int]) -> None:
+            prepare_spawn(*args)(pid)
+            raise KeyboardInterrupt
+
+        return interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(child, "posix_spawn", interrupted)
+        patch.setattr(child, "prepare_spawn", prepare)
         with pytest.raises(KeyboardInterrupt):
             ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(20.0, BASE))
     assert running_plugins() == 0
@@ -156,10 +160,8 @@ def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
 
 @pytest.mark.parametrize("env", [{"A": "x\0y"}, {"A\0": "x"}, {"A=B": "x"}, {"": "x"}])
 def test_variables_that_the_kernel_does_not_take(env: dict[str, str]) -> None:
-    pid = array("i", [0])
     with pytest.raises(ValueError, match=r"null byte|variable name"):
-        posix_spawn("/bin/true", env, [], pid)
-    assert pid[0] == 0
+        prepare_spawn("/bin/true", env, [])
 
 
 def test_what_a_process_gets(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_what_a_process_gets(tmp_path: Path) -> None:
     try:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        posix_spawn(str(path), {**BASE, "A": "é\udcff"}, [(1, out)], pid)
+        prepare_spawn(str(path), {**BASE, "A": "é\udcff"}, [(1, out)])(pid)
         assert os.waitpid(pid[0], 0)[1] == 0
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
