@@ -165,8 +165,8 @@ class Child:
 
     def watch(self) -> None:
         """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
-        theirs, self._theirs = self._theirs, []
-        _close_all(theirs)
+        while self._theirs:
+            os.close(self._theirs.pop())
         self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
         self._totals = dict.fromkeys(self._pipes, 0)
         self.open_pipes = set(self._pipes)

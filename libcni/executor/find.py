@@ -32,16 +32,11 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             status = os.stat(candidate)
         except (OSError, ValueError):
             continue
-        problem = _problem(candidate, status.st_mode)
-        if problem is None:
+        if not stat.S_ISREG(status.st_mode):
+            rejected.append(f"{candidate} is not a regular file")
+        elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            rejected.append(f"{candidate} is not executable")
+        else:
             return candidate
-        rejected.append(f"{candidate} is {problem}")
     hint = "make it executable: chmod +x" if rejected else "is the plugin installed there?"
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint if path else None)
-
-
-def _problem(candidate: str, mode: int) -> str | None:
-    if not stat.S_ISREG(mode):
-        return "not a regular file"
-    effective = os.access in os.supports_effective_ids
-    return None if os.access(candidate, os.X_OK, effective_ids=effective) else "not executable"

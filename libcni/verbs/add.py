@@ -212,6 +212,8 @@ async def _make_room(
     while True:
         await node.lock(sorted(networks), rt.container_id)
         found = node.records.of_interface(rt.container_id, rt.ifname)
+        if not found:
+            return None
         # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
         found = [record for record in found if record.network == net.name or not node.is_of_caller(record)]
         live = [record for record in found if record.state == READY and is_same_namespace(node, record)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import threading
@@ -14,10 +15,13 @@ from processes import fork, wait
 
 from libcni import _helper_thread
 from libcni.store import namespace as namespace_module
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup, enter_namespace, is_own_namespace
+from libcni.store.record import pid_namespace
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
 pytestmark = pytest.mark.real
+
+_CLONE_NEWPID = 0x20000000
 
 
 @pytest.fixture
@@ -53,6 +57,40 @@ def test_another_namespace_at_the_path_is_noticed(entered: EnteredNamespace, nam
     assert entered.is_at(namespace.path)
     assert not entered.is_at("/proc/self/ns/net")
     assert not entered.is_at(f"{namespace.path}-none")
+
+
+def test_the_namespaces_of_this_thread_and_of_the_process_are_its_own(namespace: NetworkNamespace) -> None:
+    host = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
+    answers = []
+
+    def look_from(descriptor: int) -> None:
+        enter_namespace(descriptor)
+        answers.append([is_own_namespace(path) for path in (namespace.path, f"/proc/{os.getppid()}/ns/net")])
+
+    def look() -> None:
+        look_from(host)
+        for descriptor in (there, host):  # other threads, while the main thread is in either
+            for main in (host, there):
+                enter_namespace(main)
+                thread = threading.Thread(target=look_from, args=(descriptor,))
+                thread.start()
+                thread.join()
+        look_from(there)
+        assert answers == [[False, True], [True, True], [True, False], [False, True], [True, True], [True, False]]
+
+    assert wait(fork(look)) == 0
+    assert not is_own_namespace(f"{namespace.path}-none")
+
+
+def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
+    def look() -> None:
+        before = pid_namespace()
+        assert ctypes.CDLL(None).unshare(_CLONE_NEWPID) == 0
+        assert pid_namespace() == before
+        assert wait(fork(lambda: os._exit(int(pid_namespace() == before)))) == 0
+
+    assert wait(fork(look)) == 0
 
 
 def test_this_program_stays_where_it_is_and_no_descriptor_is_left(namespace: NetworkNamespace) -> None:

@@ -232,8 +232,18 @@ BAD: list[tuple[bytes, str]] = [
     (_own(pidNamespace="here"), "a number was expected"),
     (_own(plugins={}), "not an array"),
     (_own(networkArgs=[1]), "networkArgs is not an object"),
-    (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "infinity"),
+    (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "is too large"),
+    (_own(created=1.5).replace(b"1.5", b"1e400"), "a number is too large"),
 ]
+
+
+def test_a_record_with_other_fields() -> None:
+    record = Record(network="a", capability_args='{"mac":"x"}', created=1.5)
+    assert record.capabilities == {"mac": "x"}
+    assert record.with_fields(state=PENDING, path="/a") == replace(record, state=PENDING, path="/a")
+    assert record.with_fields(capability_args='{"mac":"y"}').capabilities == {"mac": "y"}
+    with pytest.raises(TypeError, match="sate"):
+        record.with_fields(sate=PENDING)
 
 
 @pytest.mark.parametrize(("data", "problem"), BAD, ids=[problem for _, problem in BAD])
