@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 import struct
@@ -133,12 +134,50 @@ def test_a_call_that_is_cancelled_before_its_process_starts(tmp_path: Path) -> N
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
+        # Other files get the numbers of the descriptors that the second one had.
+        files = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) for _ in range(16)]
         let_it_start()
         assert (await first).exit_status == 0
+        await executor.execute(invocation(held), CallOptions(20.0, BASE))  # the thread starts one after the other
+        for file in files:
+            os.close(file)
 
     with held_start(held) as let_it_start:
         asyncio.run(main(let_it_start))
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_forked_worker_has_no_descriptor_of_a_process_that_is_being_started(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo '{}'")
+
+    def has_none() -> None:
+        numbers = os.listdir("/proc/self/fd")
+        links = [
+            os.readlink(f"/proc/self/fd/{number}") for number in numbers if os.path.lexists(f"/proc/self/fd/{number}")
+        ]
+        assert not [link for link in links if "cni-stdin" in link], links
+
+    async def main(let_it_start: Callable[[], None]) -> None:
+        call = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)))
+        await asyncio.sleep(0.05)
+        assert wait(fork(has_none)) == 0
+        let_it_start()
+        await call
+
+    with held_start(path) as let_it_start:
+        asyncio.run(main(let_it_start))
+
+
+def test_nothing_of_a_call_stays_in_memory_until_its_deadline(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo '{}'")
+
+    async def main() -> None:
+        await AsyncProcessExecutor().execute(invocation(path), CallOptions(3600.0, BASE))
+        await asyncio.sleep(0)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, child.Child)]
+
+    asyncio.run(main())
 
 
 def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
