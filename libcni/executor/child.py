@@ -85,7 +85,7 @@ class Child:
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
         self._theirs: list[int] = []  # the process's ends, until it has them
-        self._spawn: Callable[[array[int]], None]
+        self._launch: Callable[[array[int]], None]
         self._stdout = bytearray()
         self._stderr = bytearray()
         self._buffers: dict[int, bytearray] = {}
@@ -142,12 +142,12 @@ class Child:
         if self.options.inherit >= 0:
             moves.append((_INHERITED, self.options.inherit))
         env = {**(self.options.env or {}), **self.invocation.env}
-        self._spawn = prepare_spawn(self.invocation.path, env, moves)
+        self._launch = prepare_spawn(self.invocation.path, env, moves)
 
     def spawn(self) -> None:
         """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``.
 
-        Each system call of another thread gives the event loop's thread a reason to wait: here is only the one.
+        It makes one system call. While another thread has the interpreter's lock, the event loop waits after each call.
         """
         try:
             with self._lock:
@@ -156,7 +156,7 @@ class Child:
                     return
                 self._spawner = threading.get_ident()
             self._began = time.monotonic()
-            self._spawn(self._pid)
+            self._launch(self._pid)
         finally:
             with self._lock:
                 self._spawner = 0
