@@ -8,14 +8,14 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, allowed_by_open_files
-from libcni.executor.protocol import AsyncExecutor, AsyncPreparingExecutor, CallOptions
+from libcni.executor.protocol import AsyncExecutor, AsyncPreparedPlugin, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
@@ -37,7 +37,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import Node, Settings, VersionCache
+from libcni.verbs.node import Node, VersionCache
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -54,6 +54,7 @@ from libcni.verbs.reports import (
     ValidationReport,
     ValidAttachment,
 )
+from libcni.verbs.settings import Settings
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -380,19 +381,16 @@ class _AsyncNode(Node):
     ) -> None:
         super().__init__(settings, store, versions, timeout, operation)
         self._executor = executor
-        self.starts_ahead: bool = settings.start_ahead != "never" and hasattr(executor, "prepare")
+        # The method is optional. Not isinstance: that takes many times as long.
+        self._prepare: Callable[[Invocation, CallOptions], AsyncPreparedPlugin | None] | None
+        self._prepare = getattr(executor, "prepare", None)
+        self.starts_ahead: bool = settings.start_ahead != "never" and self._prepare is not None
 
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> Any:
-        return cast("AsyncPreparingExecutor", self._executor).prepare(invocation, options)
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedPlugin | None:
+        return None if self._prepare is None else self._prepare(invocation, options)
 
-    async def discard_plugin(self, plugin: Any) -> None:
-        await plugin.discard()
-
-    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
-        if started is None:
-            return await self._executor.execute(invocation, options)
-        outcome: Outcome = await started.feed(invocation.stdin, options.timeout)
-        return outcome
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        return await self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

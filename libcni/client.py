@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import Executor
+from libcni.executor.protocol import CallOptions, Executor, PreparedPlugin
 from libcni.observe.protocol import Operation
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
+from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
@@ -27,7 +32,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import BlockingNode, Node, run_to_end
+from libcni.verbs.node import Node, VersionCache, run_to_end
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -44,6 +49,7 @@ from libcni.verbs.reports import (
     ValidationReport,
     ValidAttachment,
 )
+from libcni.verbs.settings import Settings
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -433,6 +439,58 @@ class CNIConfig(ClientBase[Executor]):
     ) -> _T:
         seconds = self._seconds(timeout)
         # The context releases the locks and ends the observer's operation, whatever the verb raises.
-        with BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
+        with _BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
             # Every method of the node blocks, so the coroutine has nothing to wait for and ends at the first step.
             return run_to_end(verb(node, *args, **kwargs))
+
+
+class _BlockingNode(Node):
+    """A node whose methods block, so that its coroutines never suspend."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
+        self,
+        settings: Settings,
+        executor: Executor,
+        store: RecordStore,
+        versions: VersionCache,
+        timeout: float | None,
+        operation: Operation,
+    ) -> None:
+        super().__init__(settings, store, versions, timeout, operation)
+        self._executor = executor
+        # The method is optional. Not isinstance: that takes many times as long.
+        self._prepare: Callable[[Invocation, CallOptions], PreparedPlugin | None] | None
+        self._prepare = getattr(executor, "prepare", None)
+        self.starts_ahead: bool = settings.start_ahead != "never" and self._prepare is not None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
+        if self._ahead is not None:
+            run_to_end(self.discard_prepared())
+        super().__exit__(kind, error, trace)
+
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> _WaitingPlugin | None:
+        plugin = None if self._prepare is None else self._prepare(invocation, options)
+        return None if plugin is None else _WaitingPlugin(plugin)
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        return self._executor.execute(invocation, options)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
+
+    def find(self, plugin: str) -> str:
+        return self._executor.find(plugin, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingPlugin:
+    """A process that a blocking executor has started ahead. Its methods block."""
+
+    plugin: PreparedPlugin
+
+    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        return self.plugin.feed(stdin, timeout)
+
+    async def discard(self) -> None:
+        self.plugin.discard()

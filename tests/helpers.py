@@ -17,7 +17,8 @@ from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
-from libcni.verbs.node import Node, Settings, run_to_end
+from libcni.verbs.node import Node, run_to_end
+from libcni.verbs.settings import Settings
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
@@ -102,7 +103,7 @@ class RecordingNode(Node):
         if isinstance(error, CNIError):
             raise error
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         self.calls.append(invocation)
         self.log.append(f"{invocation.verb} {invocation.plugin}")
         canned = self.answers.get((invocation.verb, invocation.plugin))

@@ -23,8 +23,9 @@ from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.delete import delete
 from libcni.verbs.gc import gc
-from libcni.verbs.node import Node, Settings, run_to_end
+from libcni.verbs.node import Node, run_to_end
 from libcni.verbs.reports import DelPolicy
+from libcni.verbs.settings import Settings
 from libcni.verbs.status import status
 
 __all__ = ["ExplainedCall", "ExplainedVerb", "Explanation", "explain"]
@@ -157,7 +158,7 @@ class _ExplainNode(Node):
         self._find = find
         self._missing = missing
 
-    async def run_plugin(self, invocation: Invocation, options: CallOptions, started: Any = None) -> Outcome:
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         source = self._net.plugins[invocation.index].source
         self.calls.append(ExplainedCall(invocation, *_changes(self._net, invocation), source))
         result = {"cniVersion": self._net.cni_version, "(result)": f"the result of {invocation.plugin}"}

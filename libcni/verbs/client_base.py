@@ -22,8 +22,9 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
-from libcni.verbs.node import Env, Settings, StartAhead, StderrSink, VersionCache
+from libcni.verbs.node import VersionCache
 from libcni.verbs.reports import check_type
+from libcni.verbs.settings import Env, Settings, StartAhead, StderrSink
 
 __all__ = [
     "DEFAULT",

@@ -16,7 +16,7 @@ from processes import fork, kill_after, wait
 from libcni import CNIError, RuntimeConf
 from libcni.testing import wait_until
 from libcni.verbs import add
-from libcni.verbs import node as drive
+from libcni.verbs import locking as drive
 from reliability.c_node import CNode
 
 

@@ -19,7 +19,7 @@ from processes import children
 from libcni import AsyncCNIConfig, CNIConfig, Observer, Outcome, PluginError, RetryPolicy, RuntimeConf
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor, wait_until
-from libcni.verbs.node import StartAhead
+from libcni.verbs.settings import StartAhead
 
 RT = RuntimeConf("c1", None, "eth0")
 PRINT = """[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'"""
@@ -182,6 +182,40 @@ def test_the_blocking_client_discards_a_prepared_plugin_of_any_executor(
     with pytest.raises(KeyboardInterrupt):
         cni.add_network_list(network("a"), RT)
     assert discarded == ["discarded"]
+
+
+def test_a_process_is_fed_once_although_its_executor_reports_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``on_started`` is optional. The second plugin is the same call but for its configuration."""
+    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+    fed: list[Prepared] = []
+
+    class Prepared:
+        def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+            assert self not in fed
+            fed.append(self)
+            return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
+
+    class Preparing(RecordingExecutor):
+        def prepare(self, *_: object) -> Prepared:
+            return Prepared()
+
+    executor = Preparing()
+    CNIConfig(["/bin"], tmp_path, executor=executor, start_ahead="always").add_network_list(network("a", "a"), RT)
+    assert (len(fed), len(executor.calls)) == (1, 1)
+
+
+def test_a_process_gets_no_other_plugins_configuration(node: ReadingNode) -> None:
+    """While b's DEL runs, a's process starts. Then b fails, and is called again with the current configuration."""
+    node.plugin("a")
+    fails = f"{wait_until_started(node, 'a $CNI_COMMAND started')}; exit 1"
+    node.plugin("b", f'[ $CNI_COMMAND = DEL ] || exit 1; case "$config" in *corrected*) ;; *) {fails} ;; esac')
+    with pytest.raises(PluginError):
+        node.cni.add_network_list(network("a", "b"), RT, rollback=False)
+    node.cni.del_network_list(network("a", {"type": "b", "corrected": True}), RT)
+    assert [line for line in node.log if line.endswith("DEL read")] == ["b DEL read", "b DEL read", "a DEL read"]
+    assert children() == []
 
 
 def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None:

@@ -1,0 +1,156 @@
+"""The deadline and the locks of a verb: it waits for other verbs, and for plugins whose runtimes were killed."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Sequence
+
+from libcni.errors import RecordError
+from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
+from libcni.store.record import DETACHING, PENDING, Record
+from libcni.store.records import RecordStore
+from libcni.verbs.settings import Settings
+
+__all__ = ["LockingNode"]
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_ORPHAN_SECONDS = 30.0
+"""Seconds to wait, at most, for a plugin whose runtime was killed."""
+
+# Seconds. A killed runtime cannot send an event, so only polling finds the end of its plugin.
+_ORPHAN_POLL = 0.02
+
+_REOPENINGS = 3
+"""How often to lock a new file after another program removed the locked one."""
+
+
+class LockingNode:
+    """The part of a ``Node`` that has the verb's deadline and its locks.
+
+    Attributes:
+        settings: those of the client.
+        records: the attachments on disk.
+    """
+
+    def __init__(self, settings: Settings, store: RecordStore, timeout: float | None) -> None:
+        self.settings = settings
+        self.records = store
+        # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
+        self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+        self._locks: list[LockSet] = []
+        self._is_cleanup = False
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for ``seconds``."""
+        raise NotImplementedError
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds to the deadline; None: there is none."""
+        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+
+    def start_cleanup(self) -> None:
+        """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
+        self._is_cleanup = True
+        timeout = self.settings.cleanup_timeout
+        self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep for ``seconds`` and return True. If the verb's deadline is earlier, return False at once."""
+        if time.monotonic() + seconds >= self._deadline:
+            return False
+        await self.sleep(seconds)
+        return True
+
+    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+        """Release the locks that this verb holds and acquire these, network before container.
+
+        Then wait, for a limited time, for a plugin of this container whose runtime was killed: it could change the
+        container's network at the same time as this verb.
+
+        Args:
+            networks: the networks' names.
+            container_id: the container, always exclusive; "" for none.
+            exclusive: whether to lock the networks exclusively (GC).
+
+        Raises:
+            LockTimeoutError: other verbs held the locks until the deadline.
+            RecordError: the lock file cannot be used.
+        """
+        while self._locks:
+            self._locks.pop().close()
+        request = LockRequest(tuple(sorted(networks)), container_id, exclusive)
+        # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
+        # each other.
+        await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), self._deadline)
+
+    async def lock_container(self, container_id: str, seconds: float) -> None:
+        """Acquire a container's lock in addition to those of ``lock``. Release the one that this acquired before.
+
+        Raises:
+            LockTimeoutError: another verb held it for ``seconds``, or until the deadline.
+            RecordError: the lock file cannot be used.
+        """
+        while len(self._locks) > 1:
+            self._locks.pop().close()
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        await self._acquire(LockRequest((), container_id), self._locks[0].token, deadline)
+
+    async def _acquire(self, request: LockRequest, token: str, deadline: float) -> None:
+        for _ in range(_REOPENINGS):
+            locks = LockSet(self.settings.cache_dir, request, token)
+            self._locks.append(locks)
+            for delay in locks.retry_delays(deadline):
+                await self.sleep(delay)
+            if locks.is_current():
+                await self._wait_for_orphan(locks)
+                return
+            # Another program removed the file while this verb waited. Later verbs lock the new file, so this one must.
+            self._locks.pop().close()
+        raise RecordError(f"{locks.path}: other programs keep removing the lock file", path=locks.path)
+
+    async def _wait_for_orphan(self, locks: LockSet) -> None:
+        now = time.monotonic()
+        # Half of the time that is left: the verb still needs some for its own plugins.
+        deadline = now + min(_ORPHAN_SECONDS, (self._deadline - now) / 2)
+        while self._has_orphan(locks):
+            if time.monotonic() >= deadline:
+                what = locks.request.what
+                logger.warning("%s: a plugin of an earlier verb is still running (%s); going on", what, locks.path)
+                return
+            await self.sleep(_ORPHAN_POLL)
+
+    def _has_orphan(self, locks: LockSet) -> bool:
+        """Return whether a plugin of an earlier verb of this container runs whose runtime was killed.
+
+        An ADD may start a daemon that keeps its descriptor for ever. So an ADD's descriptor counts only if a record
+        says that an ADD of this container did not end.
+        """
+        if locks.has_running_plugin("DEL"):
+            return True
+        if not locks.has_running_plugin("ADD"):
+            return False
+        try:
+            records = self.records.records(locks.request.container_id)
+        except RecordError:
+            return False
+        return any(record.state in {PENDING, DETACHING} for record in records)
+
+    def is_of_caller(self, record: Record) -> bool:
+        """Return whether this process is a plugin, and the verb that runs it works on this record."""
+        return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
+
+    async def plugins_have_ended(self, seconds: float) -> bool:
+        """Wait until no process of this ADD's plugins runs; return False if one still runs after ``seconds``."""
+        if not self._locks:
+            return True
+        locks = self._locks[-1]
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        while locks.has_running_plugin("ADD"):
+            if time.monotonic() >= deadline:
+                return False
+            await self.sleep(_ORPHAN_POLL)
+        return True
