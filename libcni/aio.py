@@ -53,6 +53,7 @@ from libcni.verbs.reports import (
     RetryPolicy,
     ValidationReport,
     ValidAttachment,
+    check_option_names,
 )
 from libcni.verbs.settings import Settings
 from libcni.verbs.status import status, status_or_raise
@@ -333,6 +334,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             An iterator over the outcomes, in the order in which the verbs end; ``index`` is the request's index.
             A verb's CNIError is in its item and not raised.
         """
+        check_option_names(options, AddOptions.__annotations__, "add_network_list")
         return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
 
     def del_each(
@@ -343,6 +345,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         Parameters and iterator are those of ``add_each``, with the options of ``del_network_list`` and a DelReport for
         each request.
         """
+        check_option_names(options, DelOptions.__annotations__, "del_network_list")
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
 
     async def _run(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypedDict, get_args
+from typing import Any, get_args
 
-from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_type
+from libcni.verbs.reports import (
+    AttachOptions,
+    DelPolicy,
+    OnCancel,
+    OnExisting,
+    RetryPolicy,
+    check_option_names,
+    check_type,
+)
 
 __all__ = ["SetUpOptions", "check_options", "merge_policies"]
 
@@ -14,7 +22,7 @@ _WORDS = {"on_existing": get_args(OnExisting), "on_cancel": get_args(OnCancel)}
 _FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 
 
-class SetUpOptions(TypedDict, total=False):
+class SetUpOptions(AttachOptions, total=False):
     """The options of ``add_network_list`` that a set-up applies to each network.
 
     Attributes:
@@ -27,24 +35,13 @@ class SetUpOptions(TypedDict, total=False):
         allow_own_netns: whether the namespace may be the program's own.
     """
 
-    rollback: bool
-    on_existing: OnExisting
-    strict: bool
-    negotiate_version: bool
-    retry: RetryPolicy | None
-    on_cancel: OnCancel
-    allow_own_netns: bool
-
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Check the options now, because ``add_network_list`` would refuse them in the middle of a set-up.
 
     Raises TypeError for an unknown option or a wrong type, and ValueError for an unknown word.
     """
-    unknown = sorted(options.keys() - SetUpOptions.__annotations__.keys())
-    if unknown:
-        known = ", ".join(sorted(SetUpOptions.__annotations__))
-        raise TypeError(f"unknown option {unknown[0]!r}; the options of set_up are timeout, {known}")
+    check_option_names(options, {*SetUpOptions.__annotations__, "timeout"}, "set_up")
     for name in _FLAGS:
         if not isinstance(options.get(name, True), bool):
             raise TypeError(f"{name} must be True or False, not {options[name]!r}")

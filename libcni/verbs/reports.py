@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -11,6 +12,7 @@ from libcni.store.attachments import Attachment
 
 __all__ = [
     "AddOptions",
+    "AttachOptions",
     "CheckOptions",
     "DelOptions",
     "DelPolicy",
@@ -27,6 +29,7 @@ __all__ = [
     "RetryPolicy",
     "ValidAttachment",
     "ValidationReport",
+    "check_option_names",
     "check_type",
 ]
 
@@ -46,6 +49,13 @@ def check_type(name: str, value: object, kind: type) -> None:
     """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, not {short_repr(value)}")
+
+
+def check_option_names(given: Iterable[str], known: Iterable[str], method: str) -> None:
+    """Raise TypeError if an option is unknown. A method needs this if it may pass its options on to no other one."""
+    unknown = sorted({*given}.difference(known))
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}; the options of {method} are {', '.join(sorted(known))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +90,8 @@ class DelPolicy:
     retry: RetryPolicy | None = None
 
 
-class AddOptions(TypedDict, total=False):
-    """The options of ``add_network_list``, for methods that pass them on."""
+class AttachOptions(TypedDict, total=False):
+    """The options of an ADD."""
 
     rollback: bool
     on_existing: OnExisting
@@ -90,6 +100,11 @@ class AddOptions(TypedDict, total=False):
     retry: RetryPolicy | None
     allow_own_netns: bool
     on_cancel: OnCancel
+
+
+class AddOptions(AttachOptions, total=False):
+    """The options of ``add_network_list``, for methods that pass them on."""
+
     timeout: float | None
 
 
