@@ -25,9 +25,11 @@ from __future__ import annotations
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, Self
+    from typing import Any, Literal, Self, TypeVar
 
     from libcni._error_code import ErrorCode
+
+    ErrorT = TypeVar("ErrorT", bound="CNIError")
 
 __all__ = [
     "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "InterfaceExistsError",
@@ -53,7 +55,7 @@ def __getattr__(name: str) -> object:
     return ErrorCode
 
 
-def _restore(cls: type[CNIError], args: tuple[Any, ...], state: dict[str, Any]) -> CNIError:
+def _restore(cls: type[ErrorT], args: tuple[Any, ...], state: dict[str, Any]) -> ErrorT:
     # __init__ is not called again: it would build the text a second time from an already built text.
     error = cls.__new__(cls, *args)
     error.args = args
@@ -111,8 +113,7 @@ class ConfigError(CNIError, ValueError):
     def __init__(
         self, problem: str, *, file: str | None = None, location: str | None = None, hint: str | None = None
     ) -> None:
-        prefix = ": ".join(part for part in (file, location) if part)
-        super().__init__(f"{prefix}: {problem}" if prefix else problem, hint=hint)
+        super().__init__(": ".join([*filter(None, (file, location)), problem]), hint=hint)
         self.problem = problem
         self.file = file
         self.location = location
@@ -122,7 +123,10 @@ class ConfigError(CNIError, ValueError):
         # The innermost file is the right one: a drop-in's error must not name the list that includes it.
         if file is None or self.file is not None:
             return self
-        return type(self)(self.problem, file=file, location=self.location, hint=self.hint)
+        found = _restore(type(self), self.args, self.__dict__)
+        # Of the fields only these change. The constructor of a subclass would need that class's own fields.
+        ConfigError.__init__(found, self.problem, file=file, location=self.location, hint=self.hint)
+        return found
 
 
 class NetworkNotFoundError(ConfigError, LookupError):
@@ -304,15 +308,27 @@ class InvalidOutputError(PluginError):
 
 
 class _AttachmentError(CNIError):
-    """Base class of the errors of one attachment. A subclass may have a hint of its own."""
+    """Base class of the errors of one attachment. A subclass names the fields that it uses, and may have a hint."""
 
-    def __init__(
-        self, message: str, *, container_id: str = "", ifname: str = "", network: str = "", hint: str | None = None
+    def __init__(  # noqa: PLR0913 - the attachment's fields
+        self,
+        message: str,
+        *,
+        container_id: str = "",
+        ifname: str = "",
+        network: str = "",
+        netns: str = "",
+        recorded_netns: str = "",
+        state: str = "",
+        hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint or self.hint)
         self.container_id = container_id
         self.ifname = ifname
         self.network = network
+        self.netns = netns
+        self.recorded_netns = recorded_netns
+        self.state = state
 
 
 class AttachmentExistsError(_AttachmentError):
@@ -341,19 +357,6 @@ class InterfaceExistsError(AttachmentExistsError):
 
     hint: str | None = 'remove the interface or choose another name, or use on_existing="allow"'
 
-    def __init__(  # noqa: PLR0913 - the attachment's fields
-        self,
-        message: str,
-        *,
-        container_id: str = "",
-        ifname: str = "",
-        network: str = "",
-        netns: str = "",
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
-        self.netns = netns
-
 
 class NamespaceMismatchError(_AttachmentError):
     """The namespace given to DEL or CHECK is not the recorded one, and both exist. Nothing was run.
@@ -366,21 +369,6 @@ class NamespaceMismatchError(_AttachmentError):
         recorded_netns (str): the namespace that the attachment was made in.
     """
 
-    def __init__(  # noqa: PLR0913 - the attachment's fields
-        self,
-        message: str,
-        *,
-        container_id: str = "",
-        ifname: str = "",
-        network: str = "",
-        netns: str = "",
-        recorded_netns: str = "",
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
-        self.netns = netns
-        self.recorded_netns = recorded_netns
-
 
 class NotAttachedError(_AttachmentError):
     """CHECK was refused because the attachment has no completed ADD. Nothing was run.
@@ -391,19 +379,6 @@ class NotAttachedError(_AttachmentError):
         network (str): the network.
         state (str): the state of the attachment's record: ``pending`` or ``detaching``; "" if there is no record.
     """
-
-    def __init__(  # noqa: PLR0913 - the attachment's fields
-        self,
-        message: str,
-        *,
-        container_id: str = "",
-        ifname: str = "",
-        network: str = "",
-        state: str = "",
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(message, container_id=container_id, ifname=ifname, network=network, hint=hint)
-        self.state = state
 
 
 class LockTimeoutError(CNIError, TimeoutError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import struct
+from dataclasses import dataclass
 
-__all__ = ["executable_problem"]
+__all__ = ["ExecutableProblem", "examine_executable", "executable_problem"]
 
 _HEAD = 4096
 _MACHINES = {
@@ -18,53 +20,75 @@ _MACHINES = {
 
 _MACHINE_NAMES = {62: "x86_64", 3: "i386", 183: "aarch64", 40: "arm", 21: "ppc64", 22: "s390x", 243: "riscv"}
 _PT_INTERP = 3
+_REINSTALL = "install the plugin again"
+_INTERPRETER = "install it, or correct the first line"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutableProblem:
+    """Why an executable cannot be started, what to do, and the commands that do it, if there are any."""
+
+    seen: str
+    remedy: str
+    commands: tuple[str, ...] = ()
 
 
 def executable_problem(path: str) -> tuple[str, str] | None:
     """Return why an executable cannot be started and what to do, or None. Reads the file's start, runs nothing."""
+    problem = examine_executable(path)
+    return None if problem is None else (problem.seen, problem.remedy)
+
+
+def examine_executable(path: str) -> ExecutableProblem | None:
+    """Return why an executable cannot be started, or None. Reads the file's start, runs nothing."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        return f"cannot be read: {error.strerror}", "correct its permissions"
+        return ExecutableProblem(f"cannot be read: {error.strerror}", "correct its permissions")
     if not head:
-        return "the file is empty", "install the plugin again"
+        return ExecutableProblem("the file is empty", _REINSTALL)
     if head.startswith(b"#!"):
-        return _script_problem(head)
+        return _script_problem(path, head)
     if head.startswith(b"\x7fELF"):
         return _elf_problem(head)
-    return "neither a script (its first line has no #!) nor a Linux executable", "install the plugin again"
+    return ExecutableProblem("neither a script (its first line has no #!) nor a Linux executable", _REINSTALL)
 
 
-def _script_problem(head: bytes) -> tuple[str, str] | None:
+def _script_problem(path: str, head: bytes) -> ExecutableProblem | None:
     line = head.partition(b"\n")[0][2:]
     if line.endswith(b"\r"):
-        return "a script with CRLF line ends, which the kernel cannot start", "convert its line ends:"
+        command = f"sed -i 's/\\r$//' {shlex.quote(path)}"
+        seen = "a script with CRLF line ends, which the kernel cannot start"
+        return ExecutableProblem(seen, "convert its line ends:", (command,))
     words = line.decode(errors="replace").split()
     interpreter = words[0] if words else ""
     if not os.path.exists(interpreter):
-        return f"its interpreter {interpreter or '(none)'} does not exist", "install it, or correct the first line"
+        return ExecutableProblem(f"its interpreter {interpreter or '(none)'} does not exist", _INTERPRETER)
     # env takes options such as -S, and assignments, before the program's name
     names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     if os.path.basename(interpreter) == "env" and names and shutil.which(names[0]) is None:
-        return f"its interpreter {names[0]} is not in PATH", "install it, or correct the first line"
+        return ExecutableProblem(f"its interpreter {names[0]} is not in PATH", _INTERPRETER)
     return None
 
 
-def _elf_problem(head: bytes) -> tuple[str, str] | None:
+def _elf_problem(head: bytes) -> ExecutableProblem | None:
     order = "<" if head[5:6] == b"\x01" else ">"
     is_64_bit = head[4:5] == b"\x02"
     try:
         (machine,) = struct.unpack_from(f"{order}H", head, 18)
         loader = _loader(head, order, is_64_bit=is_64_bit)
     except struct.error:
-        return "the file is cut off", "install the plugin again"
+        return ExecutableProblem("the file is cut off", _REINSTALL)
     here = platform.machine()
     if here in _MACHINES and machine not in _MACHINES[here]:
         name = _MACHINE_NAMES.get(machine, f"machine {machine}")
-        return f"it is built for {name}, and this machine is {here}", f"install the plugin for {here}"
+        return ExecutableProblem(
+            f"it is built for {name}, and this machine is {here}", f"install the plugin for {here}"
+        )
     if loader and not os.path.exists(loader):
-        return f"its loader {loader} does not exist", "install a static build, or the C library that it was built with"
+        remedy = "install a static build, or the C library that it was built with"
+        return ExecutableProblem(f"its loader {loader} does not exist", remedy)
     return None
 
 

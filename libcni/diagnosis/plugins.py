@@ -11,7 +11,7 @@ from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
-from libcni.diagnosis.executable import executable_problem
+from libcni.diagnosis.executable import examine_executable
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
@@ -76,11 +76,9 @@ def _plugin_problem(  # noqa: PLR0911 - one return for each problem
         return _error(subject, error.text, meaning, remedy, commands)
     except CNIError as error:
         return _error(subject, str(error), meaning, f"correct the type in {net.file}")
-    problem = executable_problem(path)
-    if problem:
-        seen, remedy = problem
-        commands = (f"sed -i 's/\\r$//' {shlex.quote(path)}",) if "CRLF" in seen else ()
-        return _error(subject, f"{path}: {seen}", meaning, remedy, commands)
+    problem = examine_executable(path)
+    if problem is not None:
+        return _error(subject, f"{path}: {problem.seen}", meaning, problem.remedy, problem.commands)
     try:
         versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
     except PluginTimeoutError:

@@ -8,13 +8,12 @@ from functools import partial
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import PluginError
-from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.request import environment, execution_config
 from libcni.verbs.node import Node
 from libcni.verbs.reports import RetryPolicy, check_type
 
-__all__ = ["Chain", "run"]
+__all__ = ["Chain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +90,23 @@ class Chain:
             if then is not None and self.node.starts_ahead:
                 # Called when this plugin has started: the next process then starts while this one works.
                 ahead = partial(self.without_stdin, invocation.verb, then)
-            outcome = await self.node.execute(invocation, sharers=sharers, ahead=ahead)
-            if outcome.exit_status != 0:
-                raise plugin_error(invocation, outcome)
-            return outcome
+            return await self.node.execute(invocation, sharers=sharers, ahead=ahead)
         # With retries nothing starts ahead: the next call may be a DEL, or the same plugin again.
         for _ in range(self.retry.attempts - 1):
             try:
-                return await run(self.node, invocation, sharers=sharers)
+                return await self.node.execute(invocation, sharers=sharers)
             except PluginError as error:
                 if not error.retryable or not await self._may_retry(invocation, prev_result, error):
                     raise
-        return await run(self.node, invocation, sharers=sharers)
+        return await self.node.execute(invocation, sharers=sharers)
 
     async def _may_retry(self, invocation: Invocation, prev_result: str | None, error: PluginError) -> bool:
         """Prepare a further call; return whether it may be made. Before a second ADD the plugin receives a DEL."""
         # A plugin must not receive ADD twice without a DEL in between (spec 1.1.0, section 3).
         if invocation.verb == "ADD":
             try:
-                await run(self.node, self.invocation("DEL", invocation.index, prev_result))
+                await self.node.execute(self.invocation("DEL", invocation.index, prev_result))
             except PluginError as undoing:
                 error.add_note(f"the ADD was not tried again, because the DEL before that failed: {undoing}")
                 return False
         return await self.node.pause(self.retry.delay if self.retry else 0.0)
-
-
-async def run(node: Node, invocation: Invocation, *, sharers: int = 1) -> Outcome:
-    """Run one plugin, as ``Node.execute`` does; raises PluginError unless its exit status is 0."""
-    outcome = await node.execute(invocation, sharers=sharers)
-    if outcome.exit_status != 0:
-        raise plugin_error(invocation, outcome)
-    return outcome

@@ -14,7 +14,7 @@ from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
-from libcni.verbs.chain import Chain, run
+from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach
 from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
@@ -178,7 +178,7 @@ async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], e
     for index, plugin in enumerate(net.plugins):
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
-            await run(node, chain.invocation("GC", index, valid=text))
+            await node.execute(chain.invocation("GC", index, valid=text))
             called.append(plugin.type)
         except CNIError as error:
             errors.append(error)

@@ -22,7 +22,7 @@ from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTime
 from libcni.executor.protocol import CallOptions
 from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Operation
-from libcni.protocol.answer import decode_is_expensive
+from libcni.protocol.answer import decode_is_expensive, plugin_error
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE
@@ -181,7 +181,7 @@ class Node(LockingNode):
 
         Raises:
             PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
-            PluginError: the plugin could not be started, or its exit status is unknown.
+            PluginError: the plugin could not be started, its exit status is unknown, or it is not 0.
         """
         options = self._call_options(invocation, sharers)
         if self._observer is not None:
@@ -213,6 +213,8 @@ class Node(LockingNode):
             self._forward_stderr(invocation, outcome.stderr.decode(errors="backslashreplace"))
         if self._observer is not None:
             self._observe_end(invocation, outcome, None)
+        if outcome.exit_status != 0:
+            raise plugin_error(invocation, outcome)
         return outcome
 
     def start_ahead(self, invocation: Invocation) -> None:

@@ -6,7 +6,7 @@ from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.errors import PluginError, PluginNotFoundError
-from libcni.verbs.chain import Chain, run
+from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.reports import NetworkStatus, PluginStatus
 from libcni.verbs.version import negotiate
@@ -52,7 +52,7 @@ async def _plugin_status(node: Node, net: NetworkConfigList, index: int) -> Plug
         if not supports(net.cni_version, "STATUS"):
             return PluginStatus(plugin, "unsupported")
         chain = Chain(node, net, None, ("",) * index + (executable,))
-        await run(node, chain.invocation("STATUS", index))
+        await node.execute(chain.invocation("STATUS", index))
     except PluginNotFoundError as error:
         return PluginStatus(plugin, "missing", error)
     except PluginError as error:

@@ -13,7 +13,6 @@ from libcni.executor.start_ahead import file_identity
 from libcni.protocol.answer import read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import environment
-from libcni.verbs.chain import run
 from libcni.verbs.node import Node
 from libcni.verbs.reports import PluginInfo, PluginValidation, ValidationReport
 
@@ -41,7 +40,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:
-        info = read_version_info(invocation, await run(node, invocation))
+        info = read_version_info(invocation, await node.execute(invocation))
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise
