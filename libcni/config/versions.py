@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ALL_VERSIONS", "CURRENT_VERSION", "SINCE", "choose_version", "parse_version", "supports"]
+__all__ = ["ALL_VERSIONS", "CURRENT_VERSION", "RESULT_FORMS", "SINCE", "choose_version", "parse_version", "supports"]
 
 ALL_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """All versions of the specification that this library speaks, oldest first."""
@@ -29,6 +29,12 @@ SINCE = {
     "STATUS": "1.1.0",
 }
 """The first version that has each feature. Verbs ask only this table about differences between versions."""
+
+RESULT_FORMS = {"0.1.0": 0, "0.2.0": 0, "0.3.0": 1, "0.3.1": 1, "0.4.0": 1, "1.0.0": 2, "1.1.0": 2}
+"""The form of each version's results. Results of one form have the same keys; a higher number is a newer form."""
+
+# A version that is added to ALL_VERSIONS without a form fails here, at the import, and not at a container's ADD.
+assert RESULT_FORMS.keys() == set(ALL_VERSIONS)
 
 _MAX_PARTS = 3
 _MAX_DIGITS = 9

@@ -6,7 +6,7 @@ runtime's own conversion (``libcni/protocol/conversion.py``). Unknown fields are
 
 from __future__ import annotations
 
-from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
+from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, RESULT_FORMS
 from libcni.plugin.failure import DECODING_FAILURE, VerbError
 
 TYPE_CHECKING = False
@@ -19,9 +19,6 @@ __all__ = ["PluginResult", "refuse_other_form"]
 _KNOWN = frozenset({"cniVersion", "interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 _INTERFACE_FIELDS_OF_1_1 = frozenset({"mtu", "socketPath", "pciID"})
 _ROUTE_FIELDS_OF_0_2 = frozenset({"dst", "gw"})
-
-# The versions that print a result in the same form have the same number here; a higher number is a newer form.
-_FORM_OF = {"0.1.0": 0, "0.2.0": 0, "0.3.0": 1, "0.3.1": 1, "0.4.0": 1, "1.0.0": 2, "1.1.0": 2}
 
 
 class PluginResult:
@@ -64,7 +61,7 @@ class PluginResult:
                 raise VerbError(f"a result has the unknown cniVersion {found!r}", code=DECODING_FAILURE)
         result.interfaces = _objects(whole, "interfaces")
         ips = _objects(whole, "ips")
-        if _FORM_OF[result._source] == 1 and _FORM_OF[version] == 0:
+        if RESULT_FORMS[result._source] == 1 and RESULT_FORMS[version] == 0:
             ips = [ip for ip in ips if ip.get("version") in {"4", "6"}]  # as Go: others have no form there
         result.ips = [_without(ip, {"version"}) for ip in ips]
         result.routes = _objects(whole, "routes")
@@ -184,7 +181,7 @@ class PluginResult:
             VerbError: with code 6, if the result has no address and comes from a newer version than 0.2.0, and
                 ``version`` is 0.2.0 or older.
         """
-        source, target = _FORM_OF[self._source], _FORM_OF[self.version]
+        source, target = RESULT_FORMS[self._source], RESULT_FORMS[self.version]
         interfaces, routes = self.interfaces, self.routes
         if source == 2 > target:  # noqa: PLR2004 - the form of 1.x
             interfaces = [_without(interface, _INTERFACE_FIELDS_OF_1_1) for interface in interfaces]
@@ -204,7 +201,7 @@ def refuse_other_form(document: object, version: str) -> None:
     found = document.get("cniVersion") if isinstance(document, dict) else None
     if found is None or found == "":
         return  # the fields decide; a runtime that leaves the version out means the configuration's
-    if not isinstance(found, str) or _FORM_OF.get(found) != _FORM_OF[version]:
+    if not isinstance(found, str) or RESULT_FORMS.get(found) != RESULT_FORMS[version]:
         raise VerbError(
             "cannot read prevResult", code=DECODING_FAILURE, details=f"its cniVersion is {found!r}, not {version!r}"
         )

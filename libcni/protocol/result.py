@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from libcni.config import jsontext
 from libcni.config.jsontext import ExtraTextError, JSONTextError, Member
 from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string
-from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION
+from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION, RESULT_FORMS
 from libcni.errors import InvalidOutputError, VersionError, short_repr, shorten
 from libcni.protocol.conversion import ConversionError, convert
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
 # These versions have ``ip4`` and ``ip6`` instead of lists.
-_FLAT_VERSIONS = {"0.1.0", "0.2.0"}
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
@@ -371,7 +370,7 @@ def _with_version(text: str, found: list[Member], version: str) -> tuple[str, st
 
 
 def _view(text: str, found: list[Member], version: str) -> dict[str, Any]:
-    if version not in _FLAT_VERSIONS:
+    if RESULT_FORMS.get(version) != RESULT_FORMS["0.2.0"]:
         return check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
     try:
         current = convert(text, version, CURRENT_VERSION)
