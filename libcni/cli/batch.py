@@ -8,8 +8,8 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import libcni
-from libcni.cli.failures import as_data, exit_code, print_error
-from libcni.cli.inputs import container_id_of, network_from_object, network_of, read_document
+from libcni.cli.failures import error_data, exit_code, print_error
+from libcni.cli.inputs import container_id_of, load_document, network_from_object, network_of
 from libcni.cli.options import Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -46,7 +46,7 @@ def del_all(session: Session, file: str, parallel: int, options: dict[str, Any])
 
 def _requests(file: str) -> list[_Request]:
     # The whole file is checked before the first verb runs: a mistake in the last entry must not leave half a batch.
-    document = read_document(file)
+    document = load_document(file)
     if not isinstance(document, list):
         raise libcni.ConfigError("it must be a list of attachments", file=file)
     return [_request(_Entry(one, file, f"[{index}]")) for index, one in enumerate(document)]
@@ -173,5 +173,5 @@ def _name(one: libcni.BatchItem[Any]) -> str:
 def _data(one: libcni.BatchItem[Any]) -> dict[str, Any]:
     about = {"container_id": one.rt.container_id, "network": _name(one), "ifname": one.rt.ifname}
     if one.error is not None:
-        return {**about, "error": as_data(one.error)}
+        return {**about, "error": error_data(one.error)}
     return {**about, "result": one.answer.to_dict()} if isinstance(one.answer, libcni.Result) else about

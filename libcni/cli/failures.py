@@ -24,7 +24,7 @@ from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, plain, print_block, print_data
 from libcni.cli.session import Output, Session
 
-__all__ = ["UsageError", "as_data", "exit_code", "message_of", "print_error", "report_errors"]
+__all__ = ["UsageError", "error_data", "exit_code", "message_of", "print_error", "report_errors"]
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 
@@ -67,7 +67,7 @@ def print_error(error: CNIError, output: Output = "text") -> None:
     """Print an error on stderr."""
     # On stderr also as JSON: stdout may hold a part of the answer already.
     if output == "json" or output == "yaml":  # noqa: PLR1714 - mypy narrows only this
-        print_data({"error": as_data(error)}, output, sys.stderr)
+        print_data({"error": error_data(error)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
         print_block(f"error: {error.message}", sys.stderr)
@@ -127,15 +127,15 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def as_data(error: CNIError) -> dict[str, Any]:
+def error_data(error: CNIError) -> dict[str, Any]:
     """Return an error as plain data; empty fields are left out."""
     data: dict[str, Any] = {"kind": type(error).__name__, "message": error.text}
     if isinstance(error, CNIErrorGroup):
         data["message"] = error.message
-        data["errors"] = [as_data(one) for one in error.exceptions if isinstance(one, CNIError)]
+        data["errors"] = [error_data(one) for one in error.exceptions if isinstance(one, CNIError)]
     data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
     if error.rollback_errors:
-        data["rollback_errors"] = [as_data(one) for one in error.rollback_errors]
+        data["rollback_errors"] = [error_data(one) for one in error.rollback_errors]
     if notes := _notes(error):
         data["notes"] = notes
     hint = hint_of(error)

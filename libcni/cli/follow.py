@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import libcni
 from libcni.cli.containers import short_ids
-from libcni.cli.listing import as_data, matches, row
+from libcni.cli.listing import attachment_data, matches, row
 from libcni.cli.session import Session
 
 __all__ = ["follow"]
@@ -58,7 +58,7 @@ def _print(session: Session, event: str, one: libcni.Attachment, short: Mapping[
         container, network, ifname, addresses, _, state, _ = row(one, short)
         line = f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}"
     else:
-        line = json.dumps({"time": now, "event": event, **as_data(one)})
+        line = json.dumps({"time": now, "event": event, **attachment_data(one)})
     # Each line is flushed: the reader may be a log collector that waits for it.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

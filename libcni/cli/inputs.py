@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
 __all__ = [
-    "attachment_ids", "capability_args", "container_id_of", "network_from_object", "network_of", "parameters",
-    "read_bytes", "read_document",
+    "attachment_ids",
+    "capability_args",
+    "container_id_of",
+    "load_document",
+    "network_from_object",
+    "network_of",
+    "parameters",
+    "read_bytes",
 ]  # fmt: skip
 
 _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
@@ -100,7 +106,7 @@ def attachment_ids(texts: list[str]) -> list[tuple[str, str | None]]:
     return [(container, ifname or None) for container, _, ifname in split]
 
 
-def read_document(path: str) -> Any:
+def load_document(path: str) -> Any:
     """Decode a JSON or YAML file; ``-`` is stdin."""
     return _parse(read_bytes(path), path)
 

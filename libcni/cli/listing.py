@@ -11,7 +11,14 @@ from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = [
-    "addresses_of", "age_of", "as_data", "list_attachments", "matches", "named_attachments", "no_record_error", "row",
+    "age_of",
+    "attachment_data",
+    "list_attachments",
+    "matches",
+    "named_attachments",
+    "no_record_error",
+    "row",
+    "shown_addresses",
 ]  # fmt: skip
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -44,7 +51,7 @@ def list_attachments(  # noqa: PLR0913 - the options of the command
     rows = [row(one, short)[: len(columns)] for one in found]
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
-        [as_data(one) for one in found],
+        [attachment_data(one) for one in found],
         Table(columns, rows, empty="no attachments"),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
@@ -88,12 +95,11 @@ def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
 def row(one: libcni.Attachment, short: Mapping[str, str]) -> list[str]:
     """Return the cells of an attachment: container, network, interface, addresses, age, state, owner."""
     container = short.get(one.container_id, one.container_id) or "?"
-    return [
-        container, one.network or "?", one.ifname or "?", addresses_of(one), age_of(one), one.state, one.owner or "-",
-    ]  # fmt: skip
+    name, interface, owner = one.network or "?", one.ifname or "?", one.owner or "-"
+    return [container, name, interface, shown_addresses(one), age_of(one), one.state, owner]
 
 
-def addresses_of(one: libcni.Attachment) -> str:
+def shown_addresses(one: libcni.Attachment) -> str:
     """Return an attachment's addresses, or "" if its result cannot be read."""
     return ", ".join(_addresses(one))
 
@@ -115,7 +121,7 @@ def age_of(one: libcni.Attachment) -> str:
     return f"{seconds // size}{unit}"
 
 
-def as_data(one: libcni.Attachment) -> dict[str, Any]:
+def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
     """Return an attachment as plain data."""
     return {
         "container_id": one.container_id,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["Block", "Fields", "Node", "Table", "has_escapes", "plain", "print_block", "print_data"]
+__all__ = ["Block", "Fields", "Table", "TreeNode", "has_escapes", "plain", "print_block", "print_data"]
 
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
@@ -42,20 +42,20 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A label with child nodes."""
 
     label: str
-    children: list[Node] = field(default_factory=list)
+    children: list[TreeNode] = field(default_factory=list)
 
-    def add(self, label: str, *children: Node) -> Node:
+    def add(self, label: str, *children: TreeNode) -> TreeNode:
         """Append a child and return it."""
-        child = Node(label, list(children))
+        child = TreeNode(label, list(children))
         self.children.append(child)
         return child
 
 
-Block = str | Table | Fields | Node
+Block = str | Table | Fields | TreeNode
 
 
 def has_escapes(file: TextIO) -> bool:
@@ -96,7 +96,7 @@ def print_block(block: Block, file: TextIO | None = None) -> None:
 def _lines(block: Block) -> Iterator[str]:
     if isinstance(block, str):
         yield block
-    elif isinstance(block, Node):
+    elif isinstance(block, TreeNode):
         yield from _tree_lines(block, "")
     elif isinstance(block, Fields):
         yield from filter(None, [block.title])
@@ -109,7 +109,7 @@ def _lines(block: Block) -> Iterator[str]:
         yield from _table_lines(block)
 
 
-def _tree_lines(node: Node, indent: str) -> Iterator[str]:
+def _tree_lines(node: TreeNode, indent: str) -> Iterator[str]:
     for line in node.label.split("\n"):
         yield f"{indent}{line}"
     for child in node.children:
@@ -145,7 +145,7 @@ def _rich(block: Block, width: int) -> RenderableType:
         return _styled_start(block)
     if isinstance(block, Table):
         return _rich_table(block, width)
-    if isinstance(block, Node):
+    if isinstance(block, TreeNode):
         return _rich_tree(block)
     lines = list(_lines(block))
     text = _styled_start(lines[0]) if block.title else Text(lines[0])
@@ -205,11 +205,11 @@ def _cards(table: Table) -> RenderableType:
     return text
 
 
-def _rich_tree(node: Node) -> RenderableType:
+def _rich_tree(node: TreeNode) -> RenderableType:
     from rich.text import Text
     from rich.tree import Tree
 
-    def build(tree: Tree, children: list[Node]) -> None:
+    def build(tree: Tree, children: list[TreeNode]) -> None:
         for child in children:
             build(tree.add(_label(child.label)), child.children)
 

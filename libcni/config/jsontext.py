@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "ExtraTextError", "JSONTextError", "Member", "ObjectText",
-    "check_elements", "check_nesting", "decode", "dumps", "elements", "join_array", "join_object", "members", "merge",
-    "parse", "quote", "reindent",
+    "check_elements", "check_nesting", "decode_utf8", "dumps", "elements", "join_array", "join_object", "members",
+    "merge", "parse", "quote", "reindent",
 ]  # fmt: skip
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -106,7 +106,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _big_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
 
 
-def decode(data: bytes | bytearray | memoryview | str) -> str:
+def decode_utf8(data: bytes | bytearray | memoryview | str) -> str:
     """Return ``data`` as text, strictly UTF-8 without a byte order mark; else raise JSONTextError."""
     if isinstance(data, str):
         text = data

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.jsontext import Member, ObjectText
-from libcni.config.schema import decode, format_location, read_list_keys, read_plugin_keys, split
+from libcni.config.schema import document_text, format_location, read_list_keys, read_plugin_keys, split
 from libcni.config.versions import DEFAULT_VERSION, choose_version
 from libcni.errors import ConfigError, InvalidIdentifierError, VersionError, short_repr
 
@@ -74,7 +74,7 @@ class PluginConfig:
         Raises:
             ConfigError: the document is invalid; the error names ``file`` and the location.
         """
-        plugin = _parse_plugin(decode(data, file), file)
+        plugin = _parse_plugin(document_text(data, file), file)
         _log_warnings(plugin.warnings, file)
         return plugin
 
@@ -205,7 +205,7 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     own = jsontext.members(plugin.text)
     parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
     parts += [(jsontext.dumps(key), text) for key, text in new.items() if key not in {member.key for member in own}]
-    text = decode(jsontext.join_object(parts), plugin.source)
+    text = document_text(jsontext.join_object(parts), plugin.source)
     return replace(_parse_plugin(text, plugin.source), source=plugin.source)
 
 
@@ -220,7 +220,7 @@ def parse_network(
         form: the form that the document must have; None: either.
         lenient: accept every document that Go libcni accepts. For documents from records: DEL must be able to run.
     """
-    text = decode(data, file, lenient=lenient)
+    text = document_text(data, file, lenient=lenient)
     found = split(text, file, "", objects="plugins")
     by_key = {member.key: member for member in found}
     if _form_of(by_key, form, file, lenient=lenient) == "plugin":
@@ -326,7 +326,7 @@ def read_network(path: str) -> NetworkConfigList:
     if net.is_list and not net.load_only_inlined_plugins:
         drop_ins = files_in(os.path.join(os.path.dirname(path), net.name), (".conf",))
         net = net.with_plugins(
-            replace(_parse_plugin(decode(read_document(file), file), file), source=file) for file in drop_ins
+            replace(_parse_plugin(document_text(read_document(file), file), file), source=file) for file in drop_ins
         )
     if not net.plugins:
         raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")

@@ -13,8 +13,18 @@ from libcni.config.jsontext import JSONTextError, Member
 from libcni.errors import ConfigError, short_repr
 
 __all__ = [
-    "WrongValueError", "check_keys", "decode", "describe", "format_location", "integer", "list_of", "nullable",
-    "read_list_keys", "read_plugin_keys", "split", "string",
+    "WrongValueError",
+    "check_keys",
+    "describe",
+    "document_text",
+    "format_location",
+    "integer",
+    "list_of",
+    "nullable",
+    "read_list_keys",
+    "read_plugin_keys",
+    "split",
+    "string",
 ]  # fmt: skip
 
 Check = Callable[[Any], Any]
@@ -161,15 +171,15 @@ def _read(
         ) from None
 
 
-def decode(data: bytes | str, file: str | None, *, lenient: bool = False) -> str:
+def document_text(data: bytes | str, file: str | None, *, lenient: bool = False) -> str:
     """Return a document's bytes as text. Raises ConfigError if it is not text, or too large to be decoded safely.
 
     ``lenient``: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
     """
     try:
         if lenient:
-            return jsontext.decode(data if isinstance(data, str) else data.decode(errors="replace"))
-        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode(data), MAX_ELEMENTS))
+            return jsontext.decode_utf8(data if isinstance(data, str) else data.decode(errors="replace"))
+        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode_utf8(data), MAX_ELEMENTS))
     except JSONTextError as error:
         raise ConfigError(error.problem, file=file, location=error.location, hint=error.hint) from error
 

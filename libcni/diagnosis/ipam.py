@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
+from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
 from libcni.store.record import CORRUPT, READY
@@ -156,7 +156,7 @@ def _duplicate_addresses(node: NodeView) -> Observations:
             yield _error(
                 f"address {address} of network {network}", f"recorded for several containers: {names}",
                 "their traffic is mixed up", f"detach one of them, such as the last one, {last.container_id}:",
-                detach(last),
+                detach_command(last),
             )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from libcni.client import CNIConfig
 from libcni.diagnosis.age import attachment_age
-from libcni.diagnosis.node_view import NodeView, addresses_of, detach, name_of, plugin_documents
+from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
 from libcni.store.namespace import EnteredNamespace, is_no_namespace
@@ -131,7 +131,7 @@ def check_namespaces(node: NodeView) -> Observations:
                 meaning += ". Without the namespace the plugin cannot remove its masquerade rules; "
                 meaning += "the second command does"
             yield NodeFinding(
-                "namespaces", "warning", name_of(one), reason, meaning, commands=(*detach(one), *commands)
+                "namespaces", "warning", name_of(one), reason, meaning, commands=(*detach_command(one), *commands)
             )
         elif one.netns and not one.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libcni.client import CNIConfig
+from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, RecordError
@@ -18,7 +19,7 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import READY
 
-__all__ = ["NodeView", "addresses_of", "detach", "name_of", "plugin_documents", "result_of"]
+__all__ = ["NodeView", "addresses_of", "detach_command", "name_of", "plugin_documents", "result_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class NodeView:
     def attach_again(self, attachment: Attachment) -> tuple[str, ...]:
         """Return the command that detaches and attaches a container with today's configuration, or the way there."""
         if self.configured(attachment.network) is None:
-            return detach(attachment)
+            return detach_command(attachment)
         words = ["libcni", "add", attachment.network, attachment.netns, "-c", attachment.container_id]
         words += ["-i", attachment.ifname, "--on-existing", "replace"]
         if attachment.args:
-            words += ["--args", ";".join(f"{key}={value}" for key, value in attachment.args)]
+            words += ["--args", format_args(attachment.args)]
         if attachment.capability_args:
             words += ["--capabilities", json.dumps(dict(attachment.capability_args))]
         return (shlex.join(words),)
@@ -100,7 +101,7 @@ def result_of(attachment: Attachment) -> Result | None:
         return None
 
 
-def detach(attachment: Attachment) -> tuple[str, ...]:
+def detach_command(attachment: Attachment) -> tuple[str, ...]:
     """Return the command that detaches a recorded attachment."""
     return (shlex.join(["libcni", "del", "-c", attachment.container_id, "-i", attachment.ifname]),)
 

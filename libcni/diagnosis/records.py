@@ -8,7 +8,7 @@ import shlex
 from functools import partial
 
 from libcni.diagnosis.locks import is_locked, plugin_processes
-from libcni.diagnosis.node_view import NodeView, detach, name_of
+from libcni.diagnosis.node_view import NodeView, detach_command, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
@@ -88,13 +88,13 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
     if not processes:
-        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=detach(one))
+        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=detach_command(one))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return _warning(
         name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
         f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
-        (kill, *detach(one)),
+        (kill, *detach_command(one)),
     )  # fmt: skip
 
 

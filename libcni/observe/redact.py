@@ -17,7 +17,7 @@ def redacted(stdin: bytes) -> str:
     """
     try:
         parts = []
-        for member in jsontext.members(jsontext.decode(stdin)):
+        for member in jsontext.members(jsontext.decode_utf8(stdin)):
             text = member.text
             if member.key == "runtimeConfig":
                 text = jsontext.join_object([(inner.key_text, _INSTEAD) for inner in jsontext.members(text)])

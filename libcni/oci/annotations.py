@@ -22,7 +22,7 @@ from libcni.config.cni_args import Args, check_args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
 from libcni.errors import CNIError, ConfigError, short_repr, shorten
 
-__all__ = ["KEYS", "PREFIX", "Request", "Wanted", "annotated", "read_wanted"]
+__all__ = ["KEYS", "PREFIX", "RequestedNetwork", "Wanted", "annotated", "read_wanted"]
 
 PREFIX = "libcni."
 KEYS = ("networks", "args", "ports", "ips", "mac", "bandwidth", "capabilities")
@@ -34,7 +34,7 @@ _MAX_PORT = 65535
 _PROTOCOLS = {"tcp", "udp", "sctp"}
 
 
-class Request:
+class RequestedNetwork:
     """One network that a container requests.
 
     Attributes:
@@ -57,12 +57,12 @@ class Wanted(NamedTuple):
     """The networks and arguments that a container requests.
 
     Attributes:
-        requests (list[Request] | None): the networks in order; [] for none; None: the node's default network.
+        requests (list[RequestedNetwork] | None): the networks in order; [] for none; None: the node's default network.
         args (Args): CNI_ARGS for every network.
         capabilities (dict[str, Any]): capability arguments for the first network.
     """
 
-    requests: list[Request] | None
+    requests: list[RequestedNetwork] | None
     args: Args
     capabilities: dict[str, Any]
 
@@ -89,7 +89,7 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
             raise ConfigError("this hook knows no such annotation", file=f"annotation {key}", hint=f"it knows {known}")
     texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in given}
     texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in given.items()}
-    requests: list[Request] | None = None
+    requests: list[RequestedNetwork] | None = None
     args: Args = ()
     capabilities: dict[str, Any] = {}
     for source, (key, text) in sorted(texts.items(), key=lambda item: KEYS.index(item[1][0]), reverse=True):
@@ -108,7 +108,7 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
     return Wanted(requests, args, capabilities)
 
 
-def _networks(text: str) -> list[Request]:
+def _networks(text: str) -> list[RequestedNetwork]:
     if text.strip() == _NONE:
         return []
     if not text.lstrip().startswith("["):
@@ -119,11 +119,11 @@ def _networks(text: str) -> list[Request]:
     return [_request(one) for one in entries]
 
 
-def _request(one: Any) -> Request:
+def _request(one: Any) -> RequestedNetwork:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
     if isinstance(one, str):
         name, at, ifname = one.strip().partition("@")
-        return Request(name, ifname if at else None)
+        return RequestedNetwork(name, ifname if at else None)
     if not isinstance(one, dict):
         raise ConfigError(f"{short_repr(one)} is neither a network's name nor an object")
     if unknown := one.keys() - _REQUEST_KEYS:
@@ -132,7 +132,9 @@ def _request(one: Any) -> Request:
     args = one.get("args") or {}
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
-    return Request(one.get("network", ""), one.get("ifname"), check_args(args), _known(one.get("capabilities") or {}))
+    return RequestedNetwork(
+        one.get("network", ""), one.get("ifname"), check_args(args), _known(one.get("capabilities") or {})
+    )
 
 
 def _known(capabilities: Any) -> dict[str, Any]:

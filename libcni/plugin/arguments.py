@@ -7,14 +7,14 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, VerbError
 
-__all__ = ["load_args", "parse_args"]
+__all__ = ["load_args", "split_args"]
 
 _T = TypeVar("_T")
 _IGNORE = "IgnoreUnknown"
 _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
-def parse_args(text: str) -> list[tuple[str, str]]:
+def split_args(text: str) -> list[tuple[str, str]]:
     """Return the pairs of a CNI_ARGS text in order. A pair without exactly one ``=`` raises VerbError with code 4."""
     pairs = []
     for part in text.split(";") if text else ():
@@ -32,7 +32,7 @@ def load_args(text: str, into: type[_T]) -> _T:
     value: str, bool (1, true, 0 or false in any case), int, or any class that takes one string. The class is called
     without arguments. Errors are those of ``Request.load_args``.
     """
-    pairs = parse_args(text)
+    pairs = split_args(text)
     kinds = {name: kind for name, kind in get_type_hints(into).items() if not name.startswith("_")}
     _refuse_unknown(pairs, kinds)
     loaded = into()

@@ -15,7 +15,7 @@ from libcni.executor.find import find_plugin
 from libcni.executor.process import ProcessExecutor
 from libcni.executor.protocol import CallOptions
 from libcni.plugin.failure import VerbError
-from libcni.plugin.reading import decode
+from libcni.plugin.reading import decode_document
 from libcni.plugin.results import PluginResult
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
@@ -72,7 +72,7 @@ class Delegate:
         outcome = self.run("ADD")
         invocation = self._invocation("ADD")
         try:
-            document = decode(outcome.stdout)
+            document = decode_document(outcome.stdout)
             known = _error_fields(document)
             # An exit status of 0 does not make a result of an error document: the plugin would report success.
             if known is not None and not _RESULT_KEYS & document.keys():
@@ -102,7 +102,7 @@ def _failed(invocation: Invocation, outcome: Outcome) -> PluginError:
         return plugin_failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
     problem = f"exit status {outcome.exit_status}, and no error document"
     try:
-        known = _error_fields(decode(outcome.stdout)) or {}
+        known = _error_fields(decode_document(outcome.stdout)) or {}
     except VerbError:
         known = {}
     return plugin_failure(PluginError, invocation, known.get("msg", problem), outcome, **known)

@@ -11,7 +11,7 @@ from libcni.errors import CNIError
 from libcni.plugin.environment import check_environment, check_netns
 from libcni.plugin.failure import DECODING_FAILURE, INVALID_NETWORK_CONFIG, VerbError, error_document
 from libcni.plugin.fastjson import dumps
-from libcni.plugin.reading import check_name, check_version, decode, read, read_version_request, version_of
+from libcni.plugin.reading import check_name, check_version, decode_document, read, read_version_request, version_of
 from libcni.plugin.request import Request
 from libcni.plugin.results import PluginResult
 
@@ -272,7 +272,7 @@ class _Input:
         """Read stdin; keep a problem with it, because a problem with the environment is reported first."""
         try:
             self.stdin = read_version_request(self._stream) if self.verb == "VERSION" else read(self._stream)
-            self._config = decode(self.stdin)
+            self._config = decode_document(self.stdin)
             self.version = version_of(self._config)
         except VerbError as error:
             self._problem = error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, BinaryIO
 
-__all__ = ["check_name", "check_version", "decode", "read", "read_version_request", "version_of"]
+__all__ = ["check_name", "check_version", "decode_document", "read", "read_version_request", "version_of"]
 
 _VERSION_WAIT = 1.0
 
@@ -52,7 +52,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
     return read(stdin) if waiter.poll(_VERSION_WAIT * 1000) else b""
 
 
-def decode(raw: bytes) -> dict[str, Any]:
+def decode_document(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in ``raw``; raises VerbError with code 6."""
     # bytes.decode is strict: text that is no UTF-8 would reach a delegate, which sees other characters.
     try:

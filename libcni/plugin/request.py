@@ -107,9 +107,9 @@ class Request:
         Raises:
             VerbError: with code 4, if a pair does not have exactly one ``=``.
         """
-        from libcni.plugin.arguments import parse_args
+        from libcni.plugin.arguments import split_args
 
-        return dict(parse_args(self.env.get("CNI_ARGS", "")))
+        return dict(split_args(self.env.get("CNI_ARGS", "")))
 
     def load_args(self, into: type[ArgsT]) -> ArgsT:
         """Return CNI_ARGS as an object of the class ``into``, which has an annotated attribute for each known name.

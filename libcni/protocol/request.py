@@ -15,7 +15,7 @@ from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, short_repr
 
-__all__ = ["check_environment_size", "environment", "execution_config", "valid_attachments"]
+__all__ = ["check_environment_size", "cni_variables", "execution_config", "valid_attachments"]
 
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 # The key's older name. Some plugins read only this one, so Go libcni sends both (libcni/api.go, GCNetworkList).
@@ -85,7 +85,7 @@ def valid_attachments(valid: Iterable[tuple[str, str]]) -> str:
     return join_array([dumps({"containerID": container_id, "ifname": ifname}) for container_id, ifname in valid])
 
 
-def environment(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -> dict[str, str]:
+def cni_variables(verb: str, path: Sequence[str], rt: RuntimeConf | None = None) -> dict[str, str]:
     """Return the six CNI_* variables (spec 1.1.0, section 2, Parameters), "" if the verb has none."""
     return {
         "CNI_COMMAND": verb,

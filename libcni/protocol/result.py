@@ -342,7 +342,7 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
             written them.
     """
     try:
-        text = jsontext.decode(data).strip()
+        text = jsontext.decode_utf8(data).strip()
         if not lenient:
             jsontext.check_elements(text)
         # Go decodes "null" into an empty result without an error, so some plugins get away with it.

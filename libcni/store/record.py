@@ -282,7 +282,7 @@ def decode(data: bytes, path: str) -> Record:
 
 def _decode(data: bytes, path: str) -> Record:
     # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
-    text = jsontext.check_nesting(jsontext.decode(data), jsontext.MAX_DEPTH + _DEEPER)
+    text = jsontext.check_nesting(jsontext.decode_utf8(data), jsontext.MAX_DEPTH + _DEEPER)
     # Before decoding, which could fill the memory.
     jsontext.check_elements(text, _MAX_ELEMENTS)
     value = jsontext.parse(text)

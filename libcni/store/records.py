@@ -226,7 +226,7 @@ class RecordStore:
         """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
         try:
             with Directory(self.partials) as directory:
-                text = jsontext.decode(read_file(_name_of(record), directory))
+                text = jsontext.decode_utf8(read_file(_name_of(record), directory))
             kept = {member.key: member for member in jsontext.members(text)}
             # The file of an earlier ADD of the same name may have stayed after a kill.
             return kept["result"].text if kept["created"].value == record.created else None

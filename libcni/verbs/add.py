@@ -73,7 +73,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     node.check_environment(chain.without_stdin("ADD", 0))
     draft = check_readable(pending_record(net, rt))
     earlier = await _make_room(node, net, rt, draft, on_existing)
-    before = _look_up(node, rt)
+    before = _look_up_interface(node, rt)
     is_there = before is not None and before.ifindex > 0
     if is_there and on_existing != "allow":
         raise _foreign_interface(net, rt)
@@ -103,7 +103,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
                     node.records.keep_partial(record, result.text)
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        seen = {} if is_shared else _identity_fields(_look_up(node, rt))
+        seen = {} if is_shared else _identity_fields(_look_up_interface(node, rt))
         await node.complete(record.with_fields(state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
@@ -127,7 +127,7 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
     return unused
 
 
-def _look_up(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
+def _look_up_interface(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
     """Look up the container's interface; return None if the namespace cannot be examined."""
     return node.look_up(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
 
@@ -232,7 +232,7 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (seen := _look_up(node, rt)) and seen.ifindex:
+    if stale and on_existing != "allow" and (seen := _look_up_interface(node, rt)) and seen.ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
         if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):

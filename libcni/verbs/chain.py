@@ -9,7 +9,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import PluginError
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.protocol.request import environment, execution_config
+from libcni.protocol.request import cni_variables, execution_config
 from libcni.verbs.node import Node
 from libcni.verbs.reports import RetryPolicy, check_type
 
@@ -58,7 +58,7 @@ class Chain:
         env = self.environments.get(verb)
         # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
         if env is None:
-            env = self.environments[verb] = environment(verb, self.node.path, rt)
+            env = self.environments[verb] = cni_variables(verb, self.node.path, rt)
         return Invocation(
             verb=verb,
             plugin=net.plugins[index].type,

@@ -70,7 +70,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     rt.check()
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
-    record, corrupt, seen = _look_up(node, (network, rt.container_id, rt.ifname))
+    record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))
     if record is not None and listed is not None:
         check_unchanged(record, listed)
     if record is None and net is None:
@@ -91,7 +91,7 @@ async def lock_if_possible(node: Node, networks: Sequence[str], container_id: st
         logger.warning("container %s: going on without locks: %s", container_id, error)
 
 
-def _look_up(node: Node, identity: Identity) -> tuple[Record | None, Record | None, RecordSeen]:
+def _find_record(node: Node, identity: Identity) -> tuple[Record | None, Record | None, RecordSeen]:
     """Return (the usable record, the corrupt record, the state of the record). No record may stop a DEL."""
     try:
         record = node.records.find(identity)

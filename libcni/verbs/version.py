@@ -12,7 +12,7 @@ from libcni.errors import CNIError, PluginError, VersionError
 from libcni.executor.start_ahead import file_identity
 from libcni.protocol.answer import read_version_info
 from libcni.protocol.invocation import Invocation
-from libcni.protocol.request import environment
+from libcni.protocol.request import cni_variables
 from libcni.verbs.node import Node
 from libcni.verbs.reports import PluginInfo, PluginValidation, ValidationReport
 
@@ -36,7 +36,7 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
     if known is not None and identity and known[0] == identity:
         return known[1]
     # Plugins older than 0.2.0 require these variables for every verb (Go: pkg/invoke/exec.go).
-    env = {**environment("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
+    env = {**cni_variables("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:

@@ -18,7 +18,7 @@ import yaml
 
 from cli.node import DBNET, CommandNode
 from libcni.cli import failures, main
-from libcni.cli.failures import as_data
+from libcni.cli.failures import error_data
 from libcni.errors import PluginError
 from libcni.testing import wait_until
 
@@ -430,9 +430,9 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
     error.rollback_errors = (PluginError("it failed, too", plugin="a", verb="DEL"),)
     error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
     error.add_note("ADD was detaching another one first")
-    assert as_data(error)["notes"] == ["ADD was detaching another one first"]
+    assert error_data(error)["notes"] == ["ADD was detaching another one first"]
     assert ("note", "ADD was detaching another one first") in failures._details(error)
-    assert "notes" not in as_data(PluginError("it failed", plugin="a", verb="ADD"))
+    assert "notes" not in error_data(PluginError("it failed", plugin="a", verb="ADD"))
 
 
 @pytest.mark.parametrize("content", ["", "\n", "[]", "null"])

@@ -147,8 +147,8 @@ def test_what_is_no_array_has_no_elements(text: str) -> None:
 
 @pytest.mark.parametrize("data", [b'{"a":"\xc3\xa4"}', bytearray(b'{"a":"\xc3\xa4"}'), '{"a":"ä"}'])
 def test_decode(data: Any) -> None:
-    assert jsontext.decode(data) == '{"a":"ä"}'
-    assert jsontext.decode(memoryview(b"{}")) == "{}"
+    assert jsontext.decode_utf8(data) == '{"a":"ä"}'
+    assert jsontext.decode_utf8(memoryview(b"{}")) == "{}"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_decode(data: Any) -> None:
 )
 def test_what_is_not_utf_8_is_refused(data: bytes | str, problem: str) -> None:
     with pytest.raises(JSONTextError, match=problem):
-        jsontext.decode(data)
+        jsontext.decode_utf8(data)
 
 
 @pytest.mark.parametrize(

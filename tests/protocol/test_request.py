@@ -17,7 +17,7 @@ from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList, PluginConfig, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError
-from libcni.protocol.request import check_environment_size, environment, execution_config, valid_attachments
+from libcni.protocol.request import check_environment_size, cni_variables, execution_config, valid_attachments
 
 MADE = ["name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"]
 
@@ -122,7 +122,7 @@ def test_valid_attachments_stand_under_both_keys(pairs: list[tuple[str, str]], t
 
 def test_the_environment_of_an_attachment() -> None:
     rt = RuntimeConf("c1", "/ns", "eth0", args=[("B", "2"), ("A", "x=y")])
-    assert environment("ADD", ["/a", "/b"], rt) == {
+    assert cni_variables("ADD", ["/a", "/b"], rt) == {
         "CNI_COMMAND": "ADD",
         "CNI_CONTAINERID": "c1",
         "CNI_NETNS": "/ns",
@@ -134,8 +134,8 @@ def test_the_environment_of_an_attachment() -> None:
 
 def test_all_six_variables_are_always_there() -> None:
     wanted = {"CNI_CONTAINERID": "", "CNI_NETNS": "", "CNI_IFNAME": "", "CNI_ARGS": "", "CNI_PATH": "/a"}
-    assert environment("GC", ["/a"]) == {"CNI_COMMAND": "GC", **wanted}
-    assert environment("DEL", ["/a"], RuntimeConf("c1", None, "eth0"))["CNI_NETNS"] == ""
+    assert cni_variables("GC", ["/a"]) == {"CNI_COMMAND": "GC", **wanted}
+    assert cni_variables("DEL", ["/a"], RuntimeConf("c1", None, "eth0"))["CNI_NETNS"] == ""
 
 
 def test_the_plugins_name_and_version_are_the_lists() -> None:

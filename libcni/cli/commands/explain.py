@@ -11,7 +11,7 @@ from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
-from libcni.cli.render import Node
+from libcni.cli.render import TreeNode
 from libcni.cli.session import Session
 
 __all__ = ["explain"]
@@ -68,8 +68,8 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     session.show(data, _tree(found, verbs))
 
 
-def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
-    root = Node(f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}")
+def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> TreeNode:
+    root = TreeNode(f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}")
     for name in found.unused_capabilities:
         root.add(f"warning: no plugin declares the capability argument {name}")
     for error in found.missing:
@@ -81,9 +81,9 @@ def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Node:
     return root
 
 
-def _call(call: libcni.ExplainedCall) -> Node:
+def _call(call: libcni.ExplainedCall) -> TreeNode:
     what = call.invocation
-    node = Node(f"{what.plugin}: {what.path or 'MISSING'}")
+    node = TreeNode(f"{what.plugin}: {what.path or 'MISSING'}")
     if call.source:
         node.add(f"drop-in: {call.source}")
     if call.injected:

@@ -8,7 +8,7 @@ import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import attachment_ids, network_of, read_document
+from libcni.cli.inputs import attachment_ids, load_document, network_of
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -91,7 +91,7 @@ def _gc_from_records(
 
 
 def _listed(path: str) -> list[str]:
-    document = read_document(path)
+    document = load_document(path)
     # YAML reads lines of plain text as one string.
     if isinstance(document, str):
         return document.split()

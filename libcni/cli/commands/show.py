@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import libcni
-from libcni.cli.listing import addresses_of, age_of, as_data, named_attachments
+from libcni.cli.listing import age_of, attachment_data, named_attachments, shown_addresses
 from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.render import Fields, plain
 from libcni.cli.session import Session
@@ -20,7 +20,7 @@ def show(session: Session, attachment: AttachmentArgument, network: NetworkOptio
     found = named_attachments(session.client(), attachment, network)
     data = [
         {
-            **as_data(one),
+            **attachment_data(one),
             "args": [list(pair) for pair in one.args],
             "capability_args": dict(one.capability_args),
             "config": _decoded(one.config),
@@ -53,7 +53,7 @@ def _block(one: libcni.Attachment) -> Fields:
         ("problem", one.problem),
         ("owner", one.owner),
         ("namespace", one.netns + gone),
-        ("addresses", addresses_of(one)),
+        ("addresses", shown_addresses(one)),
         ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),
         ("record", one.path),
         ("arguments", ";".join(f"{key}={value}" for key, value in one.args)),

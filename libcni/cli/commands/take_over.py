@@ -6,7 +6,7 @@ from typing import Annotated
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
-from libcni.cli.listing import as_data, matches, no_record_error, row
+from libcni.cli.listing import attachment_data, matches, no_record_error, row
 from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -38,6 +38,6 @@ def take_over(
     short = short_ids((one.container_id for one in taken), no_trunc=False)
     rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
     session.show(
-        [as_data(one) for one in taken],
+        [attachment_data(one) for one in taken],
         Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
     )

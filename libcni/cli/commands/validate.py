@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import libcni
-from libcni.cli.failures import as_data, exit_code, message_of
+from libcni.cli.failures import error_data, exit_code, message_of
 from libcni.cli.hints import hint_of
 from libcni.cli.inputs import network_of
 from libcni.cli.options import Argument, complete_network
@@ -35,7 +35,7 @@ def validate(
         texts = [f"{message_of(one)} ({hint})" if (hint := hint_of(one)) else message_of(one) for one in errors]
         rows += [[name, "failed", text] for text in texts] or [[name, "ok", ""]]
     data = [
-        {"network": name, "ok": not errors, "problems": [as_data(one) for one in errors]} for name, errors in checked
+        {"network": name, "ok": not errors, "problems": [error_data(one) for one in errors]} for name, errors in checked
     ]
     session.show(data, Table(("network", "state", "problem"), rows, empty=f"no networks in {session.conf_dir}"))
     errors = [error for _, found in checked for error in found]
