@@ -21,7 +21,6 @@ from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
@@ -37,7 +36,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import Node, VersionCache
+from libcni.verbs.node import Node
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -55,7 +54,7 @@ from libcni.verbs.reports import (
     ValidAttachment,
     check_option_names,
 )
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -357,7 +356,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         **kwargs: _P.kwargs,
     ) -> AnswerT:
         seconds = self._seconds(timeout)
-        with _AsyncNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
+        with _AsyncNode(self._state, self._executor, seconds, operation) as node:
             # An asyncio.Lock is bound to the first event loop in which a task waits for it, so each loop has its own
             # queues. The dictionary is weak, because programs like pytest make many loops.
             queues = self._queues.setdefault(asyncio.get_running_loop(), {})
@@ -373,21 +372,15 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 class _AsyncNode(Node):
     """A node that awaits its executor, sleeps and disk operations on asyncio."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parameters of Node
-        self,
-        settings: Settings,
-        executor: AsyncExecutor,
-        store: RecordStore,
-        versions: VersionCache,
-        timeout: float | None,
-        operation: Operation,
+    def __init__(
+        self, client: ClientState, executor: AsyncExecutor, timeout: float | None, operation: Operation
     ) -> None:
-        super().__init__(settings, store, versions, timeout, operation)
+        super().__init__(client, timeout, operation)
         self._executor = executor
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], AsyncPreparedPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None)
-        self.starts_ahead: bool = settings.start_ahead != "never" and self._prepare is not None
+        self.starts_ahead: bool = self.settings.start_ahead != "never" and self._prepare is not None
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedPlugin | None:
         return None if self._prepare is None else self._prepare(invocation, options)

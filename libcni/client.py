@@ -16,7 +16,6 @@ from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
@@ -32,7 +31,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import Node, VersionCache, run_to_end
+from libcni.verbs.node import Node, run_to_end
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -49,7 +48,7 @@ from libcni.verbs.reports import (
     ValidationReport,
     ValidAttachment,
 )
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -439,7 +438,7 @@ class CNIConfig(ClientBase[Executor]):
     ) -> _T:
         seconds = self._seconds(timeout)
         # The context releases the locks and ends the observer's operation, whatever the verb raises.
-        with _BlockingNode(self._settings, self._executor, self._store, self._versions, seconds, operation) as node:
+        with _BlockingNode(self._state, self._executor, seconds, operation) as node:
             # Every method of the node blocks, so the coroutine has nothing to wait for and ends at the first step.
             return run_to_end(verb(node, *args, **kwargs))
 
@@ -447,21 +446,13 @@ class CNIConfig(ClientBase[Executor]):
 class _BlockingNode(Node):
     """A node whose methods block, so that its coroutines never suspend."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - those of Node
-        self,
-        settings: Settings,
-        executor: Executor,
-        store: RecordStore,
-        versions: VersionCache,
-        timeout: float | None,
-        operation: Operation,
-    ) -> None:
-        super().__init__(settings, store, versions, timeout, operation)
+    def __init__(self, client: ClientState, executor: Executor, timeout: float | None, operation: Operation) -> None:
+        super().__init__(client, timeout, operation)
         self._executor = executor
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], PreparedPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None)
-        self.starts_ahead: bool = settings.start_ahead != "never" and self._prepare is not None
+        self.starts_ahead: bool = self.settings.start_ahead != "never" and self._prepare is not None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.

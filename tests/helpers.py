@@ -18,7 +18,7 @@ from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.node import Node, run_to_end
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState, Settings
 
 RESULT = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0")
@@ -72,7 +72,7 @@ class RecordingNode(Node):
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
         settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
-        super().__init__(settings, _Records(self), {}, None, Operation("ADD"))
+        super().__init__(ClientState(settings, _Records(self)), None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
         self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)

@@ -17,14 +17,8 @@ if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
 __all__ = [
-    "attachment_ids",
-    "capability_args",
-    "container_id_of",
-    "load_document",
-    "network_from_object",
-    "network_of",
-    "parameters",
-    "read_bytes",
+    "attachment_ids", "capability_args", "container_id_of", "load_document", "network_from_object", "network_of",
+    "parameters", "read_bytes",
 ]  # fmt: skip
 
 _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")

@@ -11,13 +11,7 @@ from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = [
-    "age_of",
-    "attachment_data",
-    "list_attachments",
-    "matches",
-    "named_attachments",
-    "no_record_error",
-    "row",
+    "age_of", "attachment_data", "list_attachments", "matches", "named_attachments", "no_record_error", "row",
     "shown_addresses",
 ]  # fmt: skip
 

@@ -13,18 +13,8 @@ from libcni.config.jsontext import JSONTextError, Member
 from libcni.errors import ConfigError, short_repr
 
 __all__ = [
-    "WrongValueError",
-    "check_keys",
-    "describe",
-    "document_text",
-    "format_location",
-    "integer",
-    "list_of",
-    "nullable",
-    "read_list_keys",
-    "read_plugin_keys",
-    "split",
-    "string",
+    "WrongValueError", "check_keys", "describe", "document_text", "format_location", "integer", "list_of", "nullable",
+    "read_list_keys", "read_plugin_keys", "split", "string",
 ]  # fmt: skip
 
 Check = Callable[[Any], Any]

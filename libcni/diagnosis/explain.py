@@ -25,7 +25,7 @@ from libcni.verbs.delete import delete
 from libcni.verbs.gc import gc
 from libcni.verbs.node import Node, run_to_end
 from libcni.verbs.reports import DelPolicy
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState, Settings
 from libcni.verbs.status import status
 
 __all__ = ["ExplainedCall", "ExplainedVerb", "Explanation", "explain"]
@@ -152,7 +152,7 @@ class _ExplainNode(Node):
     ) -> None:
         # Empty directories: a method that is not overridden here finds nothing, and not the records of the machine.
         settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
-        super().__init__(settings, _NoRecords(record), {}, None, Operation("ADD"))
+        super().__init__(ClientState(settings, _NoRecords(record)), None, Operation("ADD"))
         self.calls: list[ExplainedCall] = []
         self._net = net
         self._find = find

@@ -22,9 +22,8 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
-from libcni.verbs.node import VersionCache
 from libcni.verbs.reports import check_type
-from libcni.verbs.settings import Env, Settings, StartAhead, StderrSink
+from libcni.verbs.settings import ClientState, Env, Settings, StartAhead, StderrSink
 
 __all__ = [
     "DEFAULT",
@@ -123,8 +122,8 @@ class ClientBase(Generic[ExecutorT]):
         if executor is not None:
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
-        self._versions: VersionCache = {}
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
+        self._state = ClientState(self._settings, self._store)
 
     def _default_executor(self) -> ExecutorT:
         raise NotImplementedError

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from libcni.errors import RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.record import DETACHING, PENDING, Record
-from libcni.store.records import RecordStore
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState
 
 __all__ = ["LockingNode"]
 
@@ -36,9 +35,9 @@ class LockingNode:
         records: the attachments on disk.
     """
 
-    def __init__(self, settings: Settings, store: RecordStore, timeout: float | None) -> None:
-        self.settings = settings
-        self.records = store
+    def __init__(self, client: ClientState, timeout: float | None) -> None:
+        self.settings = client.settings
+        self.records = client.records
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         self._locks: list[LockSet] = []

@@ -28,20 +28,15 @@ from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
 from libcni.store.record import PENDING, Record, boot_id, namespace_identity, pid_namespace
-from libcni.store.records import RecordStore
 from libcni.verbs.locking import LockingNode
-from libcni.verbs.reports import PluginInfo
-from libcni.verbs.settings import Settings
+from libcni.verbs.settings import ClientState
 
-__all__ = ["Node", "VersionCache", "WaitingPlugin", "run_to_end"]
+__all__ = ["Node", "WaitingPlugin", "run_to_end"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
 _T = TypeVar("_T")
-
-VersionCache = dict[str, tuple[tuple[int, ...], PluginInfo]]
-"""Answers to VERSION by executable, with the identity of the file that gave the answer; shared by a client's verbs."""
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -92,18 +87,11 @@ class Node(LockingNode):
             an exception of the program's signal handler.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: RecordStore,
-        versions: VersionCache,
-        timeout: float | None,
-        operation: Operation,
-    ) -> None:
-        super().__init__(settings, store, timeout)
-        self.path: tuple[str, ...] = settings.path
-        self.versions = versions
-        self._observer = settings.observer
+    def __init__(self, client: ClientState, timeout: float | None, operation: Operation) -> None:
+        super().__init__(client, timeout)
+        self.path: tuple[str, ...] = self.settings.path
+        self.versions = client.versions
+        self._observer = self.settings.observer
         self._operation = operation
         self._running: Invocation | None = None
         self.is_interrupted: bool = False

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
 from libcni.observe.protocol import Observer
+from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
+from libcni.store.records import RecordStore
 
-__all__ = ["Env", "Settings", "StartAhead", "StderrSink"]
+__all__ = ["ClientState", "Env", "Settings", "StartAhead", "StderrSink"]
 
 StartAhead = Literal["auto", "always", "never"]
 """The plugins that may start before their configuration is known: those that read it first, all, or none."""
@@ -47,6 +49,21 @@ class Settings:
         if isinstance(self.env, Mapping):
             return _without_cni(self.env)
         return _without_cni({name: os.environ[name] for name in self.env if name in os.environ})
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """The objects that all verbs of a client share.
+
+    Attributes:
+        settings: the client's settings.
+        records: the attachments on disk.
+        versions: answers to VERSION by executable, with the identity of the file that gave the answer.
+    """
+
+    settings: Settings
+    records: RecordStore
+    versions: dict[str, tuple[tuple[int, ...], PluginInfo]] = field(default_factory=dict)
 
 
 _decoded: tuple[dict[bytes, bytes], Mapping[str, str]] = ({}, {})
