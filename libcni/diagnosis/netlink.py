@@ -6,12 +6,13 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from libcni.store.namespace import enter_namespace
 
-__all__ = ["Link", "links"]
+__all__ = ["Link", "call_in_namespace", "links"]
 
 _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
@@ -23,6 +24,8 @@ _LINK = struct.Struct("=BxHiLL")
 _ADDRESS = struct.Struct("=BBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 _SECONDS = 5.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -47,7 +50,8 @@ def links(netns: str | None = None) -> dict[str, Link]:
 
     Raises OSError if the path is no network namespace, or if this user may not enter it.
     """
-    with _socket_in(netns) as connection:
+    # A socket stays in the namespace in which it was made, so no other call has to enter it.
+    with _open_socket() if netns is None else call_in_namespace(netns, _open_socket) as connection:
         # The kernel answers at once. The limit is for a kernel that never ends the list.
         connection.settimeout(_SECONDS)
         found = {link.index: link for link in _read_links(connection)}
@@ -58,31 +62,34 @@ def links(netns: str | None = None) -> dict[str, Link]:
     return {link.name: link for link in found.values()}
 
 
-def _socket_in(netns: str | None) -> socket.socket:
-    """Open a socket in a namespace. The socket stays in that namespace, so no other call has to enter it."""
-    if netns is None:
-        return _open_socket()
-    opened: list[socket.socket | OSError] = []
-    # setns() changes the thread that calls it. This thread must never change: it may run a plugin next.
-    thread = threading.Thread(target=_enter_and_open, args=(netns, opened))
+def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
+    """Call a function in a thread that is in the network namespace at a path, and ends there.
+
+    Raises OSError if the path is no network namespace, or if this user may not enter it; and any error of the function.
+    """
+    answers: list[_T] = []
+    problems: list[Exception] = []
+
+    def enter_and_call() -> None:
+        try:
+            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                enter_namespace(descriptor)
+            except OSError as error:
+                raise OSError(error.errno, os.strerror(error.errno or 0), netns) from error
+            finally:
+                os.close(descriptor)
+            answers.append(function())
+        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+            problems.append(error)
+
+    # Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
+    thread = threading.Thread(target=enter_and_call, name="libcni-namespace", daemon=True)
     thread.start()
     thread.join()
-    if isinstance(opened[0], OSError):
-        raise opened[0]
-    return opened[0]
-
-
-def _enter_and_open(netns: str, opened: list[socket.socket | OSError]) -> None:
-    # A namespace belongs to a thread. This thread ends at once, so that no other code runs in the wrong namespace.
-    try:
-        descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            enter_namespace(descriptor)
-            opened.append(_open_socket())
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        opened.append(OSError(error.errno, os.strerror(error.errno or 0), netns))
+    for problem in problems:
+        raise problem
+    return answers[0]
 
 
 def _open_socket() -> socket.socket:

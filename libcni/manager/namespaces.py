@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from libcni.config.identifiers import check_container_id
+from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
-from libcni.store.namespace import enter_namespace
 
 __all__ = [
     "RUN_DIRECTORY", "IPRoute2", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces", "PyRoute2",
@@ -323,29 +323,13 @@ class PyRoute2(_ThreadTool):
 
     def lo_up(self, name: str) -> None:
         """Bring ``lo`` up over netlink."""
-        self._call(name, lambda: self._bring_up(name))
-
-    def _bring_up(self, name: str) -> None:
         # Not pyroute2.NetNS: it forks, and a fork of a program with threads can wait for ever for a lock.
-        descriptor = os.open(f"{self._directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        problems: list[Exception] = []
+        self._call(name, lambda: call_in_namespace(f"{self._directory}/{name}", self._bring_up))
 
-        def work() -> None:
-            try:
-                enter_namespace(descriptor)  # this thread only, and it ends here
-                with self._iproute() as inside:
-                    (index,) = inside.link_lookup(ifname="lo")
-                    inside.link("set", index=index, state="up")
-            except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
-                problems.append(error)
-            finally:
-                os.close(descriptor)
-
-        thread = threading.Thread(target=work, name="libcni-lo", daemon=True)
-        thread.start()
-        thread.join()
-        for problem in problems:
-            raise problem
+    def _bring_up(self) -> None:
+        with self._iproute() as inside:
+            (index,) = inside.link_lookup(ifname="lo")
+            inside.link("set", index=index, state="up")
 
     def _call(self, name: str, function: Callable[[], object]) -> None:
         try:

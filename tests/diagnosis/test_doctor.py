@@ -15,6 +15,7 @@ from nodes import FakeNode
 
 from libcni import CNIConfig, NodeFinding, RuntimeConf, attachment_age, diagnose, find_stale_attachments, lock_users
 from libcni.diagnosis import namespaces
+from libcni.diagnosis.netlink import links
 from libcni.store.locks import LockRequest, LockSet
 
 BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -236,3 +237,10 @@ def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig
         process.stdout.readline()
         assert list(lock_users(path)) == []
         process.communicate()
+
+
+def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="Invalid argument") as caught:
+        links(str(tmp_path / "file"))
+    assert caught.value.filename == str(tmp_path / "file")
