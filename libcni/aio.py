@@ -361,10 +361,19 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             # queues. The dictionary is weak, because programs like pytest make many loops.
             queues = self._queues.setdefault(asyncio.get_running_loop(), {})
             # Queue before slot: verbs that only wait for their container must not use up the slots of others.
-            async with _InOrder(queues, operation.container_id, node), _Slot(self._slots, node):
+            async with _InOrder(queues, operation.container_id, node):
+                # Not more verbs than plugins can run: more would begin, and then wait for a plugin's start with a part
+                # of their work done, until their deadline.
+                try:
+                    slot = await self._slots.acquire(node.seconds_left())
+                except TimeoutError:
+                    what = f"{self._slots.value} verbs of this program"
+                    problem = f"{what} ran until the deadline; this verb did not start"
+                    raise LockTimeoutError(problem, what=what) from None
                 try:
                     return await verb(node, *args, **kwargs)
                 finally:
+                    slot.release()
                     # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
                     await node.discard_prepared()
 
@@ -452,27 +461,6 @@ class _InOrder:
         queue.users -= 1
         if not queue.users:
             del self._queues[self._container_id]
-
-
-class _Slot:
-    """A context that limits the running verbs to the number of plugins that can run at the same time.
-
-    More verbs would begin, and then wait for a plugin's start with a part of their work done, until their deadline.
-    """
-
-    def __init__(self, slots: AsyncSemaphore, node: Node) -> None:
-        self._slots = slots
-        self._node = node
-
-    async def __aenter__(self) -> None:
-        try:
-            self._acquired = await self._slots.acquire(self._node.seconds_left())
-        except TimeoutError:
-            what = f"{self._slots.value} verbs of this program"
-            raise LockTimeoutError(f"{what} ran until the deadline; this verb did not start", what=what) from None
-
-    async def __aexit__(self, *_: object) -> None:
-        self._acquired.release()
 
 
 async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:

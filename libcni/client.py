@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
@@ -31,7 +30,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import Node, run_to_end
+from libcni.verbs.node import BlockingPlugin, Node, run_to_end
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -460,9 +459,9 @@ class _BlockingNode(Node):
             run_to_end(self.discard_prepared())
         super().__exit__(kind, error, trace)
 
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> _WaitingPlugin | None:
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> BlockingPlugin | None:
         plugin = None if self._prepare is None else self._prepare(invocation, options)
-        return None if plugin is None else _WaitingPlugin(plugin)
+        return None if plugin is None else BlockingPlugin(plugin)
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)
@@ -472,16 +471,3 @@ class _BlockingNode(Node):
 
     def find(self, plugin: str) -> str:
         return self._executor.find(plugin, self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class _WaitingPlugin:
-    """A process that a blocking executor has started ahead. Its methods block."""
-
-    plugin: PreparedPlugin
-
-    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-        return self.plugin.feed(stdin, timeout)
-
-    async def discard(self) -> None:
-        self.plugin.discard()

@@ -9,7 +9,7 @@ import shutil
 import struct
 from dataclasses import dataclass
 
-__all__ = ["ExecutableProblem", "examine_executable", "executable_problem"]
+__all__ = ["FileProblem", "examine_executable", "executable_problem"]
 
 _HEAD = 4096
 _MACHINES = {
@@ -25,7 +25,7 @@ _INTERPRETER = "install it, or correct the first line"
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutableProblem:
+class FileProblem:
     """Why an executable cannot be started, what to do, and the commands that do it, if there are any."""
 
     seen: str
@@ -39,56 +39,54 @@ def executable_problem(path: str) -> tuple[str, str] | None:
     return None if problem is None else (problem.seen, problem.remedy)
 
 
-def examine_executable(path: str) -> ExecutableProblem | None:
+def examine_executable(path: str) -> FileProblem | None:
     """Return why an executable cannot be started, or None. Reads the file's start, runs nothing."""
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        return ExecutableProblem(f"cannot be read: {error.strerror}", "correct its permissions")
+        return FileProblem(f"cannot be read: {error.strerror}", "correct its permissions")
     if not head:
-        return ExecutableProblem("the file is empty", _REINSTALL)
+        return FileProblem("the file is empty", _REINSTALL)
     if head.startswith(b"#!"):
         return _script_problem(path, head)
     if head.startswith(b"\x7fELF"):
         return _elf_problem(head)
-    return ExecutableProblem("neither a script (its first line has no #!) nor a Linux executable", _REINSTALL)
+    return FileProblem("neither a script (its first line has no #!) nor a Linux executable", _REINSTALL)
 
 
-def _script_problem(path: str, head: bytes) -> ExecutableProblem | None:
+def _script_problem(path: str, head: bytes) -> FileProblem | None:
     line = head.partition(b"\n")[0][2:]
     if line.endswith(b"\r"):
         command = f"sed -i 's/\\r$//' {shlex.quote(path)}"
         seen = "a script with CRLF line ends, which the kernel cannot start"
-        return ExecutableProblem(seen, "convert its line ends:", (command,))
+        return FileProblem(seen, "convert its line ends:", (command,))
     words = line.decode(errors="replace").split()
     interpreter = words[0] if words else ""
     if not os.path.exists(interpreter):
-        return ExecutableProblem(f"its interpreter {interpreter or '(none)'} does not exist", _INTERPRETER)
+        return FileProblem(f"its interpreter {interpreter or '(none)'} does not exist", _INTERPRETER)
     # env takes options such as -S, and assignments, before the program's name
     names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     if os.path.basename(interpreter) == "env" and names and shutil.which(names[0]) is None:
-        return ExecutableProblem(f"its interpreter {names[0]} is not in PATH", _INTERPRETER)
+        return FileProblem(f"its interpreter {names[0]} is not in PATH", _INTERPRETER)
     return None
 
 
-def _elf_problem(head: bytes) -> ExecutableProblem | None:
+def _elf_problem(head: bytes) -> FileProblem | None:
     order = "<" if head[5:6] == b"\x01" else ">"
     is_64_bit = head[4:5] == b"\x02"
     try:
         (machine,) = struct.unpack_from(f"{order}H", head, 18)
         loader = _loader(head, order, is_64_bit=is_64_bit)
     except struct.error:
-        return ExecutableProblem("the file is cut off", _REINSTALL)
+        return FileProblem("the file is cut off", _REINSTALL)
     here = platform.machine()
     if here in _MACHINES and machine not in _MACHINES[here]:
         name = _MACHINE_NAMES.get(machine, f"machine {machine}")
-        return ExecutableProblem(
-            f"it is built for {name}, and this machine is {here}", f"install the plugin for {here}"
-        )
+        return FileProblem(f"it is built for {name}, and this machine is {here}", f"install the plugin for {here}")
     if loader and not os.path.exists(loader):
         remedy = "install a static build, or the C library that it was built with"
-        return ExecutableProblem(f"its loader {loader} does not exist", remedy)
+        return FileProblem(f"its loader {loader} does not exist", remedy)
     return None
 
 

@@ -164,9 +164,6 @@ class _ExplainNode(Node):
         result = {"cniVersion": self._net.cni_version, "(result)": f"the result of {invocation.plugin}"}
         return Outcome(0, jsontext.dumps(result).encode())
 
-    async def on_disk(self, work: Callable[[], Any]) -> Any:
-        return work()  # _NoRecords has no disk to wait for
-
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         pass
 

@@ -110,8 +110,7 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
         # DEL with an empty namespace releases the address and the container's rules. rm releases only the address.
         command = f"rm {shlex.quote(one.path)}"
         if node.configured(network) is not None and one.container_id:
-            words = ["libcni", "del", network, "-c", one.container_id, "-i", one.ifname or "eth0"]
-            command = shlex.join(words)
+            command = detach_command(one.container_id, one.ifname or "eth0", network)
         yield NodeFinding(
             "ipam", "warning", f"address {one.address} of network {network}",
             f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record",
@@ -156,7 +155,7 @@ def _duplicate_addresses(node: NodeView) -> Observations:
             yield _error(
                 f"address {address} of network {network}", f"recorded for several containers: {names}",
                 "their traffic is mixed up", f"detach one of them, such as the last one, {last.container_id}:",
-                detach_command(last),
+                (detach_command(last.container_id, last.ifname),),
             )  # fmt: skip
 
 

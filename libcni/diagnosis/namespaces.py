@@ -130,9 +130,8 @@ def check_namespaces(node: NodeView) -> Observations:
             if commands:
                 meaning += ". Without the namespace the plugin cannot remove its masquerade rules; "
                 meaning += "the second command does"
-            yield NodeFinding(
-                "namespaces", "warning", name_of(one), reason, meaning, commands=(*detach_command(one), *commands)
-            )
+            commands = [detach_command(one.container_id, one.ifname), *commands]
+            yield NodeFinding("namespaces", "warning", name_of(one), reason, meaning, commands=tuple(commands))
         elif one.netns and not one.netns.startswith("/"):
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
         elif one.netns and one.record.version and one.record.netns_id is None:

@@ -77,7 +77,7 @@ class NodeView:
     def attach_again(self, attachment: Attachment) -> tuple[str, ...]:
         """Return the command that detaches and attaches a container with today's configuration, or the way there."""
         if self.configured(attachment.network) is None:
-            return detach_command(attachment)
+            return (detach_command(attachment.container_id, attachment.ifname),)
         words = ["libcni", "add", attachment.network, attachment.netns, "-c", attachment.container_id]
         words += ["-i", attachment.ifname, "--on-existing", "replace"]
         if attachment.args:
@@ -101,9 +101,9 @@ def result_of(attachment: Attachment) -> Result | None:
         return None
 
 
-def detach_command(attachment: Attachment) -> tuple[str, ...]:
-    """Return the command that detaches a recorded attachment."""
-    return (shlex.join(["libcni", "del", "-c", attachment.container_id, "-i", attachment.ifname]),)
+def detach_command(container_id: str, ifname: str, network: str | None = None) -> str:
+    """Return the command that detaches from the record, or with the file that ``network`` has today."""
+    return shlex.join(["libcni", "del", *([network] if network else []), "-c", container_id, "-i", ifname])
 
 
 def name_of(attachment: Attachment) -> str:

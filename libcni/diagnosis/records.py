@@ -51,15 +51,11 @@ def _corrupt(node: NodeView, one: Attachment) -> NodeFinding:
     remedy = "set the record aside:"
     commands: tuple[str, ...] = ("libcni repair --yes",)
     if identity is not None and node.configured(identity[0]) is not None:
-        meaning += f"; by its file name it is container {identity[1]}, {identity[0]}, {identity[2]}"
+        network, container_id, ifname = identity
+        meaning += f"; by its file name it is container {container_id}, {network}, {ifname}"
         remedy = "detach it with the network's file of today; the record is set aside then:"
-        commands = _del(identity)
+        commands = (detach_command(container_id, ifname, network),)
     return NodeFinding("records", "error", one.path, one.problem, meaning, remedy, commands)
-
-
-def _del(identity: tuple[str, str, str]) -> tuple[str, ...]:
-    network, container_id, ifname = identity
-    return (shlex.join(["libcni", "del", network, "-c", container_id, "-i", ifname]),)
 
 
 def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
@@ -87,14 +83,15 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         seen = f"its {verb} runs now" + (f": {running}" if running else "")
         return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
+    detach = detach_command(one.container_id, one.ifname)
     if not processes:
-        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=detach_command(one))
+        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return _warning(
         name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
         f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
-        (kill, *detach_command(one)),
+        (kill, detach),
     )  # fmt: skip
 
 
@@ -114,11 +111,12 @@ def _set_aside(node: NodeView) -> Observations:
         remedy, commands = "remove the file when you have read it:", [f"rm {shlex.quote(path)}"]
         meaning = "its attachment is unknown"
         if identity is not None:
-            meaning = f"by its file name it was container {identity[1]}, {identity[0]}, {identity[2]}"
+            network, container_id, ifname = identity
+            meaning = f"by its file name it was container {container_id}, {network}, {ifname}"
             is_attached = any((one.network, one.container_id, one.ifname) == identity for one in node.attachments)
-            if node.configured(identity[0]) is not None and not is_attached:
+            if node.configured(network) is not None and not is_attached:
                 remedy = "detach it, if that was not done; then remove the file:"
-                commands = [*_del(identity), *commands]
+                commands = [detach_command(container_id, ifname, network), *commands]
         yield _warning(path, "a corrupt record that was set aside", meaning, remedy, tuple(commands))
 
 

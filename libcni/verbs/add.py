@@ -70,7 +70,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
     # Before the record: if exec fails with E2BIG, the record would stay pending although nothing ran.
-    node.check_environment(chain.without_stdin("ADD", 0))
+    node.check_environment(chain.invocation("ADD", 0, ahead=True))
     draft = check_readable(pending_record(net, rt))
     earlier = await _make_room(node, net, rt, draft, on_existing)
     before = _look_up_interface(node, rt)
@@ -79,7 +79,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
         raise _foreign_interface(net, rt)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
-        node.start_ahead(chain.without_stdin("ADD", 0))
+        node.start_ahead(chain.invocation("ADD", 0, ahead=True))
     is_shared = is_there and (earlier is None or earlier.is_shared)
     path = earlier.path if earlier is not None else ""
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.

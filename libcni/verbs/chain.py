@@ -46,22 +46,20 @@ class Chain:
             return self
         return Chain(self.node, self.net, self.rt.with_netns(netns), self.executables, self.retry)
 
-    def invocation(self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None) -> Invocation:
-        """Return the call of the plugin at ``index``."""
-        net, plugin = self.net, self.net.plugins[index]
-        stdin = execution_config(plugin, net.name, net.cni_version, rt=self.rt, prev_result=prev_result, valid=valid)
-        return self.without_stdin(verb, index, stdin)
-
-    def without_stdin(self, verb: str, index: int, stdin: bytes = b"") -> Invocation:
-        """Return the call of the plugin at ``index`` before its configuration is known."""
-        net, rt = self.net, self.rt
+    def invocation(
+        self, verb: str, index: int, prev_result: str | None = None, valid: str | None = None, *, ahead: bool = False
+    ) -> Invocation:
+        """Return the call of the plugin at ``index``; ``ahead``: without its configuration, which is not known yet."""
+        net, rt, plugin, stdin = self.net, self.rt, self.net.plugins[index], b""
+        if not ahead:
+            stdin = execution_config(plugin, net.name, net.cni_version, rt=rt, prev_result=prev_result, valid=valid)
         env = self.environments.get(verb)
         # All plugins of a chain receive the same variables (spec 1.1.0, section 2, Parameters).
         if env is None:
             env = self.environments[verb] = cni_variables(verb, self.node.path, rt)
         return Invocation(
             verb=verb,
-            plugin=net.plugins[index].type,
+            plugin=plugin.type,
             path=self.executables[index],
             stdin=stdin,
             env=env,
@@ -89,7 +87,7 @@ class Chain:
             ahead = None
             if then is not None and self.node.starts_ahead:
                 # Called when this plugin has started: the next process then starts while this one works.
-                ahead = partial(self.without_stdin, invocation.verb, then)
+                ahead = partial(self.invocation, invocation.verb, then, ahead=True)
             return await self.node.execute(invocation, sharers=sharers, ahead=ahead)
         # With retries nothing starts ahead: the next call may be a DEL, or the same plugin again.
         for _ in range(self.retry.attempts - 1):

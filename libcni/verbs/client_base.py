@@ -252,7 +252,10 @@ class ClientBase(Generic[ExecutorT]):
         rt.check()
         # The name becomes part of a path. A name that breaks the rules could lead out of the directory of the records.
         name = check_network_name(net.name if isinstance(net, NetworkConfigList) else _name(net))
-        return _readable(self._store.find((name, rt.container_id, rt.ifname)))
+        record = self._store.find((name, rt.container_id, rt.ifname))
+        if record is not None and record.state == CORRUPT:
+            raise RecordError(f"{record.path}: {record.problem}", path=record.path)
+        return record
 
     def _named(self, net: Network) -> NetworkConfigList:
         return net if isinstance(net, NetworkConfigList) else self.network(_name(net))
@@ -308,12 +311,6 @@ def single(plugin: PluginConfig) -> NetworkConfigList:
     """Return a single plugin as a list. Its record holds the plugin's own document, as Go libcni's does."""
     check_type("plugin", plugin, PluginConfig)
     return replace(NetworkConfigList.from_plugin(plugin), raw=plugin.text.encode(errors="surrogatepass"))
-
-
-def _readable(record: Record | None) -> Record | None:
-    if record is not None and record.state == CORRUPT:
-        raise RecordError(f"{record.path}: {record.problem}", path=record.path)
-    return record
 
 
 def _checked_env(env: Env | None) -> Env | None:

@@ -148,7 +148,7 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         if record is not None and record.state == READY:
             # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
             if node.starts_ahead and chain.executables[-1]:
-                node.start_ahead(chain.without_stdin("DEL", len(chain.executables) - 1))
+                node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
             record = await node.mark_detaching(record)
         try:
             reports = await detach_chain(chain, _prev_result(node, record, chain.net.cni_version), policy)

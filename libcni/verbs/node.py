@@ -12,14 +12,15 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import CallOptions
+from libcni.executor.protocol import AsyncPreparedPlugin, CallOptions, PreparedPlugin
 from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Operation
 from libcni.protocol.answer import decode_is_expensive, plugin_error
@@ -31,7 +32,7 @@ from libcni.store.record import PENDING, Record, boot_id, namespace_identity, pi
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState
 
-__all__ = ["Node", "WaitingPlugin", "run_to_end"]
+__all__ = ["BlockingPlugin", "Node", "run_to_end"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
@@ -54,23 +55,26 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError(f"{coroutine} suspended without an event loop")
 
 
-class WaitingPlugin(Protocol):
-    """A plugin process that waits for its configuration: an AsyncPreparedPlugin, or the one of a blocking node."""
+@dataclass(frozen=True, slots=True)
+class BlockingPlugin:
+    """A process that a blocking executor has started ahead, with the coroutines of an AsyncPreparedPlugin."""
+
+    plugin: PreparedPlugin
 
     async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send the configuration and run the plugin until it exits."""
-        ...
+        """Send the configuration and run the plugin until it exits, blocking."""
+        return self.plugin.feed(stdin, timeout)
 
     async def discard(self) -> None:
         """Kill the process if it has no configuration."""
-        ...
+        self.plugin.discard()
 
 
 class _Ahead(NamedTuple):
     """A plugin that was started ahead, with the call that it was started for."""
 
     invocation: Invocation
-    plugin: WaitingPlugin
+    plugin: AsyncPreparedPlugin | BlockingPlugin
 
 
 class Node(LockingNode):
@@ -80,8 +84,6 @@ class Node(LockingNode):
 
     Attributes:
         path: the plugin directories (CNI_PATH).
-        settings: those of the client.
-        records: the attachments on disk.
         versions: the answers to VERSION that the client's verbs have received so far.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
@@ -135,7 +137,9 @@ class Node(LockingNode):
     starts_ahead: bool = False
     """Whether this node's executor can start plugins ahead, and the client wants it."""
 
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> WaitingPlugin | None:
+    def prepare_plugin(
+        self, invocation: Invocation, options: CallOptions
+    ) -> AsyncPreparedPlugin | BlockingPlugin | None:
         """Start a plugin that waits for its configuration; None if it cannot be started now."""
         raise NotImplementedError
 
