@@ -11,8 +11,8 @@ from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = [
-    "age_of", "attachment_data", "list_attachments", "matches", "named_attachments", "no_record_error", "row",
-    "shown_addresses",
+    "age_of", "attachment_data", "list_attachments", "listed_addresses", "matches", "named_attachments",
+    "no_record_error", "row",
 ]  # fmt: skip
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -89,16 +89,12 @@ def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
 def row(one: libcni.Attachment, short: Mapping[str, str]) -> list[str]:
     """Return the cells of an attachment: container, network, interface, addresses, age, state, owner."""
     container = short.get(one.container_id, one.container_id) or "?"
-    name, interface, owner = one.network or "?", one.ifname or "?", one.owner or "-"
-    return [container, name, interface, shown_addresses(one), age_of(one), one.state, owner]
+    addresses = ", ".join(listed_addresses(one))
+    return [container, one.network or "?", one.ifname or "?", addresses, age_of(one), one.state, one.owner or "-"]
 
 
-def shown_addresses(one: libcni.Attachment) -> str:
-    """Return an attachment's addresses, or "" if its result cannot be read."""
-    return ", ".join(_addresses(one))
-
-
-def _addresses(one: libcni.Attachment) -> list[str]:
+def listed_addresses(one: libcni.Attachment) -> list[str]:
+    """Return an attachment's addresses with prefix lengths, or [] if its result cannot be read."""
     try:
         return [ip.address for ip in one.result.ips] if one.result is not None else []
     except libcni.CNIError:
@@ -123,7 +119,7 @@ def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
         "ifname": one.ifname,
         "state": one.state,
         "owner": one.owner,
-        "addresses": _addresses(one),
+        "addresses": listed_addresses(one),
         "netns": one.netns,
         "created": one.created.isoformat(timespec="seconds") if one.created else None,
         "path": one.path,

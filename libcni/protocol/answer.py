@@ -12,10 +12,9 @@ from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, s
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.result import Result, ResultProblem, read_result
 
-__all__ = ["PluginInfo", "decode_is_expensive", "plugin_error", "read_add_result", "read_version_info"]
+__all__ = ["PluginInfo", "plugin_error", "read_add_result", "read_version_info"]
 
 _RESULT_KEYS = {"interfaces", "ips", "routes", "dns", "ip4", "ip6"}
-_EXPENSIVE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,6 @@ class PluginInfo:
 
     cni_version: str
     supported_versions: tuple[str, ...]
-
-
-def decode_is_expensive(data: bytes) -> bool:
-    """Return whether decoding ``data`` (more than 1 MiB) would block an event loop for some milliseconds."""
-    return len(data) > _EXPENSIVE_BYTES
 
 
 def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:

@@ -20,7 +20,7 @@ from libcni.store.record import READY, Record, check_readable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import LOOPBACK, is_same_interface, is_same_namespace, netns_of_own_interface
+from libcni.verbs.ownership import is_same_interface, is_same_namespace, look_up_interface, netns_of_own_interface
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
 
@@ -73,7 +73,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     node.check_environment(chain.invocation("ADD", 0, ahead=True))
     draft = check_readable(pending_record(net, rt))
     earlier = await _make_room(node, net, rt, draft, on_existing)
-    before = _look_up_interface(node, rt)
+    before = look_up_interface(node, rt)
     is_there = before is not None and before.ifindex > 0
     if is_there and on_existing != "allow":
         raise _foreign_interface(net, rt)
@@ -103,7 +103,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
                     node.records.keep_partial(record, result.text)
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        seen = {} if is_shared else _identity_fields(_look_up_interface(node, rt))
+        seen = {} if is_shared else _identity_fields(look_up_interface(node, rt))
         await node.complete(record.with_fields(state=READY, result=result.text, **seen))
     except BaseException as error:
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
@@ -125,11 +125,6 @@ def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: boo
             raise ConfigError(problem, file=net.file, hint="declare them in the plugin's capabilities")
         logger.warning("%s", problem)
     return unused
-
-
-def _look_up_interface(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
-    """Look up the container's interface; return None if the namespace cannot be examined."""
-    return node.look_up(rt.netns, rt.ifname) if rt.netns and rt.ifname != LOOPBACK else None
 
 
 def _identity_fields(found: InterfaceLookup | None) -> dict[str, Any]:
@@ -232,7 +227,7 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (seen := _look_up_interface(node, rt)) and seen.ifindex:
+    if stale and on_existing != "allow" and (seen := look_up_interface(node, rt)) and seen.ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
         if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):

@@ -23,7 +23,7 @@ from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTime
 from libcni.executor.protocol import AsyncPreparedPlugin, CallOptions, PreparedPlugin
 from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Operation
-from libcni.protocol.answer import decode_is_expensive, plugin_error
+from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE
@@ -38,6 +38,9 @@ logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
 _T = TypeVar("_T")
+
+_LARGE_OUTPUT = 1 << 20
+"""Bytes of output whose decoding does not block an event loop for milliseconds."""
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -70,11 +73,14 @@ class BlockingPlugin:
         self.plugin.discard()
 
 
+WaitingPlugin = AsyncPreparedPlugin | BlockingPlugin
+
+
 class _Ahead(NamedTuple):
     """A plugin that was started ahead, with the call that it was started for."""
 
     invocation: Invocation
-    plugin: AsyncPreparedPlugin | BlockingPlugin
+    plugin: WaitingPlugin
 
 
 class Node(LockingNode):
@@ -137,9 +143,7 @@ class Node(LockingNode):
     starts_ahead: bool = False
     """Whether this node's executor can start plugins ahead, and the client wants it."""
 
-    def prepare_plugin(
-        self, invocation: Invocation, options: CallOptions
-    ) -> AsyncPreparedPlugin | BlockingPlugin | None:
+    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> WaitingPlugin | None:
         """Start a plugin that waits for its configuration; None if it cannot be started now."""
         raise NotImplementedError
 
@@ -297,7 +301,7 @@ class Node(LockingNode):
         Raises:
             PluginTimeoutError: the deadline has passed meanwhile.
         """
-        if not decode_is_expensive(data):
+        if len(data) <= _LARGE_OUTPUT:
             return work()
         decoded = await self.on_disk(work)  # in a thread, so that the event loop is not blocked
         if time.monotonic() > self._deadline:

@@ -14,12 +14,9 @@ from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import LEGACY, STALE_BOOT, Record
 from libcni.verbs.node import Node
 
-__all__ = ["LOOPBACK", "is_same_interface", "is_same_namespace", "netns_of_own_interface", "netns_to_use"]
+__all__ = ["is_same_interface", "is_same_namespace", "look_up_interface", "netns_of_own_interface", "netns_to_use"]
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-LOOPBACK = "lo"
-"""The interface that every namespace has."""
 
 
 def is_same_namespace(node: Node, record: Record) -> bool:
@@ -36,6 +33,11 @@ def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
     if record.netns_cookie and found.cookie and record.netns_cookie != found.cookie:
         return False
     return None if record.ifindex is None else record.ifindex == found.ifindex
+
+
+def look_up_interface(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
+    """Look up the container's interface; None: the namespace cannot be examined, or each has such an interface (lo)."""
+    return node.look_up(rt.netns, rt.ifname) if rt.netns and rt.ifname != "lo" else None
 
 
 def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
@@ -114,7 +116,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
             this interface in this namespace.
     """
     netns = rt.netns or ""
-    found = node.look_up(netns, rt.ifname) if netns and rt.ifname != LOOPBACK else None
+    found = look_up_interface(node, rt)
     if found is None or not found.ifindex:
         return netns
     is_same = None if record is None else is_same_interface(record, found)

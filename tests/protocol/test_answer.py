@@ -7,7 +7,7 @@ import json
 import pytest
 
 from libcni.errors import InvalidOutputError, PluginError
-from libcni.protocol.answer import PluginInfo, decode_is_expensive, plugin_error, read_add_result, read_version_info
+from libcni.protocol.answer import PluginInfo, plugin_error, read_add_result, read_version_info
 from libcni.protocol.invocation import Invocation, Outcome
 
 CALL = Invocation("ADD", "bridge", "/p/bridge", b"{}", {}, network="n", container_id="c1", ifname="eth0")
@@ -100,8 +100,3 @@ def test_an_answer_with_too_many_elements_is_not_decoded(bomb: bytes) -> None:
         read_version_info(CALL, Outcome(stdout=bomb))
     with pytest.raises(InvalidOutputError, match=r"it has 20,00. elements"):
         read_add_result(CALL, Outcome(stdout=bomb), "1.0.0", strict=False)
-
-
-def test_above_1_mib_decoding_is_expensive() -> None:
-    assert not decode_is_expensive(b"x" * (1 << 20))
-    assert decode_is_expensive(b"x" * ((1 << 20) + 1))

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 import libcni
-from libcni.cli.listing import age_of, attachment_data, named_attachments, shown_addresses
+from libcni.cli.listing import age_of, attachment_data, listed_addresses, named_attachments
 from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.render import Fields, plain
 from libcni.cli.session import Session
@@ -53,7 +53,7 @@ def _block(one: libcni.Attachment) -> Fields:
         ("problem", one.problem),
         ("owner", one.owner),
         ("namespace", one.netns + gone),
-        ("addresses", shown_addresses(one)),
+        ("addresses", ", ".join(listed_addresses(one))),
         ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),
         ("record", one.path),
         ("arguments", ";".join(f"{key}={value}" for key, value in one.args)),
