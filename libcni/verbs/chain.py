@@ -84,11 +84,11 @@ class Chain:
             PluginError: the plugin failed.
         """
         if self.retry is None:
-            ahead = None
+            next_call = None
             if then is not None and self.node.starts_ahead:
                 # Called when this plugin has started: the next process then starts while this one works.
-                ahead = partial(self.invocation, invocation.verb, then, ahead=True)
-            return await self.node.execute(invocation, sharers=sharers, ahead=ahead)
+                next_call = partial(self.invocation, invocation.verb, then, ahead=True)
+            return await self.node.execute(invocation, sharers=sharers, next_call=next_call)
         # With retries nothing starts ahead: the next call may be a DEL, or the same plugin again.
         for _ in range(self.retry.attempts - 1):
             try:

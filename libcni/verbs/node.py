@@ -166,14 +166,14 @@ class Node(LockingNode):
         return tuple(found)
 
     async def execute(
-        self, invocation: Invocation, *, sharers: int = 1, ahead: Callable[[], Invocation] | None = None
+        self, invocation: Invocation, *, sharers: int = 1, next_call: Callable[[], Invocation] | None = None
     ) -> Outcome:
         """Run one plugin within the verb's time.
 
         Args:
             invocation: the call.
             sharers: how many calls share the time that is left, this one included; each gets an equal part.
-            ahead: returns the call that follows, without its configuration. Its process may be started ahead.
+            next_call: returns the call that follows, without its configuration. Its process may be started ahead.
 
         Raises:
             PluginTimeoutError: there was no time left, or the plugin was stopped at the deadline.
@@ -183,7 +183,7 @@ class Node(LockingNode):
         if self._observer is not None:
             self._running = invocation
             self._notify(self._observer.before_call, invocation)
-        self._next_call = ahead
+        self._next_call = next_call
         try:
             started = self._ahead
             # All that the process was started with.
