@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from libcni.errors import RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.record import DETACHING, PENDING, Record
-from libcni.verbs.settings import ClientState
+from libcni.store.records import RecordStore
+from libcni.verbs.settings import ClientState, Settings
 
 __all__ = ["LockingNode"]
 
@@ -36,8 +37,8 @@ class LockingNode:
     """
 
     def __init__(self, client: ClientState, timeout: float | None) -> None:
-        self.settings = client.settings
-        self.records = client.records
+        self.settings: Settings = client.settings
+        self.records: RecordStore = client.records
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         self._locks: list[LockSet] = []

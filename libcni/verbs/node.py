@@ -30,7 +30,7 @@ from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
 from libcni.store.record import PENDING, Record, boot_id, namespace_identity, pid_namespace
 from libcni.verbs.locking import LockingNode
-from libcni.verbs.settings import ClientState
+from libcni.verbs.settings import ClientState, VersionCache
 
 __all__ = ["BlockingPlugin", "Node", "run_to_end"]
 
@@ -98,7 +98,7 @@ class Node(LockingNode):
     def __init__(self, client: ClientState, timeout: float | None, operation: Operation) -> None:
         super().__init__(client, timeout)
         self.path: tuple[str, ...] = self.settings.path
-        self.versions = client.versions
+        self.versions: VersionCache = client.versions
         self._observer = self.settings.observer
         self._operation = operation
         self._running: Invocation | None = None

@@ -13,7 +13,7 @@ from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
 
-__all__ = ["ClientState", "Env", "Settings", "StartAhead", "StderrSink"]
+__all__ = ["ClientState", "Env", "Settings", "StartAhead", "StderrSink", "VersionCache"]
 
 StartAhead = Literal["auto", "always", "never"]
 """The plugins that may start before their configuration is known: those that read it first, all, or none."""
@@ -23,6 +23,9 @@ StderrSink = Callable[[Invocation, str], object] | TextIO
 
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
+
+VersionCache = dict[str, tuple[tuple[int, ...], PluginInfo]]
+"""Answers to VERSION by executable, with the identity of the file that gave the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,12 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
-        versions: answers to VERSION by executable, with the identity of the file that gave the answer.
+        versions: the answers to VERSION so far.
     """
 
     settings: Settings
     records: RecordStore
-    versions: dict[str, tuple[tuple[int, ...], PluginInfo]] = field(default_factory=dict)
+    versions: VersionCache = field(default_factory=dict)
 
 
 _decoded: tuple[dict[bytes, bytes], Mapping[str, str]] = ({}, {})
