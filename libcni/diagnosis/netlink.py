@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from libcni.store.namespace import enter_namespace
+from libcni._setns import enter_namespace
 
 __all__ = ["Link", "call_in_namespace", "links"]
 

@@ -30,6 +30,7 @@ _LIBRARY = (
     "libcni",
     "libcni._version",
     "libcni._error_code",
+    "libcni._setns",
     "libcni.errors",
     "libcni.config",
     "libcni.config.identifiers",

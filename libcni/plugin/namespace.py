@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from libcni._setns import enter_namespace
 from libcni.plugin.failure import INTERNAL, INVALID_NETNS, VerbError
 
 __all__ = ["in_namespace"]
 
-_CLONE_NEWNET = 0x40000000
 _OWN = "/proc/thread-self/ns/net"
 
 
@@ -33,7 +33,7 @@ def in_namespace(path: str) -> Iterator[None]:
         except (OSError, ValueError) as error:
             raise VerbError(f"cannot open the network namespace {path}: {error}", code=INVALID_NETNS) from error
         try:
-            _setns(target)
+            enter_namespace(target)
         except OSError as error:
             raise VerbError(f"cannot enter the network namespace {path}: {error}", code=INVALID_NETNS) from error
         finally:
@@ -42,23 +42,10 @@ def in_namespace(path: str) -> Iterator[None]:
             yield
         finally:
             try:
-                _setns(own)
+                enter_namespace(own)
             except OSError as error:
                 # Going on would change the container's network when the host's is meant.
                 problem = f"cannot return from the container's network namespace: {error}"
                 raise VerbError(problem, code=INTERNAL) from error
     finally:
         os.close(own)
-
-
-def _setns(descriptor: int) -> None:
-    setns = getattr(os, "setns", None)  # from Python 3.12 on
-    if setns is not None:
-        setns(descriptor, _CLONE_NEWNET)
-        return
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -6,7 +6,6 @@ import _socket  # the C part alone: importing socket takes 3 ms
 import _thread
 import errno
 import fcntl
-import functools
 import os
 import struct
 import sys
@@ -15,13 +14,13 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from libcni._helper_thread import HelperThread
+from libcni._setns import enter_namespace
 from libcni.errors import CNIError
 from libcni.store.record import namespace_identity
 
-__all__ = ["EnteredNamespace", "InterfaceLookup", "enter_namespace", "is_no_namespace", "is_own_namespace"]
+__all__ = ["EnteredNamespace", "InterfaceLookup", "is_no_namespace", "is_own_namespace"]
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
@@ -186,21 +185,3 @@ def _make_socket(descriptor: int, found: list[_socket.socket], ended: _thread.Lo
     finally:
         os.close(descriptor)  # in this thread, because Ctrl-C can end the caller's wait
         ended.release()
-
-
-def enter_namespace(descriptor: int) -> None:
-    """Move the calling thread into the namespace of an open file; raises OSError. Nothing else may run in it then."""
-    if hasattr(os, "setns"):
-        os.setns(descriptor, _CLONE_NEWNET)
-        return
-    import ctypes  # Python 3.11 has no os.setns
-
-    if _libc().setns(descriptor, _CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
-
-
-@functools.cache
-def _libc() -> Any:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)

@@ -56,6 +56,6 @@ def test_a_thread_that_cannot_come_back_is_an_error(monkeypatch: pytest.MonkeyPa
         if len(calls) == 2:
             raise PermissionError(1, "no")
 
-    monkeypatch.setattr(namespace, "_setns", setns)
+    monkeypatch.setattr(namespace, "enter_namespace", setns)
     with pytest.raises(VerbError, match="cannot return"), namespace.in_namespace("/proc/self/ns/net"):
         pass

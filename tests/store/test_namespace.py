@@ -14,8 +14,9 @@ import pytest
 from processes import fork, wait
 
 from libcni import _helper_thread
+from libcni._setns import enter_namespace
 from libcni.store import namespace as namespace_module
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup, enter_namespace, is_own_namespace
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from libcni.store.record import pid_namespace
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
@@ -170,7 +171,7 @@ def test_the_visitor_of_many_verbs_goes_home_and_ends(
 def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
     busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, own = namespace_module.enter_namespace, os.stat("/proc/self/ns/net").st_ino
+    real, own = enter_namespace, os.stat("/proc/self/ns/net").st_ino
 
     def enter_but_not_home(descriptor: int) -> None:
         if os.fstat(descriptor).st_ino == own:
