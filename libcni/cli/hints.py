@@ -62,8 +62,12 @@ def _not_detached(error: PluginError) -> str:
     """Name the ways out if DEL fails, or the DEL of a roll-back: the record stays then."""
     if not error.container_id or not (error.verb == "DEL" or error.rollback_errors):
         return ""
+    from libcni.verbs.delete import WAY_OUT
+
+    # The library's hint tells the cause if it knows it, and then the ways out in its own words.
+    cause = (error.hint or "").removesuffix(WAY_OUT).removesuffix("; ") or "correct the cause"
     return (
-        f"correct the cause, then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
+        f"{cause}, then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
         f"configuration: libcni del {error.network} {_attachment(error)} --use-given; if no DEL can succeed: "
         f"libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
     )
