@@ -173,6 +173,21 @@ def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
     assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
 
 
+def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: CommandNode) -> None:
+    name = "\x1b[2J\rnet-c1-eth0"
+    for folder in ("results", "tmp"):
+        (node.cache / folder).mkdir(parents=True)
+        (node.cache / folder / name).touch()
+    node.write(f"{name}.conflist", "{")
+    node.plugin("chatty", "printf '\\033[2Jhello\\n' >&2")
+    node.configure("chatty")
+    for words in ("doctor", "attachments", "repair", "validate", "add chatty /ns/a"):
+        ran = node.run(*words.split())
+        text = ran.out + ran.err
+        assert "\\x1b[2J" in text
+        assert text.replace("\n", "").replace("\t", "").isprintable()
+
+
 @pytest.mark.parametrize("words", ["attachments", "--version", "--help"])
 def test_an_output_that_cannot_be_written_is_an_error_in_one_line(node: CommandNode, words: str) -> None:
     command = [*node.command, *words.split()]
