@@ -55,14 +55,14 @@ class _Formatter(logging.Formatter):
 
 def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    logging.addLevelName(logging.WARNING, "warning")
     interruption = Interruption()
-    # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
-    interruption.install()
     try:
+        # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
+        interruption.install()
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+        logging.basicConfig(handlers=[handler], level=logging.WARNING)
+        logging.addLevelName(logging.WARNING, "warning")
         _run(argv)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
