@@ -103,7 +103,7 @@ def _import_quietly(arguments: Sequence[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with suppress(ImportError):  # main reports it
         if arguments[:1] == ["oci-hook"]:
-            import libcni.oci.command  # noqa: F401 - main uses it
+            from libcni.oci import main as _hook  # noqa: F401 - imported here for _run
         else:
             from libcni.cli.app import COMMANDS, function_of
 
