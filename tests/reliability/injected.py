@@ -28,7 +28,7 @@ from processes import children, fork, wait
 
 from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
 from libcni.verbs import node as drive
-from libcni.verbs.node import StartAhead
+from libcni.verbs.settings import StartAhead
 from reliability.c_node import CNode, build_plugins
 
 __all__ = ["VERBS", "Tally", "inject"]
