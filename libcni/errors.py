@@ -22,6 +22,8 @@ Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text.
 
 from __future__ import annotations
 
+from errno import EFBIG, EMFILE, ENFILE
+
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +46,12 @@ _UNKNOWN_CONTAINER, _TRY_AGAIN_LATER = 3, 11
 # A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
 """The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
+LIMIT_HINTS = {
+    EFBIG: "this program may write only small files: raise its limit (ulimit -f)",
+    EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
+    ENFILE: "the system has too many open files",
+}
+"""What to do about the error numbers of a limit."""
 
 
 def __getattr__(name: str) -> object:
@@ -416,7 +424,7 @@ class RecordError(CNIError):
         missing: Literal["", "attachment", "configuration"] = "",
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint or LIMIT_HINTS.get(errno or 0))
         self.path = path
         self.errno = errno
         self.missing = missing

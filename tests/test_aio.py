@@ -269,13 +269,16 @@ def test_a_thousand_verbs_run_at_once(node: FakeNode) -> None:
 def test_a_place_that_does_not_come_free_in_time_is_a_timeout(node: FakeNode) -> None:
     executor = AsyncProcessExecutor(max_processes=1)
     cni = node.async_client(executor=executor)
-    net = network_of(node, "sleep 1")
+    runs, may_end = node.root / "runs", node.root / "may-end"
+    net = network_of(node, f"touch {runs}; while [ ! -e {may_end} ]; do sleep 0.01; done")
 
     async def main() -> None:
         first = asyncio.create_task(cni.add_network_list(net, rt()))
-        await asyncio.sleep(0.1)
+        while not runs.exists():  # noqa: ASYNC110 - a process makes it
+            await asyncio.sleep(0.01)
         with pytest.raises(libcni.PluginTimeoutError, match="was not run"):
             await cni.add_network_list(net, rt("c2"), timeout=0.1, rollback=False)
+        may_end.touch()
         await first
 
     run(main())

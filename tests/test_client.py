@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
 import logging
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -15,9 +17,10 @@ from typing import Any
 import pytest
 from helpers import RESULT, document, network
 from nodes import FakeNode
+from processes import fork, wait
 
 import libcni
-from libcni import CNIConfig, Invocation, NetworkConfigList, RuntimeConf
+from libcni import AsyncCNIConfig, CNIConfig, Invocation, NetworkConfigList, RuntimeConf
 from libcni.errors import (
     AttachmentExistsError,
     CNIError,
@@ -67,6 +70,51 @@ def test_the_main_job(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     assert (cni.path, cni.cache_dir) == ((str(node.bin),), str(node.cache))
     assert sorted(os.listdir(node.cache)) == ["locks", "partial", "results", "tmp"]
     assert os.listdir(node.results) == os.listdir(node.cache / "partial") == os.listdir(node.cache / "tmp") == []
+
+
+@pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig])
+def test_a_relative_namespace_stays_the_same_after_the_program_changed_its_directory(
+    node: FakeNode, rt: RuntimeConf, kind: type[CNIConfig | AsyncCNIConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.kind = kind
+    (node.bin / "link").symlink_to(node.conf_dir)
+    monkeypatch.chdir(node.bin)
+    node.cni.add_network_list(network("a"), rt.with_netns("link/../ns/c1"))
+    monkeypatch.chdir("/")
+    (attachment,) = node.cni.get_cached_attachments()
+    assert attachment.state == "ready"
+    monkeypatch.chdir(node.root)
+    node.cni.check_network_list(network("a"), rt.with_netns("ns/c1"))
+    node.cni.del_network_list(network("a"), rt.with_netns("ns/c1"))
+    monkeypatch.chdir("/")
+    seen = [call.env["CNI_NETNS"] for call in node.fakes.calls]
+    assert [os.path.realpath(path) for path in seen] == [rt.netns] * 3
+
+
+def test_a_namespace_that_is_no_path_stays_as_it_is(node: FakeNode, cni: CNIConfig) -> None:
+    cni.add_network_list(network("a"), RuntimeConf("c1", "vm:17/4", "eth0"))
+    cni.del_network_list(network("a"), RuntimeConf("c1", None, "eth0"))
+    assert [call.env["CNI_NETNS"] for call in node.fakes.calls] == ["vm:17/4"] * 2
+
+
+def test_a_limit_of_file_sizes_stops_no_clean_up(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
+    quiet = node.bin / "quiet"  # other fakes write files themselves
+    body = 'cat > /dev/null; echo \'{"cniVersion": "1.0.0"}\''
+    quiet.write_text(f"#!/bin/sh\nmkdir {node.root}/$CNI_COMMAND\n{body}\n")
+    quiet.chmod(0o755)
+    cni.add_network_list(network("quiet"), rt)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        with pytest.raises(RecordError, match="ulimit -f") as caught:
+            cni.add_network_list(network("quiet"), RuntimeConf("c2", rt.netns, "eth0"))
+        assert caught.value.errno == errno.EFBIG
+        cni.check_network_list(network("quiet"), rt)
+        cni.del_network_list(network("quiet"), rt)
+
+    assert wait(fork(limited)) == 0
+    assert cni.get_cached_attachments() == []
+    assert (node.root / "DEL").is_dir()
 
 
 def test_capabilities_never_reach_a_plugin(node: FakeNode, cni: CNIConfig) -> None:

@@ -87,7 +87,31 @@ def run() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
         codecs.register_error("libcni.json", _escaped)
         sys.stdout.reconfigure(errors="libcni.json")
+    _import_quietly(sys.argv[1:])
     sys.exit(main())
+
+
+def _import_quietly(arguments: Sequence[str]) -> None:
+    """Import the program. Ctrl-C meanwhile ends this process without a traceback: nothing has begun."""
+    if arguments == ["--version"]:
+        return
+    import signal  # it imports enum, which --version does not need
+
+    # A shell's background job ignores SIGINT, and must go on doing so.
+    is_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_python:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with suppress(ImportError):  # main reports it
+        if arguments[:1] == ["oci-hook"]:
+            from libcni.oci import main as _hook  # noqa: F401 - imported here for _run
+        else:
+            from libcni.cli.app import COMMANDS, function_of
+
+            for command in COMMANDS:
+                if arguments[:1] == [command[0]]:
+                    function_of(command)
+    if is_python:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from libcni.cli.options import run_command
 from libcni.cli.quick import read_words
+from libcni.cli.render import printable
 from libcni.cli.signals import Interruption
 
 __all__ = ["COMMANDS", "EPILOG", "Command", "function_of", "run_app"]
@@ -45,14 +46,23 @@ _TYPER_INTERRUPTED = 130
 EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
+class _Formatter(logging.Formatter):
+    """Shows control characters, which paths and plugins' texts may contain, as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    logging.addLevelName(logging.WARNING, "warning")
     interruption = Interruption()
-    # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
-    interruption.install()
     try:
+        # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
+        interruption.install()
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
+        logging.basicConfig(handlers=[handler], level=logging.WARNING)
+        logging.addLevelName(logging.WARNING, "warning")
         _run(argv)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from libcni import Invocation, Observer, Operation, Outcome
+from libcni.cli.render import printable
 
 __all__ = ["CallPrinter"]
 
@@ -39,4 +40,4 @@ def _ending(outcome: Outcome | None, error: BaseException | None) -> str:
 
 def _print(line: str) -> None:
     # Flushed: the plugins' stderr follows on the same stream, and the lines must stay in order.
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from libcni import (
     VersionError,
 )
 from libcni.cli.hints import UsageError, hint_of
-from libcni.cli.render import Fields, plain, print_block, print_data
+from libcni.cli.render import Fields, print_block, print_data
 from libcni.cli.session import Output, Session
 
 __all__ = ["UsageError", "error_data", "exit_code", "message_of", "print_error", "report_errors"]
@@ -95,7 +95,7 @@ def _details(error: CNIError) -> list[tuple[str, str]]:
         rows.append(("networks", "\n".join(error.known)))
     else:
         rows.append(("hint", hint_of(error)))
-    return [(name, plain(text)) for name, text in rows if text]
+    return [(name, text) for name, text in rows if text]
 
 
 def _of_call(error: PluginError) -> list[tuple[str, str]]:

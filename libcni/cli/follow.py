@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import libcni
 from libcni.cli.containers import short_ids
 from libcni.cli.listing import attachment_data, matches, row
+from libcni.cli.render import printable
 from libcni.cli.session import Session
 
 __all__ = ["follow"]
@@ -56,7 +57,7 @@ def _print(session: Session, event: str, one: libcni.Attachment, short: Mapping[
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if session.output == "text":
         container, network, ifname, addresses, _, state, _ = row(one, short)
-        line = f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}"
+        line = printable(f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}")
     else:
         line = json.dumps({"time": now, "event": event, **attachment_data(one)})
     # Each line is flushed: the reader may be a log collector that waits for it.

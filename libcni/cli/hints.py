@@ -49,8 +49,7 @@ def _attachment(error: Any) -> str:
 
 def _not_started(error: PluginError) -> str:
     """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
-    did_start = error.exit_status not in _NOT_STARTED or error.signal or isinstance(error, PluginTimeoutError)
-    if not error.path or did_start:
+    if not error.path or _did_start(error):
         return ""
     from libcni import executable_problem
 
@@ -58,12 +57,19 @@ def _not_started(error: PluginError) -> str:
     return f"{error.path}: {problem[0]}; {problem[1].rstrip(':')}" if problem is not None else ""
 
 
+def _did_start(error: PluginError) -> bool:
+    return bool(error.exit_status not in _NOT_STARTED or error.signal or isinstance(error, PluginTimeoutError))
+
+
 def _not_detached(error: PluginError) -> str:
     """Name the ways out if DEL fails, or the DEL of a roll-back: the record stays then."""
     if not error.container_id or not (error.verb == "DEL" or error.rollback_errors):
         return ""
+    # A plugin that did not start has the cause as the first hint. The library's other hints are its words for the rest.
+    known = "" if _did_start(error) else (error.hint or "").partition("; ")[0]
+    cause = known or "correct the cause"
     return (
-        f"correct the cause, then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
+        f"{cause}; then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
         f"configuration: libcni del {error.network} {_attachment(error)} --use-given; if no DEL can succeed: "
         f"libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
     )

@@ -7,6 +7,7 @@ import threading
 import time
 
 from libcni import Invocation, Observer, Operation, Outcome, lock_users
+from libcni.cli.render import printable
 
 __all__ = ["Progress"]
 
@@ -82,7 +83,7 @@ class Progress(Observer):
                 if ended.is_set():
                     return
                 text = f"{self._text} of {holders}" if holders and self._is_waiting else self._text
-                line = f"{text} ({time.monotonic() - self._since:.0f} s)"[:_COLUMNS]
+                line = printable(f"{text} ({time.monotonic() - self._since:.0f} s)")[:_COLUMNS]
                 sys.stderr.write(f"\r{line:{self._width}}")
                 sys.stderr.flush()
                 self._width = max(self._width, len(line))

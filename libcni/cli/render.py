@@ -6,14 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["Block", "Fields", "Table", "TreeNode", "has_escapes", "plain", "print_block", "print_data"]
+__all__ = ["Block", "Fields", "Table", "TreeNode", "has_escapes", "print_block", "print_data", "printable"]
 
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
@@ -63,9 +63,15 @@ def has_escapes(file: TextIO) -> bool:
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def plain(text: str) -> str:
-    """Replace control characters, which could move a terminal's cursor. New lines and tabs stay."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+def printable(text: str) -> str:
+    """Return ``text`` with escapes for control characters but line feeds and tabs: a terminal obeys them.
+
+    The rule for all text that files, plugins or other programs choose: in a terminal, and in a pipe, because that may
+    lead to a pager.
+    """
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
@@ -85,12 +91,29 @@ def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None =
 def print_block(block: Block, file: TextIO | None = None) -> None:
     """Print a block: with rich on a terminal, else as plain lines."""
     out = file or sys.stdout
+    block = _printable(block)
     # rich fits tables to the width of a terminal. In a pipe the lines must not depend on it, because scripts read them.
     if out.isatty() and os.environ.get("TERM") != "dumb" and (console := _console(out)) is not None:
         console.print(_rich(block, console.width), soft_wrap=isinstance(block, str | Fields))
     else:
         for line in _lines(block):
             print(line, file=out)
+
+
+def _printable(block: Block) -> Block:
+    if isinstance(block, str):
+        return printable(block)
+    if isinstance(block, Table):
+        # Each row is one line.
+        rows = [[printable(cell).replace("\n", "\\n") for cell in row] for row in block.rows]
+        return replace(block, rows=rows, title=printable(block.title))
+    if isinstance(block, Fields):
+        return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])
+    return _printable_node(block)
+
+
+def _printable_node(node: TreeNode) -> TreeNode:
+    return TreeNode(printable(node.label), [_printable_node(child) for child in node.children])
 
 
 def _lines(block: Block) -> Iterator[str]:

@@ -8,10 +8,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from libcni.cli.render import Block, print_block, print_data
+from libcni.cli.render import Block, print_block, print_data, printable
 
 if TYPE_CHECKING:
-    from libcni import AsyncCNIConfig, CNIConfig, Observer
+    from libcni import AsyncCNIConfig, CNIConfig, Invocation, Observer
 
 __all__ = ["DEFAULTS", "Output", "Session"]
 
@@ -23,6 +23,11 @@ DEFAULTS = {
 """The directories that are used if neither an option nor a variable names others."""
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
+
+
+def _forward(_: Invocation, text: str) -> None:
+    """Print the stderr of a plugin that succeeded."""
+    sys.stderr.write(printable(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Session:
 
     def _options(self) -> dict[str, Any]:
         # 0 means no limit on the command line. The library refuses 0, and takes None for it.
-        return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": sys.stderr}
+        return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": _forward}
 
     def command(self, text: str) -> str:
         """Return a libcni command with those common options that the environment of the caller does not set."""

@@ -25,7 +25,8 @@ class RuntimeConf:
     Attributes:
         container_id: the container's ID.
         netns: the container's isolation domain, normally a path. It need not exist.
-            None on CHECK and DEL: the recorded one.
+            None on CHECK and DEL: the recorded one. A relative path that leads to a file becomes absolute when the verb
+            begins, for the record and for the plugins.
         ifname: the interface's name inside the container.
         args: CNI_ARGS, as ordered pairs or a mapping. None: empty on ADD; the recorded ones on CHECK and DEL.
         capability_args: capability name to a JSON value, or CapabilityArgs. Example:

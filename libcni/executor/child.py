@@ -1,8 +1,8 @@
 """One plugin process: started, watched, stopped and reaped. How to wait for it is the executors' part.
 
-stdin is a sealed memfd, or a pipe for a plugin that is started ahead. stdout and stderr are pipes: a memfd there would
-break shell plugins that reopen /dev/stdout. ``exit_fd`` becomes readable when the process ends. An executor polls these
-descriptors and calls ``read``, ``has_ended`` and ``finish``.
+stdin is a sealed memfd, or a pipe: for a plugin that is started ahead, and if this program may not write files.
+stdout and stderr are pipes: a memfd there would break shell plugins that reopen /dev/stdout. ``exit_fd`` becomes
+readable when the process ends. An executor polls these descriptors and calls ``read``, ``has_ended`` and ``finish``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from libcni.errors import CNIError, InvalidOutputError, PluginError, PluginTimeoutError
+from libcni.errors import LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
 from libcni.executor.spawn import prepare_spawn
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
@@ -41,11 +41,10 @@ _CHUNK = 64 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process traces it"
 _START_HINTS = {
+    **LIMIT_HINTS,
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
     errno.ETXTBSY: "another program writes to it",
-    errno.EMFILE: "this program has too many open files: raise its limit (ulimit -n)",
-    errno.ENFILE: "the system has too many open files",
     errno.EAGAIN: "there are too many processes or threads: raise the limit (ulimit -u, pids.max)",
     errno.EBADF: f"at least {_INHERITED + 1} open files must be allowed (ulimit -n), and the inherited one be open",
 }
@@ -127,7 +126,7 @@ class Child:
         if ahead:
             self._stdin.extend(os.pipe2(os.O_CLOEXEC))
         else:
-            theirs.append(_memfd(self.invocation.stdin))
+            theirs.append(_stdin(self.invocation.stdin))
         for _ in range(2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             self._pipes.append(read_end)
@@ -423,6 +422,33 @@ def _has_failed(verb: str, outcome: Outcome) -> bool:
     return outcome.exit_status != 0 or (verb in {"ADD", "VERSION"} and not is_document)
 
 
+def _stdin(data: bytes) -> int:
+    """Return the descriptor of a file in memory with ``data``, or of a pipe if this program may not write so much."""
+    try:
+        return _memfd(data)
+    except OSError as error:
+        # The limit of a file's size (ulimit -f) applies to files in memory, too, and must not stop a DEL.
+        if error.errno != errno.EFBIG or (descriptor := _filled_pipe(data)) is None:
+            raise
+        return descriptor
+
+
+def _filled_pipe(data: bytes) -> int | None:
+    """Return the read end of a pipe that holds ``data`` and then ends; None if ``data`` does not fit."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    fits = False
+    try:
+        with suppress(OSError):
+            if len(data) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, len(data))
+            # Nobody reads before the plugin starts: a write that blocks would block for ever.
+            os.set_blocking(write_end, False)
+            fits = os.write(write_end, data) == len(data)
+    finally:
+        _close_all([write_end] if fits else [write_end, read_end])
+    return read_end if fits else None
+
+
 def _memfd(data: bytes) -> int:
     """Return the descriptor of a sealed file in memory with ``data``."""
     descriptor = os.memfd_create("cni-stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -484,13 +510,18 @@ def _reap_later(pid: int, pidfd: int) -> None:
 
 
 def _reap_stragglers() -> None:
-    for pid in tuple(_unreaped):
+    for _ in range(len(_unreaped)):
+        try:
+            # Out of the list first: two threads that reap the same number could reap a new process with it.
+            pid = _unreaped.pop(0)
+        except IndexError:  # another thread has it
+            return
         try:
             is_reaped = os.waitpid(pid, os.WNOHANG)[0] == pid
         except OSError:
             is_reaped = True
-        if is_reaped:
-            _unreaped.remove(pid)
+        if not is_reaped:
+            _unreaped.append(pid)
 
 
 def _has_pidfd() -> bool:

@@ -103,7 +103,7 @@ def _read_corrupt(store: RecordStore, name: str, left: list[str]) -> Record | No
     try:
         record = store.read(name)
     except RecordError as error:
-        left.append(str(error))
+        left.append(error.text)
         return None
     return record if record is not None and record.state == CORRUPT else None
 
@@ -153,13 +153,17 @@ def _owner_in(path: str) -> str | None:
 def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove the temporary files; return the removed ones, and those that are left, each with its reason."""
     # 0: the locks exclude all writers. A dry run has no locks, and may list the file of a running writer.
-    swept = tuple(store.sweep(older_than=0, dry_run=dry_run))
+    found = store.sweep(older_than=0, dry_run=True)
+    swept = found if dry_run else store.sweep(older_than=0)
+    kept = {*found, *_names(store.drafts), *filter(os.path.isdir, _names(store.partials))}.difference(swept)
+    return tuple(swept), tuple(f"{path}: it is not a temporary file, or cannot be removed" for path in sorted(kept))
+
+
+def _names(folder: str) -> list[str]:
     try:
-        names = sorted(os.listdir(store.drafts))
+        return [f"{folder}/{name}" for name in os.listdir(folder)]
     except FileNotFoundError:
-        names = []
-    kept = [path for name in names if (path := f"{store.drafts}/{name}") not in swept]
-    return swept, tuple(f"{path}: it is not a temporary file, or cannot be removed" for path in kept)
+        return []
 
 
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:

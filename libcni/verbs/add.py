@@ -20,7 +20,13 @@ from libcni.store.record import READY, Record, check_readable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import is_same_interface, is_same_namespace, look_up_interface, netns_of_own_interface
+from libcni.verbs.ownership import (
+    checked_conf,
+    is_same_interface,
+    is_same_namespace,
+    look_up_interface,
+    netns_of_own_interface,
+)
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
 
@@ -51,7 +57,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     last one, and rolls back a failure in between.
     """
     check_network_name(net.name)
-    rt.check()
+    rt = checked_conf(node, rt)
     for name, word, words in (("on_existing", on_existing, OnExisting), ("on_cancel", on_cancel, OnCancel)):
         if word not in get_args(words):
             raise ValueError(f"{name} must be one of {', '.join(get_args(words))}, not {word!r}")

@@ -12,7 +12,7 @@ from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import netns_to_use
+from libcni.verbs.ownership import checked_conf, netns_to_use
 from libcni.verbs.reports import RetryPolicy
 
 __all__ = ["check"]
@@ -29,7 +29,7 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
-    rt.check()
+    rt = checked_conf(node, rt)
     if net is not None and net.disable_check:
         return
     # CHECK only reads, so a read-only disk must not stop it.

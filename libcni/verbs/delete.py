@@ -23,7 +23,7 @@ from libcni.store.attachments import network_to_use, prev_result_for_del, record
 from libcni.store.record import CORRUPT, LEGACY, READY, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import netns_of_own_interface, netns_to_use
+from libcni.verbs.ownership import checked_conf, netns_of_own_interface, netns_to_use
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
 __all__ = [
@@ -67,7 +67,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         RecordError: the record belongs to another ADD than ``listed``; nothing was run.
     """
     check_network_name(network)
-    rt.check()
+    rt = checked_conf(node, rt)
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
     record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))

@@ -7,6 +7,8 @@ CNI_NETNS they free their other resources and touch no interface.
 from __future__ import annotations
 
 import logging
+import os
+from contextlib import suppress
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NamespaceMismatchError, RecordError
@@ -14,9 +16,29 @@ from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import LEGACY, STALE_BOOT, Record
 from libcni.verbs.node import Node
 
-__all__ = ["is_same_interface", "is_same_namespace", "look_up_interface", "netns_of_own_interface", "netns_to_use"]
+__all__ = [
+    "checked_conf", "is_same_interface", "is_same_namespace", "look_up_interface", "netns_of_own_interface",
+    "netns_to_use",
+]  # fmt: skip
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+
+def checked_conf(node: Node, rt: RuntimeConf) -> RuntimeConf:
+    """Check an attachment's parameters, and return them with the absolute path of the namespace.
+
+    The program may change its directory before its next verb. A text that leads to no file may be no path at all: it
+    stays, as an absolute path does.
+
+    Raises:
+        InvalidIdentifierError: a name breaks its rule.
+    """
+    rt.check()
+    if rt.netns and not rt.netns.startswith("/") and node.namespace_identity(rt.netns) is not None:
+        with suppress(OSError):  # the directory has been removed
+            # Not abspath: it cuts "..", and after a symbolic link that leads elsewhere.
+            return rt.with_netns(os.path.join(os.getcwd(), rt.netns))
+    return rt
 
 
 def is_same_namespace(node: Node, record: Record) -> bool:

@@ -156,6 +156,32 @@ def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
         assert first.wait(20) == 130
 
 
+INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["libcni", {command!r}, "-h"]
+from libcni.cli import run
+run()
+"""
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [("libcni.cli.app", "doctor"), ("libcni.cli.commands.doctor", "doctor"), ("libcni.oci", "oci-hook")],
+)
+def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, command: str, *, is_ignored: bool) -> None:
+    code = INTERRUPTED.format(module=module, command=command)
+    ignore = "trap '' INT; " if is_ignored else ""
+    words = ["sh", "-c", f'{ignore}exec "$@"', "sh", sys.executable, "-c", code]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == ((0, "") if is_ignored else (-signal.SIGINT, ""))
+
+
 def test_an_error_has_all_that_is_known(node: CommandNode) -> None:
     node.write("refusing.conflist", REFUSING)
     ran = node.run("add", "refusing", "/ns/a", "-o", "json")
@@ -171,6 +197,21 @@ def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
     document: Any = {"error": {"code": 7, "msg": "\x1b[2Jgone"}}
     node.write("refusing.conflist", {**REFUSING, "plugins": [{"type": "fake", "fake": {"ADD": document}}]})
     assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
+
+
+def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: CommandNode) -> None:
+    name = "\x1b[2J\rnet-c1-eth0"
+    for folder in ("results", "tmp"):
+        (node.cache / folder).mkdir(parents=True)
+        (node.cache / folder / name).touch()
+    node.write(f"{name}.conflist", "{")
+    node.plugin("chatty", "printf '\\033[2Jhello\\n' >&2")
+    node.configure("chatty")
+    for words in ("doctor", "attachments", "repair", "validate", "add chatty /ns/a"):
+        ran = node.run(*words.split())
+        text = ran.out + ran.err
+        assert "\\x1b[2J" in text
+        assert text.replace("\n", "").replace("\t", "").isprintable()
 
 
 @pytest.mark.parametrize("words", ["attachments", "--version", "--help"])

@@ -300,6 +300,16 @@ def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in hint_of(error)
 
 
+def test_too_few_open_files_are_named_as_the_cause(node: CommandNode) -> None:
+    node.add("a")
+    limited = ["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *node.command, "del", "-c", "a"]
+    ran = subprocess.run(limited, env=node.env, capture_output=True, text=True, check=False)
+    hint = ran.stderr.rpartition("hint")[2]
+    assert "at least 20 open files must be allowed (ulimit -n)" in hint
+    assert "libcni forget a:eth0" in hint
+    assert "DelPolicy" not in hint
+
+
 def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
     node.add("a")
     ran = node.run("del", "dbnet", node.netns("b"), "-c", "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Literal
 
@@ -19,7 +20,9 @@ from libcni import (
 )
 from libcni.cli.failures import exit_code
 from libcni.cli.inputs import capability_args
-from libcni.cli.render import Fields, Table, plain, print_block, print_data
+from libcni.cli.render import Block, Fields, Table, TreeNode, print_block, print_data
+
+HOSTILE = "a\x1b[2J\tb\nc"
 
 
 @pytest.mark.parametrize(
@@ -50,8 +53,37 @@ def test_bad_yaml_is_named_with_its_place() -> None:
     assert caught.value.file == "capability arguments"
 
 
-def test_control_characters_are_shown_as_such() -> None:
-    assert plain("a\x1b[2J\tb\nc") == "a\N{REPLACEMENT CHARACTER}[2J\tb\nc"
+class Terminal(io.StringIO):
+    """Pretends to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+@pytest.mark.parametrize(
+    "block",
+    [
+        HOSTILE,
+        Fields(HOSTILE, [(HOSTILE, HOSTILE)]),
+        Table(("x", "y"), [["1", HOSTILE]], title=HOSTILE),
+        TreeNode(HOSTILE, [TreeNode("a", [TreeNode(HOSTILE)])]),
+    ],
+)
+def test_control_characters_are_shown_as_escapes_everywhere(
+    kind: type[io.StringIO], block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe may lead to a pager, which passes them on."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    file = kind()
+    print_block(block, file)
+    assert "a\\x1b[2J" in file.getvalue()
+    assert file.getvalue().replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_each_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_block(Table(("x", "y"), [["a\nb", "c"]]))
+    assert capsys.readouterr().out == "X     Y\na\\nb  c\n"
 
 
 def test_plain_blocks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,9 +72,12 @@ def invocation(path: str, stdin: bytes = b"{}", verb: str = "ADD") -> Invocation
     return Invocation(verb, "p", path, stdin, {**ENV, "CNI_COMMAND": verb}, "net", "c1", "eth0")
 
 
-def execute(kind: Kind, path: str, timeout: float | None = 10.0, *, verb: str = "ADD", **options: Any) -> Outcome:
+def execute(
+    kind: Kind, plugin: str | Invocation, timeout: float | None = 10.0, *, verb: str = "ADD", **options: Any
+) -> Outcome:
     """Run a plugin with the blocking executor or with the one for asyncio, whose loop must stay responsive."""
-    call, limits = invocation(path, verb=verb), CallOptions(timeout, BASE)
+    call = invocation(plugin, verb=verb) if isinstance(plugin, str) else plugin
+    limits = CallOptions(timeout, BASE)
     if kind == "blocking":
         return ProcessExecutor(**options).execute(call, limits)
     return asyncio.run(_responsive(AsyncProcessExecutor(**options), call, limits))

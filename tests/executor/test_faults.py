@@ -10,6 +10,7 @@ import resource
 import select
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,34 @@ def test_an_event_loop_that_cannot_watch_a_descriptor(
         patch.setattr(loop, "add_reader", failing(errno.ENOSPC, loop.add_reader, after=after))
         with pytest.raises(PluginError, match="cannot be watched: No space left"):
             execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
+
+
+@pytest.mark.parametrize("allowed", [0, 1000])
+@pytest.mark.parametrize("size", [2, 5000, 70_000])
+def test_a_limit_of_file_sizes_stops_no_plugin(tmp_path: Path, kind: Kind, allowed: int, size: int) -> None:
+    """Also not one whose configuration does not fit into a pipe of the usual size."""
+    path, stdin = script(tmp_path, "wc -c"), b"x" * size
+    (tmp_path / "outcome").touch()
+
+    def runtime() -> None:
+        call = replace(invocation(path), stdin=stdin)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, resource.RLIM_INFINITY))
+        outcome = execute(kind, call)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        (tmp_path / "outcome").write_bytes(outcome.stdout)
+
+    assert wait(fork(runtime)) == 0
+    assert (tmp_path / "outcome").read_text() == f"{size}\n"
+
+
+def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without privileges a pipe has a largest size."""
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "os", Replaced(os, pwrite=failing(errno.EFBIG, os.pwrite)))
+        patch.setattr(child, "fcntl", Replaced(fcntl, fcntl=failing(errno.EPERM, fcntl.fcntl, after=1)))
+        with pytest.raises(PluginError, match="cannot be started: File too large") as caught:
+            execute(kind, replace(invocation(script(tmp_path, "exec sleep 30")), stdin=b"x" * 70_000))
+    assert "ulimit -f" in (caught.value.hint or "")
 
 
 def refuse(_: threading.Thread) -> None:

@@ -167,6 +167,25 @@ def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
     assert execute(kind, script(tmp_path, "echo {}")).exit_status == 0
 
 
+def test_two_threads_do_not_reap_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first wait the number may be another process's."""
+    waited: list[int] = []
+
+    def wait(pid: int, _: int) -> tuple[int, int]:
+        waited.append(pid)
+        if len(waited) == 1:
+            other = threading.Thread(target=child._reap_stragglers)
+            other.start()
+            other.join()
+        return (pid, 0) if pid != 2 else (0, 0)
+
+    monkeypatch.setattr(child, "os", Replaced(os, waitpid=wait))
+    monkeypatch.setattr(child, "_unreaped", stragglers := [1, 2, 3])
+    child._reap_stragglers()
+    assert [pid for pid in waited if pid != 2] == [1, 3]
+    assert stragglers == [2], "it still runs"
+
+
 def test_cancelling_a_plugin_that_cannot_be_killed_does_not_block_the_loop(
     tmp_path: Path, unkillable: pytest.MonkeyPatch
 ) -> None:

@@ -287,7 +287,10 @@ def find_plugin(node: HookNode) -> int:
 def test_a_container_that_ends_while_it_is_attached_is_detached_again(node: HookNode, process: Process) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
-    node.fakes.python("a", f"import os; verb == 'ADD' and os.kill({pid}, 9)\nprint('{{\"cniVersion\": \"1.1.0\"}}')")
+    # Until it has ended: on a busy machine that takes longer than the rest of the attach.
+    kill = f"pidfd = os.pidfd_open({pid}); os.kill({pid}, 9); select.select([pidfd], [], [])"
+    body = f"import os, select\nif verb == 'ADD': {kill}\nprint('{{\"cniVersion\": \"1.1.0\"}}')"
+    node.fakes.python("a", body)
     assert f"process {pid} of container c1 ended while" in node.attach(pid)
     assert (node.attached, node.pinned) == ([], [])
     assert plugin.verbs == ("ADD", "DEL")

@@ -27,6 +27,8 @@ from pathlib import Path
 from processes import children, fork, wait
 
 from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
+from libcni.verbs import node as drive
+from libcni.verbs.settings import StartAhead
 from reliability.c_node import CNode, build_plugins
 
 __all__ = ["VERBS", "Tally", "inject"]
@@ -114,6 +116,7 @@ class Cases:
 
     def __init__(self, verb: str, plugins: str, directory: Path) -> None:
         self.verb = verb
+        self.start_ahead: StartAhead = "never"
         self._plugins = plugins
         self._directory = directory
         self._shim = ctypes.CDLL(None)
@@ -121,6 +124,7 @@ class Cases:
 
     def count(self) -> int:
         """Return how many calls the verb makes where nothing fails; the verb runs in this process, to load all."""
+        self.start_ahead = "always"  # then it makes the most
         c_node = self._new_node()
         self._run(c_node, NEVER, 0)
         calls = self._run(self._new_node(), NEVER, 0)[0]
@@ -170,7 +174,7 @@ class Cases:
         return c_node
 
     def _run(self, c_node: CNode, at: int, error: int) -> tuple[int, str]:
-        cni = c_node.client(durable=True, timeout=5, cleanup_timeout=5)
+        cni = c_node.client(durable=True, timeout=5, cleanup_timeout=5, start_ahead=self.start_ahead)
         problem = ""
         self._shim.shim_arm(at, error)
         try:
@@ -218,21 +222,27 @@ def main() -> int:
     parser.add_argument("--at", type=int, help="only this call")
     parser.add_argument("--step", type=int, default=1, help="only each such call")
     parser.add_argument("--fault", choices=FAULTS, help="only this fault")
+    modes = ["never", "always", "by turns"]
+    parser.add_argument("--start-ahead", choices=modes, default=modes[2], help="which plugins start ahead")
     options = parser.parse_args()
     if not os.environ.pop("LD_PRELOAD", ""):  # the plugins do not get it either
         with tempfile.TemporaryDirectory() as made:
             tally = inject(Path(made), sys.argv[1:])
         sys.stdout.write("".join(f"{one}\n" for one in [*tally.problems, f"{tally.cases} cases, {tally.calls}"]))
         return 1 if tally.problems else 0
+    drive.can_start_ahead = lambda: True  # type: ignore[attr-defined] # however busy this machine is
     tally = Tally()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as directory:
         for verb in options.verbs:
             cases = Cases(verb, options.plugins, Path(directory, verb))
             tally.calls[verb] = cases.count()
             for at in range(0, tally.calls[verb] + 2, options.step) if options.at is None else [options.at]:
+                is_ahead = at % 2 if options.start_ahead == "by turns" else options.start_ahead == "always"
+                cases.start_ahead = "always" if is_ahead else "never"
                 for fault in [options.fault] if options.fault else FAULTS:
                     tally.cases += 1
-                    tally.problems += [f"{verb} --at {at} --fault {fault}: {one}" for one in cases.problems(at, fault)]
+                    case = f"{verb} --at {at} --fault {fault} --start-ahead {cases.start_ahead}"
+                    tally.problems += [f"{case}: {one}" for one in cases.problems(at, fault)]
     sys.stdout.write(json.dumps(vars(tally)))
     return 1 if tally.problems else 0
 

@@ -32,7 +32,15 @@ from libcni import (
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
+from libcni.verbs import node as drive
 from libcni.verbs.reports import DelPolicy
+
+
+@pytest.fixture(params=["never", "always"])
+def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
+    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
+    return FakeNode(tmp_path, start_ahead=request.param)
 
 
 def mount(*arguments: str) -> None:
@@ -209,13 +217,24 @@ def test_add_over_a_torn_record(node: FakeNode) -> None:
 
 @pytest.mark.parametrize("years", [-60, -1, 10, 200])
 def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
-    node.plugin("slow", "sleep 0.2")
-    real, jumped = time.time, threading.Event()
-    monkeypatch.setattr(time, "time", lambda: real() + (years * 31556952 if jumped.is_set() else 0))
-    net, cni = node.network("slow", cniVersion="1.1.0"), node.client(timeout=5)
-    threading.Timer(0.1, jumped.set).start()
+    # On a busy machine no sleep is long enough: the first ADD waits for the jump, and DEL hangs until it may succeed.
+    running, jumped, may_end = (node.root / name for name in ("running", "jumped", "may-end"))
+    wait = f"touch {running}; while [ ! -e {jumped} ]; do sleep 0.01; done"
+    node.plugin("slow", f"case $CNI_COMMAND in ADD) {wait};; DEL) [ -e {may_end} ] || exec sleep 30;; esac")
+    real, offset = time.time, 0
+
+    def jump() -> None:
+        nonlocal offset
+        wait_until(running.exists)
+        offset = years * 31556952
+        jumped.touch()
+
+    monkeypatch.setattr(time, "time", lambda: real() + offset)
+    net, cni = node.network("slow", cniVersion="1.1.0"), node.client()
+    thread = threading.Thread(target=jump)
+    thread.start()
     cni.add_network_list(net, RT)
-    assert jumped.is_set()
+    thread.join()
     cni.check_network_list(net, RT)
     (listed,) = cni.get_cached_attachments()
     assert listed.state == "ready"
@@ -225,6 +244,7 @@ def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years:
     assert {one.container_id for one in cni.get_cached_attachments()} == {"c1", "c2"}
     with pytest.raises(PluginTimeoutError):
         cni.del_network_list(net, RT, timeout=0.1)
+    may_end.touch()
     cni.del_network_list(net, RT)
     cni.del_network_list(net, other)
     assert node.states() == []

@@ -12,11 +12,14 @@ from reliability.injected import VERBS, inject
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("start_ahead", ["never", "always"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_survives_a_fault_of_any_call(tmp_path: Path, say: Callable[[str], None], verb: str) -> None:
+def test_a_verb_survives_a_fault_of_any_call(
+    tmp_path: Path, say: Callable[[str], None], verb: str, start_ahead: str
+) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("gcc is missing")
-    tally = inject(tmp_path, [verb])
+    tally = inject(tmp_path, [verb, "--start-ahead", start_ahead])
     say(f"{verb}: {tally.cases} cases, {tally.calls[verb]} calls of libc")
     assert tally.calls[verb] > 20, "the shim counts no calls"
     assert tally.problems == []

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,29 @@ class CrashError(BaseException):
     """The end of the runtime, at a plugin call."""
 
 
+class Prepared:
+    """A plugin that was started ahead."""
+
+    def __init__(self, plugins: Plugins, invocation: Invocation, options: CallOptions) -> None:
+        self._plugins, self._invocation, self._options = plugins, invocation, options
+        plugins.waiting.append(self)
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        assert self in self._plugins.waiting, "it was fed or discarded before"
+        self.discard()
+        options = replace(self._options, timeout=timeout)
+        return self._plugins.execute(replace(self._invocation, stdin=stdin), options)
+
+    def discard(self) -> None:
+        if self in self._plugins.waiting:
+            self._plugins.waiting.remove(self)
+
+
 class Plugins:
     """Two plugins, what they hold, and what they were told."""
 
     def __init__(self) -> None:
+        self.waiting: list[Prepared] = []
         self.held: dict[tuple[Key, str], int] = {}  # (attachment, type) -> the generation of its configuration
         self.fault: Callable[[Invocation], str] = lambda _: ""
 
@@ -61,7 +81,13 @@ class Plugins:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"/{plugin}"
 
-    def execute(self, invocation: Invocation, _limits: CallOptions) -> Outcome:
+    def prepare(self, invocation: Invocation, options: CallOptions) -> Prepared:
+        assert not self.waiting, "one plugin at a time is started ahead"
+        return Prepared(self, invocation, options)
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        if options.on_started is not None:
+            options.on_started()
         fault = self.fault(invocation)
         if fault == "crash-before":
             raise CrashError
@@ -105,13 +131,16 @@ class Model(RuleBasedStateMachine):
         for module in (record, drive):
             module.boot_id = lambda: f"boot{self.boot}"  # type: ignore[attr-defined]
         self.edit()
-        self.restart()
+        self.restart("always")
 
-    @rule()
-    def restart(self) -> None:
+    modes = st.sampled_from(["never", "always"])
+
+    @rule(start_ahead=modes)
+    def restart(self, start_ahead: Any) -> None:
         self.cni = CNIConfig(
-            ["/nowhere"], self.directory / "cache", conf_dir=self.directory, executor=self.plugins, durable=False
-        )
+            ["/nowhere"], self.directory / "cache", conf_dir=self.directory, executor=self.plugins, durable=False,
+            start_ahead=start_ahead,
+        )  # fmt: skip
 
     @rule()
     def edit(self) -> None:
@@ -128,9 +157,8 @@ class Model(RuleBasedStateMachine):
         self.boot += 1
         self.plugins.held.clear()
         self.states = dict.fromkeys(self.states, "stale-boot")
-        self.restart()
 
-    verbs = st.sampled_from(["ADD", "DEL", "CHECK", "GC"])
+    verbs = st.sampled_from(["ADD", "ADD", "DEL", "CHECK", "GC"])  # what follows an ADD has something to do
     faults = st.sampled_from(
         ["", "", "", "crash-before", "crash-after", "fail-before", "fail-after", "garbage", "missing"]
     )
@@ -141,17 +169,18 @@ class Model(RuleBasedStateMachine):
         container=st.sampled_from(CONTAINERS),
         ifname=st.sampled_from(IFNAMES),
         fault=faults,
-        at=st.tuples(st.sampled_from(["ADD", "DEL", "CHECK", "GC"]), st.sampled_from(["first", "second"])),
+        in_del=st.booleans(),  # every verb but CHECK may run DEL
+        plugin=st.sampled_from(["first", "second"]),
         on_existing=st.sampled_from(["refuse", "replace"]),
     )
-    def verb(self, verb: str, fault: str, at: tuple[str, str], on_existing: Any, **key: str) -> None:
+    def verb(self, verb: str, fault: str, in_del: bool, plugin: str, on_existing: Any, **key: str) -> None:
         attachment = (key["network"], key["container"], key["ifname"])
         wrong = {"missing"} if fault == "missing" else {fault}
 
         def injected(call: Invocation) -> str:
             if fault == "missing":
-                return fault if call.verb == "FIND" and call.plugin == at[1] else ""
-            return fault if (call.verb, call.plugin) == at else ""
+                return fault if call.verb == "FIND" and call.plugin == plugin else ""
+            return fault if (call.verb, call.plugin) == ("DEL" if in_del else verb, plugin) else ""
 
         self.plugins.fault = injected
         rt = RuntimeConf(attachment[1], None, attachment[2])
@@ -249,6 +278,7 @@ class Model(RuleBasedStateMachine):
     def the_list_is_the_model(self) -> None:
         if hasattr(self, "cni"):
             assert self.listed() == self.states
+            assert self.plugins.waiting == [], "a plugin that was started ahead outlives its verb"
             assert {key for key, _ in self.plugins.held} <= self.states.keys(), (
                 "a plugin holds an attachment that is not listed"
             )
@@ -263,6 +293,7 @@ class Model(RuleBasedStateMachine):
 def run(examples: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (record, drive):
         monkeypatch.setattr(module, "boot_id", lambda: "")  # restored afterwards
+    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
     run_state_machine_as_test(
         Model,
         settings=settings(

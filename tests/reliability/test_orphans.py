@@ -20,6 +20,13 @@ from libcni.verbs import locking as drive
 from reliability.c_node import CNode
 
 
+@pytest.fixture(params=["never", pytest.param("always", marks=pytest.mark.slow)])
+def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
+    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
+    return FakeNode(tmp_path, start_ahead=request.param)
+
+
 @pytest.mark.parametrize("verb", ["del", "gc", "add"])
 def test_field_08_the_next_verb_waits_for_a_plugin_that_outlived_its_runtime(node: FakeNode, verb: str) -> None:
     held = node.root / "held"

@@ -13,6 +13,7 @@ import pytest
 
 from libcni import repair_records
 from libcni.errors import LockTimeoutError
+from libcni.store import records
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
@@ -133,8 +134,27 @@ def test_what_the_system_does_not_let_us_read_is_not_corrupt(cache: Path, monkey
     assert (cache / "results" / "net-c1-eth0").exists()
 
 
-def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path) -> None:
-    (cache / "tmp" / "0-directory").mkdir()
+@pytest.mark.parametrize("folder", ["tmp", "partial"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path, folder: str, dry_run: bool) -> None:
+    partial = cache / "partial"
+    partial.mkdir()
+    (partial / "net-c1-eth0").write_bytes(b"of an ADD that did not end: it is needed")
+    (partial / "ended").write_bytes(b"{}")
+    (cache / folder / "0-directory").mkdir()
+    report = repair_records(cache, dry_run=dry_run)
+    assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1", f"{partial}/ended"))
+    assert report.left == (f"{cache}/{folder}/0-directory: it is not a temporary file, or cannot be removed",)
+
+
+def test_a_temporary_file_that_cannot_be_removed_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cache / "partial").mkdir()
+    (cache / "partial" / "ended").write_bytes(b"{}")
+
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(records, "remove", failing)
     report = repair_records(cache)
-    assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1",))
-    assert report.left == (f"{cache}/tmp/0-directory: it is not a temporary file, or cannot be removed",)
+    assert report.temporary == ()
+    assert [line.partition(": ")[0] for line in report.left] == [f"{cache}/partial/ended", f"{cache}/tmp/4194305-1-1"]

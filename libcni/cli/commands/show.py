@@ -9,7 +9,7 @@ from typing import Any
 import libcni
 from libcni.cli.listing import age_of, attachment_data, listed_addresses, named_attachments
 from libcni.cli.options import AttachmentArgument, NetworkOption
-from libcni.cli.render import Fields, plain
+from libcni.cli.render import Fields
 from libcni.cli.session import Session
 
 __all__ = ["show"]
@@ -62,7 +62,7 @@ def _block(one: libcni.Attachment) -> Fields:
         ("result", _indented(_result(one))),
     ]
     title = f"{one.container_id} {one.ifname} on {one.network}"
-    return Fields(title, [(name, plain(text)) for name, text in rows if text])
+    return Fields(title, [(name, text) for name, text in rows if text])
 
 
 def _indented(value: Any) -> str:
