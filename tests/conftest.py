@@ -87,7 +87,7 @@ def measured_children(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
     """Return the process that runs the command line for this session's tests."""
-    server = ForkServer(COVERAGE)
+    server = ForkServer(COVERAGE, os.path.abspath(str(MEASURING.get_option("run:data_file"))) if MEASURING else "")
     yield server
     server.close()
 

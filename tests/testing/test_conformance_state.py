@@ -246,7 +246,7 @@ def write_shell_plugin(directory: Path, **verbs: str) -> Path:
     answers = {"VERSION": '"supportedVersions": ["1.1.0"], ', "ADD": ""}
     lines = [f"[ $CNI_COMMAND != {verb} ] || {command}" for verb, command in verbs.items()]
     for verb, more in answers.items():
-        lines.append(f"[ $CNI_COMMAND != {verb} ] || echo '{{{more}\"cniVersion\": \"1.1.0\"}}'")
+        lines.append(f'[ $CNI_COMMAND != {verb} ] || echo \'{{{more}"cniVersion": "1.1.0"}}\'')
     path.write_text("\n".join(["#!/bin/sh", "cat >/dev/null", *lines, ""]), encoding="utf-8")
     path.chmod(0o755)
     return path
