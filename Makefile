@@ -11,8 +11,8 @@ SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman ru
 
 # pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
 MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
-# More workers than cores: many tests wait for processes.
-PARALLEL := -n 6 --dist loadgroup
+# More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
+PARALLEL := -n 6 --dist load
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 

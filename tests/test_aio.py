@@ -241,6 +241,7 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.unmeasured
 def test_a_thousand_verbs_run_at_once(node: FakeNode) -> None:
     """Each waits until all of them run; with a bound below their number none would end."""
     net = network_of(node)

@@ -13,11 +13,7 @@ from conformance.golang import call
 
 MAC = "0a:58:0a:c8:00:07"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.xdist_group("host-links"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 
 class AcrossNode(RealNode):

@@ -17,7 +17,7 @@ from libcni.manager import AsyncNetworkManager
 
 from .fleet import OWNER, files, module
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("host-links")]
+pytestmark = pytest.mark.real
 
 THEIR_PORT, OUR_PORT, OTHER_PORT = 18181, 18182, 18183
 

@@ -17,7 +17,7 @@ from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 from libcni import RuntimeConf
 from libcni.manager import Container, Namespaces, NetworkManager
 
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("host-links")]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 ROUNDS = 4
 KILLS = int(os.environ.get("LIBCNI_MANAGER_KILLS", "200")) // ROUNDS

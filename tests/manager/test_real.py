@@ -29,7 +29,7 @@ from libcni.manager import (
     network_status,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("host-links")]
+pytestmark = pytest.mark.real
 
 PORTS = {"portMappings": [PortMapping(host_port=18081, container_port=80).to_json()]}
 

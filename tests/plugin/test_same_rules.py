@@ -45,7 +45,8 @@ def test_what_a_plugin_prints_is_of_the_form_that_conformance_asks(version: str)
     assert result_problems(PluginResult.from_document(WHOLE, version).to_document(), version) == []
 
 
-VECTORS = yaml.safe_load((ROOT / "testdata/conformance/conversions.yaml").read_text(encoding="utf-8"))["vectors"]
+_TEXT = (ROOT / "testdata/conformance/conversions.yaml").read_text(encoding="utf-8")
+VECTORS = yaml.load(_TEXT, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["vectors"]
 CONVERSIONS = [(vector["name"], step["convert"]) for vector in VECTORS for step in vector["steps"] if "convert" in step]
 
 

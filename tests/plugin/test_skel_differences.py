@@ -13,7 +13,8 @@ from libcni.plugin import Plugin
 from libcni.testing import call_plugin
 from plugin.plugins import ROOT, nothing
 
-CASES = yaml.safe_load((ROOT / "testdata/skel-differences.yaml").read_text(encoding="utf-8"))["cases"]
+_TEXT = (ROOT / "testdata/skel-differences.yaml").read_text(encoding="utf-8")
+CASES = yaml.load(_TEXT, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["cases"]
 ENV = {
     "CNI_CONTAINERID": "some-container-id",
     "CNI_NETNS": "/some/netns/path",

@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from reliability.hostile import SEEDS, TARGETS, mutations
 
 pytestmark = pytest.mark.unmeasured
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 31))))
-CASES = int(os.environ.get("LIBCNI_FUZZ_CASES", "1000"))
+CASES = int(os.environ.get("LIBCNI_FUZZ_CASES", "500"))
 MEGABYTES = 2 << 20
 
 
@@ -95,7 +95,7 @@ def test_dark_corners(name: str, corner: str) -> None:
 def test_every_depth_of_nesting(name: str) -> None:
     """Near the limit of recursion: what one function can still read the next may not."""
     target = TARGETS[name]
-    for depth in [*range(1, 10), 60, *range(100, 800, 100), *range(800, 1100, 20), 3000]:
+    for depth in [*range(1, 10), 60, *range(100, 800, 100), *range(800, 1100, 50), 3000]:
         for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
             value = opening * depth + b"1" + closing * depth
             target(value)
@@ -126,7 +126,6 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
-@settings(max_examples=100, deadline=None, database=None)
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes(data: bytes) -> None:
     for name, target in TARGETS.items():  # to make the bytes takes longer than to read them

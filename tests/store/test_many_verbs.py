@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -35,6 +36,10 @@ def test_a_plugins_descriptor_is_closed_once_the_plugin_has_it(
         adding = [asyncio.create_task(cni.add_network_list(net, RuntimeConf(name, None, "eth0"))) for name in names]
         while len(node.verbs()) < VERBS:  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):  # a plugin can write its log before this process hears of its start
+            async with asyncio.timeout(10):
+                while opened(node.cache / "locks") > expected:  # noqa: ASYNC110 - see above
+                    await asyncio.sleep(0.01)
         assert opened(node.cache / "locks") == expected
         for name in names:
             probe = locks.LockSet(str(node.cache), locks.LockRequest())

@@ -57,6 +57,7 @@ def test_without_the_means_a_namespace_is_skipped_with_the_reason(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(LIBRARY))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the test
     pytester.makepyfile(USES_A_NAMESPACE)
     pytester.makeconftest(
         f"import os, shutil, pytest\n@pytest.fixture(scope='session', autouse=True)\ndef bare():\n    {module}\n"
