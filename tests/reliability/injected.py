@@ -27,7 +27,7 @@ from pathlib import Path
 from processes import children, fork, wait
 
 from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
-from libcni.verbs import node as drive
+from libcni.verbs import node as verbs_node
 from libcni.verbs.settings import StartAhead
 from reliability.c_node import CNode, build_plugins
 
@@ -230,7 +230,7 @@ def main() -> int:
             tally = inject(Path(made), sys.argv[1:])
         sys.stdout.write("".join(f"{one}\n" for one in [*tally.problems, f"{tally.cases} cases, {tally.calls}"]))
         return 1 if tally.problems else 0
-    drive.can_start_ahead = lambda: True  # type: ignore[attr-defined] # however busy this machine is
+    verbs_node.can_start_ahead = lambda: True  # type: ignore[attr-defined] # however busy this machine is
     tally = Tally()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as directory:
         for verb in options.verbs:

@@ -32,14 +32,14 @@ from libcni import (
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
-from libcni.verbs import node as drive
+from libcni.verbs import node as verbs_node
 from libcni.verbs.reports import DelPolicy
 
 
 @pytest.fixture(params=["never", "always"])
 def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
-    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
+    monkeypatch.setattr(verbs_node, "can_start_ahead", lambda: True)
     return FakeNode(tmp_path, start_ahead=request.param)
 
 

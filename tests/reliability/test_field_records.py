@@ -25,7 +25,6 @@ from libcni import (
 )
 from libcni.store import record
 from libcni.testing import network_namespace, why_no_namespaces
-from libcni.verbs import node as drive
 
 C2 = RuntimeConf("c2", None, "eth0")
 
@@ -146,7 +145,7 @@ def test_field_21_records_from_before_a_reboot_are_told_apart(node: FakeNode, mo
     net, cni = node.network("a"), node.client()
     cni.add_network_list(net, RuntimeConf("c1", "/run/netns/gone", "eth0"))
     cni.add_network_list(net, RuntimeConf("c2", "/run/netns/gone", "eth0"))
-    for module in (record, drive):
+    for module in (record, verbs_node):
         monkeypatch.setattr(module, "boot_id", lambda: "after-the-reboot")
     assert node.states() == ["stale-boot", "stale-boot"]
     (node.bin / "a").write_text(f'#!/bin/sh\necho "$CNI_COMMAND <$CNI_NETNS>" >> {node.root}/seen\necho {{}}')

@@ -38,7 +38,7 @@ from libcni import (
 )
 from libcni.store import record
 from libcni.testing import error_outcome
-from libcni.verbs import node as drive
+from libcni.verbs import node as verbs_node
 
 CONTAINERS = ["c1", "c2", "b-c1"]
 NETWORKS = ["net", "net-b"]  # with these containers, two attachments have the same file name
@@ -128,7 +128,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        for module in (record, drive):
+        for module in (record, verbs_node):
             module.boot_id = lambda: f"boot{self.boot}"  # type: ignore[attr-defined]
         self.edit()
         self.restart("always")
@@ -291,9 +291,9 @@ class Model(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (record, drive):
+    for module in (record, verbs_node):
         monkeypatch.setattr(module, "boot_id", lambda: "")  # restored afterwards
-    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
+    monkeypatch.setattr(verbs_node, "can_start_ahead", lambda: True)
     run_state_machine_as_test(
         Model,
         settings=settings(

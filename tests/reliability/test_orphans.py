@@ -15,15 +15,15 @@ from processes import fork, kill_after, wait
 
 from libcni import CNIError, RuntimeConf
 from libcni.testing import wait_until
-from libcni.verbs import add
-from libcni.verbs import locking as drive
+from libcni.verbs import add, locking
+from libcni.verbs import node as verbs_node
 from reliability.c_node import CNode
 
 
 @pytest.fixture(params=["never", pytest.param("always", marks=pytest.mark.slow)])
 def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
-    monkeypatch.setattr(drive, "can_start_ahead", lambda: True)
+    monkeypatch.setattr(verbs_node, "can_start_ahead", lambda: True)
     return FakeNode(tmp_path, start_ahead=request.param)
 
 
@@ -69,7 +69,7 @@ def test_the_next_verb_waits_for_a_del_that_outlived_its_runtime(node: FakeNode)
 
 def test_the_wait_for_an_orphan_is_bounded(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that a plugin started on purpose keeps the same descriptor, for ever."""
-    monkeypatch.setattr(drive, "_ORPHAN_SECONDS", 0.3)
+    monkeypatch.setattr(locking, "_ORPHAN_SECONDS", 0.3)
     begin = f"setsid sh -c 'echo $$ > {node.root}/daemon; exec sleep 30' & "  # the group of a failed plugin is killed
     begin += f"while [ ! -s {node.root}/daemon ]; do sleep 0.01; done"
     node.plugin("daemon", f"[ $CNI_COMMAND = ADD ] && {{ {begin}; exit 1; }}")
