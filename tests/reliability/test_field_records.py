@@ -25,6 +25,7 @@ from libcni import (
 )
 from libcni.store import record
 from libcni.testing import network_namespace, why_no_namespaces
+from libcni.verbs import node as verbs_node
 
 C2 = RuntimeConf("c2", None, "eth0")
 
