@@ -176,7 +176,7 @@ def test_killed_within_an_add_it_converges_after_its_next_start(fleet: Agent) ->
     started, go = slow_add(fleet.node)
     fleet.want(c1=["a"])
     with fleet.running() as process:
-        wait_until(started.exists)
+        wait_until(started.exists, 60)
         process.kill()
         process.wait()
     go.touch()  # the plugin has outlived the agent
