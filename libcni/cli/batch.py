@@ -156,11 +156,11 @@ def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> 
         state = "failed" if one.error else word
         rows.append([one.rt.container_id, _name(one), one.rt.ifname, addresses, state])
     columns = ("container", "network", "interface", "addresses", "state")
-    session.show([_data(one) for one in items], Table(columns, rows, empty="the list is empty"))
+    session.show([_data(one, session) for one in items], Table(columns, rows, empty="the list is empty"))
     errors = [one.error for one in items if one.error is not None]
     if session.output == "text":
         for error in errors:
-            print_error(error)
+            print_error(error, session)
         print(f"{len(items) - len(errors)} {word}, {len(errors)} failed", file=sys.stderr)
     if errors:
         raise SystemExit(exit_code(libcni.CNIErrorGroup("batch", errors)))
@@ -170,8 +170,8 @@ def _name(one: libcni.BatchItem[Any]) -> str:
     return one.net if isinstance(one.net, str) else one.net.name
 
 
-def _data(one: libcni.BatchItem[Any]) -> dict[str, Any]:
+def _data(one: libcni.BatchItem[Any], session: Session) -> dict[str, Any]:
     about = {"container_id": one.rt.container_id, "network": _name(one), "ifname": one.rt.ifname}
     if one.error is not None:
-        return {**about, "error": error_data(one.error)}
+        return {**about, "error": error_data(one.error, session)}
     return {**about, "result": one.answer.to_dict()} if isinstance(one.answer, libcni.Result) else about

@@ -22,7 +22,7 @@ from libcni import (
 )
 from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, print_block, print_data
-from libcni.cli.session import Output, Session
+from libcni.cli.session import Session
 
 __all__ = ["UsageError", "error_data", "exit_code", "message_of", "print_error", "report_errors"]
 
@@ -59,22 +59,23 @@ def report_errors(session: Session) -> Iterator[None]:
     try:
         yield
     except CNIError as error:
-        print_error(error, session.output)
+        print_error(error, session)
         raise SystemExit(exit_code(error)) from error
 
 
-def print_error(error: CNIError, output: Output = "text") -> None:
+def print_error(error: CNIError, session: Session) -> None:
     """Print an error on stderr."""
+    output = session.output
     # On stderr also as JSON: stdout may hold a part of the answer already.
     if output == "json" or output == "yaml":  # noqa: PLR1714 - mypy narrows only this
-        print_data({"error": error_data(error)}, output, sys.stderr)
+        print_data({"error": error_data(error, session)}, output, sys.stderr)
         return
     if isinstance(error, CNIErrorGroup):
         print_block(f"error: {error.message}", sys.stderr)
         for one in error.exceptions:
-            print_error(one if isinstance(one, CNIError) else CNIError(str(one)))
+            print_error(one if isinstance(one, CNIError) else CNIError(str(one)), session)
         return
-    print_block(Fields(f"error: {message_of(error)}", _details(error)), sys.stderr)
+    print_block(Fields(f"error: {message_of(error)}", _details(error, session)), sys.stderr)
 
 
 def message_of(error: CNIError) -> str:
@@ -87,14 +88,14 @@ def message_of(error: CNIError) -> str:
     return error.text
 
 
-def _details(error: CNIError) -> list[tuple[str, str]]:
+def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
     rows += [("note", text) for text in _notes(error)]
     if isinstance(error, NetworkNotFoundError) and error.known:
         rows.append(("networks", "\n".join(error.known)))
     else:
-        rows.append(("hint", hint_of(error)))
+        rows.append(("hint", session.hint(hint_of(error))))
     return [(name, text) for name, text in rows if text]
 
 
@@ -127,16 +128,16 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def error_data(error: CNIError) -> dict[str, Any]:
+def error_data(error: CNIError, session: Session | None = None) -> dict[str, Any]:
     """Return an error as plain data; empty fields are left out."""
     data: dict[str, Any] = {"kind": type(error).__name__, "message": error.text}
     if isinstance(error, CNIErrorGroup):
         data["message"] = error.message
-        data["errors"] = [error_data(one) for one in error.exceptions if isinstance(one, CNIError)]
+        data["errors"] = [error_data(one, session) for one in error.exceptions if isinstance(one, CNIError)]
     data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
     if error.rollback_errors:
-        data["rollback_errors"] = [error_data(one) for one in error.rollback_errors]
+        data["rollback_errors"] = [error_data(one, session) for one in error.rollback_errors]
     if notes := _notes(error):
         data["notes"] = notes
-    hint = hint_of(error)
+    hint = hint_of(error) if session is None else session.hint(hint_of(error))
     return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}

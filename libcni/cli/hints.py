@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from libcni import (
     NetworkNotFoundError,
     NotAttachedError,
     PluginError,
+    PluginNotFoundError,
     PluginTimeoutError,
     RecordError,
 )
@@ -107,6 +109,12 @@ def _not_attached(error: NotAttachedError) -> str:
     return f"libcni del {_attachment(error)}, then libcni add" if error.state else ""
 
 
+def _plugin_not_found(error: PluginNotFoundError) -> str:
+    where = "install it there" if error.searched else "install it"
+    # A rejected file has a hint of its own, such as "make it executable".
+    return "" if error.rejected else f"{where}, or name its directory with --path or CNI_PATH"
+
+
 def _record(error: RecordError) -> str:
     if error.missing == "attachment":
         return "libcni repair --yes sets it aside"
@@ -115,6 +123,8 @@ def _record(error: RecordError) -> str:
             "with a file of the network: libcni del FILE -c ID -i IFNAME --use-given; if there is none: "
             "libcni forget ID:IFNAME"
         )
+    if error.errno in {errno.EACCES, errno.EPERM} and os.geteuid():
+        return "run it as root"
     return "libcni doctor shows what is wrong with the disk" if error.errno is not None and not error.hint else ""
 
 
@@ -123,6 +133,7 @@ _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (PluginError, _not_detached),
     (PluginError, lambda error: _RETRY if error.retryable and not error.hint else ""),
     (PluginTimeoutError, _timeout),
+    (PluginNotFoundError, _plugin_not_found),
     (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
     (InterfaceExistsError, _interface_exists),
     (

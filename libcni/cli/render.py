@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["Block", "Fields", "Table", "TreeNode", "has_escapes", "print_block", "print_data", "printable"]
+__all__ = [
+    "Block", "Fields", "Table", "TreeNode", "has_escapes", "one_line", "print_block", "print_data",
+    "printable",
+]  # fmt: skip
 
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
@@ -74,6 +77,11 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """Return ``text`` as ``printable`` does, and with escapes for line feeds, which file names may contain."""
+    return printable(text).replace("\n", "\\n")
+
+
 def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
     """Print data as JSON or YAML."""
     if output == "json":
@@ -105,7 +113,7 @@ def _printable(block: Block) -> Block:
         return printable(block)
     if isinstance(block, Table):
         # Each row is one line.
-        rows = [[printable(cell).replace("\n", "\\n") for cell in row] for row in block.rows]
+        rows = [[one_line(cell) for cell in row] for row in block.rows]
         return replace(block, rows=rows, title=printable(block.title))
     if isinstance(block, Fields):
         return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ DEFAULTS = {
     "cache_dir": "/var/lib/cni",
 }
 """The directories that are used if neither an option nor a variable names others."""
+
+_COMMAND = re.compile(r"\blibcni (add|attachments|del|doctor|forget|networks|repair)\b")
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
 
@@ -73,13 +76,25 @@ class Session:
 
     def command(self, text: str) -> str:
         """Return a libcni command with those common options that the environment of the caller does not set."""
+        given = self._given()
+        # Without its owner, repair would detach the attachments that have none.
+        if text.startswith("libcni repair") and self.owner != os.environ.get("LIBCNI_OWNER", ""):
+            given += ["--owner", self.owner]
+        return f"{text} {shlex.join(given)}" if given and text.startswith("libcni ") else text
+
+    def hint(self, text: str) -> str:
+        """Return a hint in words. Its libcni commands get the options that the environment does not set."""
+        options = shlex.join(self._given())
+        return _COMMAND.sub(lambda found: f"{found[0]} {options}", text) if options else text
+
+    def _given(self) -> list[str]:
+        """Return the directories that only options have set, as options."""
         defaults = (
             ("--conf-dir", self.conf_dir, os.environ.get("NETCONFPATH") or DEFAULTS["conf_dir"]),
             ("--path", self.path, os.environ.get("CNI_PATH") or DEFAULTS["path"]),
             ("--cache-dir", self.cache_dir, os.environ.get("LIBCNI_CACHE_DIR") or DEFAULTS["cache_dir"]),
         )
-        given = [word for option, value, default in defaults if value != default for word in (option, value)]
-        return f"{text} {shlex.join(given)}" if given and text.startswith("libcni ") else text
+        return [word for option, value, default in defaults if value != default for word in (option, value)]
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 from functools import partial
 
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted
+from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted, quoted
 
 __all__ = ["check_configuration"]
 
@@ -20,7 +19,7 @@ def check_configuration(node: NodeView) -> Observations:
     path = node.cni.conf_dir
     if not os.path.isdir(path):
         seen = "it is not a directory" if os.path.lexists(path) else "there is no such directory"
-        commands = (f"mkdir -p {shlex.quote(path)}",) if not os.path.lexists(path) else ()
+        commands = (f"mkdir -p {quoted(path)}",) if not os.path.lexists(path) else ()
         yield _error(path, seen, "no network can be used", "put a .conflist file there", commands)
         return
     if node.directory is None:
@@ -38,7 +37,7 @@ def check_configuration(node: NodeView) -> Observations:
         yield _error(
             problem.file or path, seen, "its network cannot be used",
             problem.hint or "correct the file, or move it elsewhere; then:",
-            (shlex.join(["libcni", "validate", problem.file]),) if problem.file else (),
+            (f"libcni validate {quoted(problem.file)}",) if problem.file else (),
         )  # fmt: skip
     for net in found.networks:
         for text in net.warnings:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-import shlex
 import stat
 from contextlib import suppress
 from functools import partial
 
 from libcni.diagnosis.ipam import host_local_directories
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked, Observations
+from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked, Observations, quoted
 
 __all__ = ["check_disk", "writable_by_others"]
 
@@ -20,6 +19,7 @@ _error, _warning = partial(NodeFinding, "disk", "error"), partial(NodeFinding, "
 _FREE_BYTES_ERROR, _FREE_BYTES_WARNING = 64 * 1024, 64 * 1024 * 1024
 _FREE_FILES_ERROR, _FREE_FILES_WARNING = 4, 100
 _WARNING_SHARE = 0.05
+_ANOTHER = "use another record directory (--cache-dir, LIBCNI_CACHE_DIR), or move the file if nobody needs it"
 
 
 def check_disk(node: NodeView) -> Observations:
@@ -62,7 +62,7 @@ def _disk(path: str) -> Observations:
         yield _error(
             mount, "the file system is read-only", "no ADD can be recorded, so none is run",
             "find out why (dmesg: a disk error makes the kernel do this); then:",
-            (f"mount -o remount,rw {shlex.quote(mount)}",),
+            (f"mount -o remount,rw {quoted(mount)}",),
         )  # fmt: skip
         return
     # f_bavail, not f_bfree: the rest is reserved for root, and this program may run as another user.
@@ -80,7 +80,7 @@ def _scarce(mount: str, unit: str, free: int, size: int, limits: tuple[int, int]
         yield NodeFinding(
             "disk", "error" if free < error else "warning", mount, f"{free} of {size} {unit} are free",
             "an ADD that cannot be recorded is not run" if free < error else "soon no ADD can be recorded",
-            "free some; the largest are:", (f"{counter} {shlex.quote(mount)} | sort -h | tail",),
+            "free some; the largest are:", (f"{counter} {quoted(mount)} | sort -h | tail",),
         )  # fmt: skip
 
 
@@ -89,8 +89,7 @@ def _records(directory: str) -> Observations:
         parent = _existing(directory)
         if not os.path.isdir(parent):
             yield _error(
-                directory, f"it cannot be made: {parent} is not a directory", "no ADD can be recorded",
-                commands=(f"mv {shlex.quote(parent)} {shlex.quote(parent)}.old",),
+                directory, f"it cannot be made: {parent} is not a directory", "no ADD can be recorded", _ANOTHER,
             )  # fmt: skip
         elif not os.access(parent, os.W_OK | os.X_OK):
             yield _error(
@@ -98,35 +97,38 @@ def _records(directory: str) -> Observations:
                 "run as root, or use another record directory (--cache-dir)",
             )  # fmt: skip
         return
-    for path in (directory, *(os.path.join(directory, name) for name in ("results", "tmp", "corrupt"))):
+    for path in (directory, *(os.path.join(directory, name) for name in ("results", "tmp", "partial", "corrupt"))):
         if os.path.islink(path):
             yield _link(path, is_top=path == directory)
         elif os.path.lexists(path):
-            yield from _rights(path)
+            yield from _rights(path, is_top=path == directory)
 
 
 def _link(path: str, *, is_top: bool) -> NodeFinding:
     target = os.path.realpath(path)
-    seen, quoted = f"a symbolic link to {target}", shlex.quote(path)
+    seen, link = f"a symbolic link to {target}", quoted(path)
     if is_top:
         return _warning(
             path, seen, "if another program uses the real path, their locks still meet; "
             "if the link changes, all records are lost from sight",
             "use the real directory (--cache-dir, LIBCNI_CACHE_DIR), or mount it there:",
-            (f"rm {quoted}", f"mkdir {quoted}", f"mount --bind {shlex.quote(target)} {quoted}"),
+            (f"rm {link}", f"mkdir {link}", f"mount --bind {quoted(target)} {link}"),
         )  # fmt: skip
     return _error(
         path, seen, "libcni does not follow it, so no record can be read or written",
-        commands=(f"rm {quoted}", f"mv {shlex.quote(target)} {quoted}"),
+        commands=(f"rm {link}", f"mv {quoted(target)} {link}"),
     )  # fmt: skip
 
 
-def _rights(path: str) -> Observations:
+def _rights(path: str, *, is_top: bool) -> Observations:
     # lstat: whoever owns a symbolic link can let it point anywhere.
     status = os.lstat(path)
-    quoted = shlex.quote(path)
+    name = quoted(path)
     if not stat.S_ISDIR(status.st_mode):
-        yield _error(path, "it is not a directory", "no ADD can be recorded", commands=(f"mv {quoted} {quoted}.old",))
+        # The given path may be a mistake, such as a file of the system: no command moves that.
+        commands = () if is_top else (f"mv {name} {name}.old",)
+        remedy = _ANOTHER if is_top else ""
+        yield _error(path, "it is not a directory", "no ADD can be recorded", remedy, commands)
         return
     if status.st_uid not in {0, os.geteuid()}:
         user = str(status.st_uid)
@@ -134,7 +136,7 @@ def _rights(path: str) -> Observations:
             user = pwd.getpwuid(status.st_uid).pw_name
         yield _warning(
             path, f"it belongs to user {user}",
-            "that user can change records, and so what DEL runs as this user", commands=(f"chown root: {quoted}",),
+            "that user can change records, and so what DEL runs as this user", commands=(f"chown root: {name}",),
         )  # fmt: skip
     # A read-only file system is reported for the disk. access() would blame the rights for it.
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
@@ -155,5 +157,5 @@ def writable_by_others(check: NodeCheck, directory: str) -> Observations:
     if status.st_mode & stat.S_IWOTH:
         yield NodeFinding(
             check, "warning", directory, "every user may write to it",
-            "every user can run programs as the runtime's user", commands=(f"chmod o-w {shlex.quote(directory)}",),
+            "every user can run programs as the runtime's user", commands=(f"chmod o-w {quoted(directory)}",),
         )  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 import struct
 from dataclasses import dataclass
+
+from libcni.diagnosis.report import quoted
 
 __all__ = ["FileProblem", "examine_executable", "executable_problem"]
 
@@ -58,7 +59,7 @@ def examine_executable(path: str) -> FileProblem | None:
 def _script_problem(path: str, head: bytes) -> FileProblem | None:
     line = head.partition(b"\n")[0][2:]
     if line.endswith(b"\r"):
-        command = f"sed -i 's/\\r$//' {shlex.quote(path)}"
+        command = f"sed -i 's/\\r$//' {quoted(path)}"
         seen = "a script with CRLF line ends, which the kernel cannot start"
         return FileProblem(seen, "convert its line ends:", (command,))
     words = line.decode(errors="replace").split()

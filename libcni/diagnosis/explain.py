@@ -217,7 +217,7 @@ class _NoRecords(RecordStore):
     def forget(self, record: Record) -> None:
         pass
 
-    def sweep(self, *, older_than: float = 0.0, dry_run: bool = False) -> list[str]:
+    def sweep(self, *, older_than: float = 0.0, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
         return []
 
 

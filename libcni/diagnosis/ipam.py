@@ -13,7 +13,7 @@ from typing import Any
 
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.store.attachments import Attachment
 from libcni.store.record import CORRUPT, READY
 
@@ -108,7 +108,7 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
         if is_known or f"{network}-{one.container_id}-{one.ifname}" in corrupt:
             continue
         # DEL with an empty namespace releases the address and the container's rules. rm releases only the address.
-        command = f"rm {shlex.quote(one.path)}"
+        command = f"rm {quoted(one.path)}"
         if node.configured(network) is not None and one.container_id:
             command = detach_command(one.container_id, one.ifname or "eth0", network)
         yield NodeFinding(
@@ -127,12 +127,12 @@ def _missing(node: NodeView, network: str, directory: str, reservations: Iterabl
         for address in addresses_of(one):
             reserved = by_address.get(ipaddress.ip_address(address))
             if reserved is None:
-                path = shlex.quote(os.path.join(directory, address))
-                content = f"printf '%s\\r\\n%s' {shlex.quote(one.container_id)} {shlex.quote(one.ifname)}"
+                path = quoted(os.path.join(directory, address))
+                content = f"printf '%s\\r\\n%s' {quoted(one.container_id)} {quoted(one.ifname)}"
                 yield _error(
                     name_of(one), f"its address {address} is not reserved in {directory}",
                     "the next ADD can give the same address to another container",
-                    commands=(f"mkdir -p {shlex.quote(directory)}", f"{content} > {path}"),
+                    commands=(f"mkdir -p {quoted(directory)}", f"{content} > {path}"),
                 )  # fmt: skip
             elif reserved.container_id != one.container_id:
                 yield _error(

@@ -11,10 +11,10 @@ from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
+from libcni.store.locks import TOKEN_VARIABLE, LockRequest, is_locked
 from libcni.store.record import namespace_identity
 
-__all__ = ["PluginProcess", "check_locks", "is_locked", "lock_users", "plugin_processes"]
+__all__ = ["PluginProcess", "check_locks", "lock_users", "plugin_processes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def check_locks(node: NodeView) -> Observations:
     if not os.path.exists(path):
         return
     try:
-        locked = is_locked(node.cni, LockRequest(all_containers=True))
+        locked = is_locked(node.cni.cache_dir, LockRequest(all_containers=True))
     except RecordError as error:
         yield NotChecked("locks", path, str(error))
         return
@@ -49,16 +49,6 @@ def check_locks(node: NodeView) -> Observations:
             "locks", "note", path, f"a verb runs now: {processes}", "other verbs of its container wait",
             "wait for it, or end it if it hangs",
         )  # fmt: skip
-
-
-def is_locked(cni: CNIConfig, request: LockRequest) -> bool:
-    """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
-    locks = LockSet(cni.cache_dir, request)
-    try:
-        # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.
-        return not locks.try_acquire()
-    finally:
-        locks.close()
 
 
 def plugin_processes(cni: CNIConfig, attachment: Attachment) -> list[PluginProcess]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from contextlib import closing
 from dataclasses import dataclass
 
 from libcni.client import CNIConfig
 from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.store.attachments import Attachment, namespace_has_gone, recorded_network
 from libcni.store.namespace import EnteredNamespace, is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
@@ -149,7 +148,7 @@ def _lost_path(one: Attachment, process: str) -> NodeFinding:
         # A mount over another container's namespace would let the tear-down of that container remove this one's.
         remedy = "another container has the path: call repair when the process has ended"
         return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, remedy)
-    path = shlex.quote(one.netns)
+    path = quoted(one.netns)
     command = f"touch {path} && mount --bind /proc/{process}/ns/net {path}"
     meaning += ". The command restores the path"
     return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))

@@ -13,7 +13,7 @@ from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import examine_executable
 from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations, quoted
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
 
 __all__ = ["check_network_plugins", "check_plugins"]
@@ -71,7 +71,7 @@ def _plugin_problem(  # noqa: PLR0911 - one return for each problem
         path = cni.find_plugin(name)
     except PluginNotFoundError as error:
         rejected = [one.rpartition(" is ")[0] for one in error.rejected]
-        commands = tuple(f"chmod +x {shlex.quote(one)}" for one in rejected if os.path.isfile(one))
+        commands = tuple(f"chmod +x {quoted(one)}" for one in rejected if os.path.isfile(one))
         remedy = "make it executable:" if commands else error.hint or "install it, or set CNI_PATH"
         return _error(subject, error.text, meaning, remedy, commands)
     except CNIError as error:
@@ -82,7 +82,7 @@ def _plugin_problem(  # noqa: PLR0911 - one return for each problem
     try:
         versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
     except PluginTimeoutError:
-        by_hand = f'echo \'{{"cniVersion":"1.0.0"}}\' | CNI_COMMAND=VERSION timeout {_SECONDS:.0f} {shlex.quote(path)}'
+        by_hand = f'echo \'{{"cniVersion":"1.0.0"}}\' | CNI_COMMAND=VERSION timeout {_SECONDS:.0f} {quoted(path)}'
         return _error(
             subject, f"{path} did not answer VERSION within {_SECONDS:.0f} s and was ended", f"{meaning}, or hangs",
             "install the plugin again; a longer timeout does not help. To see it by hand:", (by_hand,),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from functools import partial
 
-from libcni.diagnosis.locks import is_locked, plugin_processes
+from libcni.config.identifiers import check_container_id, check_ifname
+from libcni.diagnosis.locks import plugin_processes
 from libcni.diagnosis.node_view import NodeView, detach_command, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
-from libcni.errors import RecordError
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.errors import InvalidIdentifierError, RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.locks import LockRequest
+from libcni.store.locks import LockRequest, is_locked
 from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
 
@@ -64,9 +64,19 @@ def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
     # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
     for network in sorted(networks, key=len, reverse=True):
         container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
-        if name.startswith(f"{network}-") and separator and container_id and ifname and "~" not in name:
+        if name.startswith(f"{network}-") and separator and "~" not in name and _are_valid(container_id, ifname):
             return network, container_id, ifname
     return None
+
+
+def _are_valid(container_id: str, ifname: str) -> bool:
+    """Return whether a command accepts these names. The file may be of any program."""
+    try:
+        check_container_id(container_id)
+        check_ifname(ifname)
+    except InvalidIdentifierError:
+        return False
+    return True
 
 
 def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
@@ -76,7 +86,7 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
     # A pending record alone does not tell an ADD that runs from one that was killed. The kernel releases the lock of
     # a killed process, so the lock tells.
     try:
-        is_running = is_locked(node.cni, LockRequest((), one.container_id))
+        is_running = is_locked(node.cni.cache_dir, LockRequest((), one.container_id))
     except RecordError:
         is_running = False
     if is_running:
@@ -108,7 +118,7 @@ def _set_aside(node: NodeView) -> Observations:
         match = _ASIDE.fullmatch(name)
         identity = _identity(node, match[1]) if match else None
         path = os.path.join(directory, name)
-        remedy, commands = "remove the file when you have read it:", [f"rm {shlex.quote(path)}"]
+        remedy, commands = "remove the file when you have read it:", [f"rm {quoted(path)}"]
         meaning = "its attachment is unknown"
         if identity is not None:
             network, container_id, ifname = identity
@@ -128,6 +138,6 @@ def _temporary(node: NodeView) -> Observations:
         return
     if report.temporary:
         yield _warning(
-            node.cni.cache_dir, f"{len(report.temporary)} temporary files of killed programs",
+            node.cni.cache_dir, f"{counted(len(report.temporary), 'temporary file')} of killed programs",
             "they use space, nothing else", commands=("libcni repair --yes",),
         )  # fmt: skip

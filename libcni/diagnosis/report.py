@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Checked", "DoctorReport", "NodeCheck", "NodeFinding", "NotChecked", "Observation", "Severity", "counted"]
+__all__ = [
+    "Checked", "DoctorReport", "NodeCheck", "NodeFinding", "NotChecked", "Observation", "Severity", "counted",
+    "quoted",
+]  # fmt: skip
 
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "ipam", "drift", "clock", "locks",
     "containers",
 ]  # fmt: skip
 """The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
+
+_PLAIN = frozenset(range(ord(" "), ord("~") + 1)) - {ord("'"), ord("\\")}
 
 Severity = Literal["error", "warning", "note"]
 
@@ -96,3 +103,15 @@ class DoctorReport:
 def counted(number: int, noun: str) -> str:
     """Return ``1 record`` or ``2 records``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` as one word of a shell command.
+
+    A terminal obeys control characters, so the command shows them as escapes, in the form that bash, zsh and ksh read.
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    # Bytes: a file's name need not be UTF-8.
+    escaped = (chr(one) if one in _PLAIN else f"\\{one:03o}" for one in os.fsencode(text))
+    return f"$'{''.join(escaped)}'"

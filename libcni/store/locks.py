@@ -39,7 +39,7 @@ from libcni.store.lock_file import (
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet"]
+__all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet", "is_locked"]
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
@@ -306,6 +306,16 @@ class LockSet:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
             raise self._refused(error) from error
+
+
+def is_locked(cache_dir: str, request: LockRequest) -> bool:
+    """Return whether another verb holds one of these locks; raises RecordError if the lock file cannot be opened."""
+    locks = LockSet(cache_dir, request)
+    try:
+        # The lock is held for some microseconds only. A verb that starts in this moment retries within a millisecond.
+        return not locks.try_acquire()
+    finally:
+        locks.close()
 
 
 _serials = itertools.count(1)

@@ -347,18 +347,19 @@ class RecordStore:
             raise self._error("cannot be moved aside", record.path, error) from error
         return f"{aside}/{target}"
 
-    def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False) -> list[str]:
+    def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
         """Remove the temporary files of killed writers, and partial results without a pending record; return the paths.
 
-        If a file cannot be removed, log a warning. ``older_than``: seconds since the last write. Drafts of running
-        writers stay, unless it is 0: then the caller holds locks that exclude all writers.
+        If a file cannot be removed, log a warning and add "path: reason" to ``left``. ``older_than``: seconds since the
+        last write. Drafts of running writers stay, unless it is 0: then the caller holds locks that exclude all
+        writers.
         """
         swept = []
         for folder, find in ((self.drafts, stale_drafts), (self.partials, self._ended_partials)):
             try:
                 with Directory(folder) as directory:
                     stale = find(directory, older_than)
-                    gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory)]
+                    gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory, left)]
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -379,12 +380,15 @@ class RecordStore:
             return True
         return record is not None and record.result is None and record.state != CORRUPT
 
-    def _remove(self, folder: str, name: str, directory: int) -> bool:
+    def _remove(self, folder: str, name: str, directory: int, left: list[str] | None = None) -> bool:
         """Remove a file that is not needed any more; return False, with a warning in the log, if that fails."""
         try:
             remove(name, directory)
         except OSError as error:
-            logger.warning("%s/%s: the temporary file cannot be removed: %s", folder, name, error.strerror or error)
+            text = f"{folder}/{name}: the temporary file cannot be removed: {error.strerror or error}"
+            logger.warning("%s", text)
+            if left is not None:
+                left.append(text)
             return False
         return True
 

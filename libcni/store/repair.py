@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
-from libcni.store.locks import LockRequest, LockSet
+from libcni.store.locks import LockRequest, LockSet, is_locked
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
 
@@ -29,7 +29,8 @@ class RepairReport:
     Attributes:
         corrupt: the unreadable records, each with its ``problem`` and its old ``path``.
         moved_to: their new paths in the same order; "" if a record could not be moved; () on a dry run.
-        temporary: the removed temporary files of killed writers.
+        temporary: the removed temporary files of killed writers. While verbs run, a dry run lists only those that are
+            older than 10 seconds.
         left: files that repair did not change, each as "path: reason".
     """
 
@@ -152,11 +153,35 @@ def _owner_in(path: str) -> str | None:
 
 def _drafts(store: RecordStore, *, dry_run: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Remove the temporary files; return the removed ones, and those that are left, each with its reason."""
-    # 0: the locks exclude all writers. A dry run has no locks, and may list the file of a running writer.
+    left: list[str] = []
+    # 0: the locks exclude all writers.
+    swept = _of_killed_writers(store) if dry_run else store.sweep(older_than=0, left=left)
+    folders = filter(os.path.isdir, [*_names(store.drafts), *_names(store.partials)])
+    left += [f"{path}: it is a directory, which libcni did not make" for path in folders]
+    return tuple(swept), tuple(sorted(left))
+
+
+def _of_killed_writers(store: RecordStore) -> list[str]:
+    """Return the temporary files that killed writers left, without excluding the verbs that run."""
     found = store.sweep(older_than=0, dry_run=True)
-    swept = found if dry_run else store.sweep(older_than=0)
-    kept = {*found, *_names(store.drafts), *filter(os.path.isdir, _names(store.partials))}.difference(swept)
-    return tuple(swept), tuple(f"{path}: it is not a temporary file, or cannot be removed" for path in sorted(kept))
+    if found and _does_a_verb_run(store.cache_dir):
+        # Any young file may be the one of a running writer. So may an old one for a moment, after a slow plugin.
+        old = store.sweep(older_than=_YOUNG, dry_run=True)
+        if old:
+            time.sleep(_SECOND_LOOK)
+        found = [path for path in found if path in old]
+    # A writer removes its file before it releases its lock. So the file of a writer that ended meanwhile has gone.
+    return [path for path in found if os.path.lexists(path)]
+
+
+def _does_a_verb_run(cache_dir: str) -> bool:
+    """Return whether a verb of any container runs, or whether that cannot be found out."""
+    if not os.path.lexists(f"{cache_dir}/locks"):  # a dry run makes no file
+        return False
+    try:
+        return is_locked(cache_dir, LockRequest(all_containers=True))
+    except RecordError:
+        return True
 
 
 def _names(folder: str) -> list[str]:

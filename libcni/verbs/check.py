@@ -8,7 +8,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
@@ -63,7 +63,9 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
         netns = netns_to_use(node, record, rt, use_given=use_given)
         if not netns and record.netns_id is not None and node.namespace_identity(record.netns) is not None:
             # Another container's namespace may be there: what the plugins see in it says nothing about this one.
-            raise _not_attached(network, rt, f"its namespace has gone, and {record.netns} is another one now")
+            if record.state == STALE_BOOT:
+                raise _not_attached(network, rt, "it was attached before the last reboot", STALE_BOOT)
+            raise _not_attached(network, rt, f"its namespace has gone, and {record.netns} is another one now", "gone")
         netns = netns or record.netns
         rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)

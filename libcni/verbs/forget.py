@@ -31,7 +31,9 @@ async def forget(node: Node, attachment: Attachment) -> ForgetReport:
     net = recorded_network(attachment.record)
     plugins = tuple(plugin.type for plugin in net.plugins) if net is not None else ()
     node.records.forget(attachment.record)
-    logger.warning("%s: the record was removed; effects of its plugins may be left: %s", attachment.path, plugins)
+    logger.warning(
+        "%s: the record was removed; effects of its plugins may be left: %s", attachment.path, ", ".join(plugins)
+    )
     return ForgetReport(attachment.path, plugins)
 
 

@@ -19,6 +19,7 @@ import yaml
 from cli.node import DBNET, CommandNode
 from libcni.cli import failures, main
 from libcni.cli.failures import error_data
+from libcni.cli.session import Session
 from libcni.errors import PluginError
 from libcni.testing import wait_until
 
@@ -437,6 +438,80 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
     assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
 
 
+def test_repair_shows_the_files_that_it_leaves(node: CommandNode) -> None:
+    path = node.cache / "tmp" / "0-directory"
+    path.mkdir(parents=True)
+    for words in (["repair"], ["repair", "--yes"]):
+        ran = node.run(*words)
+        assert ran.code == 0
+        assert ran.out.splitlines()[1:] == [f"left    {path}  it is a directory, which libcni did not make"]
+
+
+def test_a_record_that_repair_cannot_set_aside_is_a_failure(node: CommandNode) -> None:
+    node.results.mkdir(parents=True)
+    (node.results / "dbnet-lost-eth0").touch()
+    (node.cache / "corrupt").touch()
+    ran = node.run("repair", "--yes")
+    assert (ran.code, ran.out.split()[3]) == (1, "failed")
+
+
+def test_the_command_that_repairs_has_the_options_of_the_plan(node: CommandNode) -> None:
+    assert node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "pod").code == 0
+    node.change_record("a", "dbnet", bootId="another")
+    options = f"--cache-dir {node.cache} --owner pod"
+    last = node.run("repair", *options.split(), LIBCNI_CACHE_DIR="").out.splitlines()[-1]
+    assert last.endswith(f"libcni repair --yes {options}")
+
+
+def test_the_commands_in_a_hint_have_the_directories_of_the_options(node: CommandNode) -> None:
+    node.add("a")
+    words = ["add", "dbnet", node.netns("a"), "-c", "a", "--cache-dir", str(node.cache)]
+    hint = f"libcni del --cache-dir {node.cache} -c a -i eth0"
+    assert hint in node.run(*words, LIBCNI_CACHE_DIR="").err
+    assert hint in node.run(*words, "-o", "json", LIBCNI_CACHE_DIR="").err
+    assert "libcni del -c a" in node.run(*words).err, "the environment names the directory already"
+
+
+@pytest.mark.parametrize(("name", "code"), [("dbnet-c1-eth0", 1), ("dbnet-c2-eth0", 0)])
+def test_del_from_the_records_fails_if_the_record_is_corrupt(node: CommandNode, name: str, code: int) -> None:
+    node.results.mkdir(parents=True)
+    (node.results / name).write_text("{", encoding="utf-8")
+    ran = node.run("del", "-c", "c1")
+    assert ran.code == code
+    assert (str(node.results / name) in ran.err) is (code == 1)
+
+
+def test_an_add_that_fails_says_that_the_namespace_does_not_exist(node: CommandNode) -> None:
+    broken = {**DBNET, "name": "broken", "plugins": [{"type": "fake", "fake": {"error": {"code": 100, "msg": "no"}}}]}
+    node.write("broken.conflist", broken)
+    missing = node.root / "nowhere"
+    assert f"the namespace {missing} does not exist\n" in node.run("add", "broken", str(missing), "-c", "a").err
+    assert "does not exist" not in node.run("add", "broken", node.netns("a"), "-c", "b").err
+
+
+def test_versions_says_why_a_plugin_does_not_answer(node: CommandNode) -> None:
+    node.plugin("mute", 'echo "out of order" >&2; exit 3')
+    assert "exit status 3" in node.run("versions", "mute").out
+
+
+def test_a_missing_directory_of_configurations_is_named(node: CommandNode) -> None:
+    nowhere = node.root / "nowhere"
+    assert (
+        node.run("networks", NETCONFPATH=str(nowhere)).out == f"no networks in {nowhere}: there is no such directory\n"
+    )
+
+
+def test_a_finding_about_a_name_with_control_characters_can_be_pasted(node: CommandNode) -> None:
+    path = node.cache / "corrupt" / "dbnet-\x1b[31m\nit's-eth0.1795338822684574478"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    lines = node.run("doctor").out.splitlines()
+    assert r"warning " + str(path.parent) + r"/dbnet-\x1b[31m\nit's-eth0.1795338822684574478" in lines
+    command = next(line.removeprefix("  type") for line in lines if line.startswith("  type"))
+    subprocess.run(["bash", "-c", command], check=True)
+    assert not path.exists()
+
+
 def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None:
     node.write("10-dbnet.conflist", {**DBNET, "plugins": [{"type": "fake"}]})
     assert node.run("doctor").out.endswith("ok: no problems found in what was checked\n")
@@ -468,7 +543,8 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
     error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
     error.add_note("ADD was detaching another one first")
     assert error_data(error)["notes"] == ["ADD was detaching another one first"]
-    assert ("note", "ADD was detaching another one first") in failures._details(error)
+    session = Session("", "", "", "", 60.0, "text", verbose=False)
+    assert ("note", "ADD was detaching another one first") in failures._details(error, session)
     assert "notes" not in error_data(PluginError("it failed", plugin="a", verb="ADD"))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from libcni import (
     NamespaceMismatchError,
     NotAttachedError,
     PluginError,
+    PluginNotFoundError,
     PluginTimeoutError,
     RecordError,
 )
@@ -288,6 +291,8 @@ def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Command
         (RecordError("x", missing="configuration"), "libcni forget"),
         (RecordError("x", missing="attachment"), "libcni repair --yes"),
         (LockTimeoutError("x"), "libcni doctor"),
+        (PluginNotFoundError("p", ("/bin",)), "--path"),
+        (NotAttachedError("x", container_id="a", ifname="eth0", state="stale-boot"), "libcni del -c a -i eth0"),
         (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
         (PluginTimeoutError("x", verb="ADD"), "--timeout"),
         (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
@@ -298,6 +303,12 @@ def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Command
 )
 def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in hint_of(error)
+
+
+@pytest.mark.parametrize(("user", "hint"), [(1000, "run it as root"), (0, "libcni doctor")])
+def test_who_may_not_write_records_is_told_to_be_root(user: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert hint_of(RecordError("x", errno=errno.EACCES)).startswith(hint)
 
 
 def test_too_few_open_files_are_named_as_the_cause(node: CommandNode) -> None:

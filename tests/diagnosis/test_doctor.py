@@ -105,6 +105,20 @@ def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
     assert only(cni).seen.startswith("1 temporary file")
 
 
+def test_a_file_of_an_add_that_runs_is_not_left_over(cni: CNIConfig) -> None:
+    Path(cni.cache_dir, "tmp", "4194999-1-1").touch()
+    running = LockSet(cni.cache_dir, LockRequest((), "c2"))
+    assert running.try_acquire()
+    assert {one.check for one in diagnose(cni).findings} == {"locks"}
+    running.close()
+    assert only(cni).seen == "1 temporary file of killed programs"
+
+
+def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:
+    Path(cni.cache_dir, "results", "net-\x1b[31m-eth0").touch()
+    assert only(cni).commands == ("libcni repair --yes",)
+
+
 def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
     wrong = healthy.client(cache_dir=healthy.netns("c1"))
     assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}

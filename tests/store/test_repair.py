@@ -13,7 +13,7 @@ import pytest
 
 from libcni import repair_records
 from libcni.errors import LockTimeoutError
-from libcni.store import records
+from libcni.store import records, repair
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
@@ -144,7 +144,7 @@ def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path, folder
     (cache / folder / "0-directory").mkdir()
     report = repair_records(cache, dry_run=dry_run)
     assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1", f"{partial}/ended"))
-    assert report.left == (f"{cache}/{folder}/0-directory: it is not a temporary file, or cannot be removed",)
+    assert report.left == (f"{cache}/{folder}/0-directory: it is a directory, which libcni did not make",)
 
 
 def test_a_temporary_file_that_cannot_be_removed_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,4 +157,40 @@ def test_a_temporary_file_that_cannot_be_removed_is_left(cache: Path, monkeypatc
     monkeypatch.setattr(records, "remove", failing)
     report = repair_records(cache)
     assert report.temporary == ()
-    assert [line.partition(": ")[0] for line in report.left] == [f"{cache}/partial/ended", f"{cache}/tmp/4194305-1-1"]
+    reason = "the temporary file cannot be removed: Operation not permitted"
+    assert report.left == (f"{cache}/partial/ended: {reason}", f"{cache}/tmp/4194305-1-1: {reason}")
+
+
+@pytest.mark.parametrize("name", ["tmp/1-1-1", "tmp/4194306-1-1", "partial/net-c1-eth0"])
+def test_a_dry_run_leaves_the_file_of_a_running_verb_out(cache: Path, name: str) -> None:
+    """The writer may be in another PID namespace, and a partial result may be of an ADD that ends now."""
+    record = RecordStore(str(cache)).find(("net", "c1", "eth0"))
+    assert record is not None
+    RecordStore(str(cache)).complete(record.with_fields(result='{"cniVersion":"1.0.0"}'))
+    (cache / "partial").mkdir(exist_ok=True)
+    (cache / name).touch()
+    running = LockSet(str(cache), LockRequest((), "c9"))
+    assert running.try_acquire()
+    assert repair_records(cache, dry_run=True).temporary == (f"{cache}/tmp/4194305-1-1",)
+    running.close()
+    assert len(repair_records(cache, dry_run=True).temporary) == 2
+
+
+def test_a_dry_run_leaves_the_file_of_a_verb_out_that_ends_meanwhile(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "tmp" / "1-1-1").touch()
+    (cache / "locks").touch()
+
+    def ends(*_: Any) -> bool:
+        (cache / "tmp" / "1-1-1").unlink()
+        return False
+
+    monkeypatch.setattr(repair, "is_locked", ends)
+    assert repair_records(cache, dry_run=True).temporary == (f"{cache}/tmp/4194305-1-1",)
+
+
+def test_a_dry_run_that_cannot_ask_for_locks_lists_only_old_files(cache: Path) -> None:
+    (cache / "tmp" / "4194306-1-1").touch()
+    (cache / "locks").mkdir()
+    assert repair_records(cache, dry_run=True).temporary == (f"{cache}/tmp/4194305-1-1",)

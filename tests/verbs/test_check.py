@@ -171,10 +171,19 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 
 
 @pytest.mark.parametrize("netns", [None, "/recorded"])
-@pytest.mark.parametrize("state", [READY, STALE_BOOT])
-def test_the_namespace_of_another_container_is_not_checked(netns: str | None, state: RecordState) -> None:
+@pytest.mark.parametrize(
+    ("state", "shown", "problem"),
+    [
+        (READY, "gone", "its namespace has gone, and /recorded is another one now"),
+        (STALE_BOOT, STALE_BOOT, "it was attached before the last reboot"),
+    ],
+)
+def test_the_namespace_of_another_container_is_not_checked(
+    netns: str | None, state: RecordState, shown: str, problem: str
+) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), state=state)
     node = RecordingNode(records=[record], namespaces={"/recorded": (1, 3)})
-    with pytest.raises(NotAttachedError, match="its namespace has gone, and /recorded is another one now"):
+    with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
+    assert (caught.value.state, caught.value.hint) == (shown, "detach it, then attach it again")
     assert node.calls == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Any, Literal
 
+import libcni
 from libcni.cli.batch import BatchFile, Parallel, add_all
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
@@ -49,7 +51,15 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     if not network or not netns:
         raise UsageError("give NETWORK and NETNS, or --batch FILE")
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
-    result = session.client().add_network_list(network_of(network), rt, **options)
+    try:
+        result = session.client().add_network_list(network_of(network), rt, **options)
+    except libcni.PluginError as error:
+        # Each plugin has words of its own for this, and none knows the namespace that was meant.
+        if rt.netns and not os.path.exists(rt.netns):
+            named = f"/run/netns/{netns}"
+            meant = f": did you mean {named}?" if "/" not in netns and os.path.exists(named) else ""
+            error.add_note(f"the namespace {rt.netns} does not exist{meant}")
+        raise
     if session.output == "yaml":
         session.show(result.to_dict())
     else:

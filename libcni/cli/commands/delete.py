@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +73,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     wanted = {"container_id": container, "ifname": ifname}
     found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
     if not found:
+        _refuse_corrupt(cni, container, ifname)
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
@@ -80,6 +82,18 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     errors = [error for one in reversed(found) if (error := _detached(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
+
+
+def _refuse_corrupt(cni: libcni.CNIConfig, container: str, ifname: str) -> None:
+    """Raise RecordError if an unreadable record has the container in its file name: then it may be attached."""
+    for one in cni.get_cached_attachments(container):
+        name = os.path.basename(one.path)
+        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
+            raise libcni.RecordError(
+                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
+                path=one.path,
+                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
+            )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import libcni
 from libcni.cli.ended import with_ended
 from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import Option
-from libcni.cli.render import Block, Fields, Table, print_block
+from libcni.cli.render import Block, Fields, Table, one_line, print_block
 from libcni.cli.session import Session
 
 __all__ = ["doctor"]
@@ -68,4 +68,4 @@ def _counts(report: libcni.DoctorReport, check: str = "") -> str:
 
 def _finding(one: libcni.NodeFinding) -> Fields:
     rows = [("seen", one.seen), ("meaning", one.meaning), ("remedy", one.remedy), ("type", "\n".join(one.commands))]
-    return Fields(f"{one.severity} {one.subject}", [row for row in rows if row[1]])
+    return Fields(f"{one.severity} {one_line(one.subject)}", [row for row in rows if row[1]])

@@ -48,9 +48,12 @@ def networks(session: Session, quiet: Quiet = False) -> None:
             {"file": error.file, "place": error.location, "problem": message_of(error)} for error in found.problems
         ],
     }
+    empty = f"no networks in {session.conf_dir}"
+    if not os.path.isdir(session.conf_dir):
+        empty += ": it is not a directory" if os.path.lexists(session.conf_dir) else ": there is no such directory"
     session.show(
         data,
-        Table(columns, rows, empty=f"no networks in {session.conf_dir}"),
+        Table(columns, rows, empty=empty),
         *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import libcni
 from libcni.cli.failures import message_of, print_error
 from libcni.cli.options import Option, SkipMissing
-from libcni.cli.render import Fields, Table
+from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
 
 __all__ = ["repair"]
@@ -25,16 +25,16 @@ def repair(
 
     Shows the changes; --yes makes them. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost. An
     attachment is detached (DEL) if the node was rebooted since, if its namespace has gone and no process lives in it,
-    or if its ADD has not ended for a long time.
+    or if its ADD has not ended for a long time. Files that repair leaves as they are have the action "left".
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
     actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), [])
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
-    if actions and not yes and session.output == "text":
-        session.show(None, "\nnothing was changed; to do it: libcni repair --yes")
-    moved = [one["moved_to"] for one in actions if one["moved_to"]]
+    if not yes and session.output == "text" and any(one["action"] != "left" for one in actions):
+        session.show(None, f"\nnothing was changed; to do it: {session.command('libcni repair --yes')}")
+    moved = [one_line(one["moved_to"]) for one in actions if one["moved_to"]]
     if moved and session.output == "text":
         session.show(None, Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
     remains = "\n".join(command for one in actions for command in one["commands"])
@@ -42,8 +42,8 @@ def repair(
         title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
         session.show(None, Fields(title, [("type", remains)]))
     for error in errors:
-        print_error(error, session.output)
-    if errors:
+        print_error(error, session)
+    if any(one["action"] == "failed" for one in actions):
         raise SystemExit(1)
 
 
@@ -57,6 +57,7 @@ def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
         *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
         *(_action("detach", _name(one.attachment), one.reason, one.commands) for one in left),
+        *_left(report),
     ]
 
 
@@ -80,7 +81,11 @@ def _repair(
         except libcni.CNIError as error:
             actions.append(_action("failed", _name(one.attachment), message_of(error)))
             errors.append(error)
-    return actions, errors
+    return actions + _left(report), errors
+
+
+def _left(report: libcni.RepairReport) -> _Actions:
+    return [_action("left", path, reason) for path, _, reason in (text.partition(": ") for text in report.left)]
 
 
 def _name(one: libcni.Attachment) -> str:

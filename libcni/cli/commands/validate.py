@@ -32,10 +32,13 @@ def validate(
     checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
     rows: list[list[str]] = []
     for name, errors in checked:
-        texts = [f"{message_of(one)} ({hint})" if (hint := hint_of(one)) else message_of(one) for one in errors]
+        texts = [
+            f"{message_of(one)} ({hint})" if (hint := session.hint(hint_of(one))) else message_of(one) for one in errors
+        ]
         rows += [[name, "failed", text] for text in texts] or [[name, "ok", ""]]
     data = [
-        {"network": name, "ok": not errors, "problems": [error_data(one) for one in errors]} for name, errors in checked
+        {"network": name, "ok": not errors, "problems": [error_data(one, session) for one in errors]}
+        for name, errors in checked
     ]
     session.show(data, Table(("network", "state", "problem"), rows, empty=f"no networks in {session.conf_dir}"))
     errors = [error for _, found in checked for error in found]

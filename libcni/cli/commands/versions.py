@@ -51,4 +51,6 @@ def _ask(cni: libcni.CNIConfig, plugin: str) -> dict[str, Any]:
         answer["versions"] = list(cni.get_version_info(plugin).supported_versions)
     except libcni.CNIError as error:
         answer["problem"] = message_of(error)
+        if isinstance(error, libcni.PluginError):
+            answer["problem"] += f": {error.msg or error.problem}"
     return answer
