@@ -49,9 +49,9 @@ def repair_records(
 ) -> RepairReport:
     """Move corrupt records to ``<cache_dir>/corrupt`` and remove the temporary files that killed writers left.
 
-    Repair waits until no verb of any container runs. A corrupt record does not name its attachment: if you know the
-    container, detach it with its network's configuration first. Go libcni writes its records in place, so repair reads
-    a new file that looks corrupt twice, half a second apart.
+    Repair waits until no verb of any container runs; a dry run does not wait. A corrupt record does not name its
+    attachment: if you know the container, detach it with its network's configuration first. Go libcni writes its
+    records in place, so repair reads a new file that looks corrupt twice, half a second apart.
 
     Args:
         cache_dir: the directory of the records.
