@@ -102,6 +102,12 @@ def _records(directory: str) -> Observations:
             yield _link(path, is_top=path == directory)
         elif os.path.lexists(path):
             yield from _rights(path, is_top=path == directory)
+    locks = os.path.join(directory, "locks")
+    if os.path.lexists(locks) and not stat.S_ISREG(os.lstat(locks).st_mode):
+        yield _error(
+            locks, "it is not a regular file", "no verb can lock its container",
+            commands=(f"mv {quoted(locks)} {quoted(locks)}.old",),
+        )  # fmt: skip
 
 
 def _link(path: str, *, is_top: bool) -> NodeFinding:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
+from libcni.diagnosis.namespaces import masquerade_commands
 from libcni.diagnosis.netlink import Link, links
-from libcni.diagnosis.node_view import NodeView, name_of, plugin_documents, result_of
+from libcni.diagnosis.node_view import NodeView, detach_command, name_of, plugin_documents, result_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.errors import CNIError, VersionError
 from libcni.store.attachments import Attachment
@@ -58,7 +59,7 @@ def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]
     if link is None:
         yield _error(
             name_of(one), f"there is no interface {one.ifname} in {one.netns}", "the container has lost this network",
-            again, node.attach_again(one),
+            again, _attach_again(node, one),
         )  # fmt: skip
         return
     for name, address in _addresses_inside(one):
@@ -67,8 +68,19 @@ def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]
         if there is not None and address not in there.addresses:
             yield _error(
                 name_of(one), f"its address {address} is not on {name}",
-                "the container cannot be reached at its recorded address", again, node.attach_again(one),
+                "the container cannot be reached at its recorded address", again, _attach_again(node, one),
             )  # fmt: skip
+
+
+def _attach_again(node: NodeView, one: Attachment) -> tuple[str, ...]:
+    """Return the commands to attach a container again that has lost its interface or an address."""
+    again, rules = node.attach_again(one), masquerade_commands(one)
+    if not rules:
+        return again
+    # The plugins remove the rules only of addresses that the interface still has. With a rule left, the chain could not
+    # be removed, and every later DEL would fail.
+    detach = detach_command(one.container_id, one.ifname)
+    return (detach, *rules, *(command for command in again if command != detach))
 
 
 def _addresses_inside(one: Attachment) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from libcni.store.attachments import Attachment, namespace_has_gone, recorded_ne
 from libcni.store.namespace import EnteredNamespace, is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
 
-__all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments"]
+__all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments", "masquerade_commands"]
 
 PENDING_AFTER = 600.0
 """Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""
@@ -64,7 +64,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
             age = attachment_age(attachment)
             reason = "its ADD has not ended" if age is None or age > pending_after else ""
         if reason and attachment.network:
-            found.append(StaleAttachment(attachment, reason, tuple(_masquerade_commands(attachment))))
+            found.append(StaleAttachment(attachment, reason, tuple(masquerade_commands(attachment))))
     return tuple(found)
 
 
@@ -125,7 +125,7 @@ def check_namespaces(node: NodeView) -> Observations:
         elif reason and (process := inhabited.process_in(one)):
             yield _lost_path(one, process)
         elif reason:
-            meaning, commands = "its addresses and rules are still held", _masquerade_commands(one)
+            meaning, commands = "its addresses and rules are still held", masquerade_commands(one)
             if commands:
                 meaning += ". Without the namespace the plugin cannot remove its masquerade rules; "
                 meaning += "the second command does"
@@ -154,8 +154,8 @@ def _lost_path(one: Attachment, process: str) -> NodeFinding:
     return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))
 
 
-def _masquerade_commands(one: Attachment) -> list[str]:
-    """Return commands that remove the masquerade chain of Go's plugins, which DEL without a namespace leaves."""
+def masquerade_commands(one: Attachment) -> list[str]:
+    """Return commands that remove the masquerade chain of Go's plugins, which DEL without the interface leaves."""
     # No rule survives a reboot, and a pending attachment may have none yet.
     documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
     if not any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents):

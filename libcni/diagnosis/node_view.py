@@ -80,6 +80,8 @@ class NodeView:
             return (detach_command(attachment.container_id, attachment.ifname),)
         words = ["libcni", "add", attachment.network, attachment.netns, "-c", attachment.container_id]
         words += ["-i", attachment.ifname, "--on-existing", "replace"]
+        if attachment.owner:
+            words += ["--owner", attachment.owner]
         if attachment.args:
             words += ["--args", format_args(attachment.args)]
         if attachment.capability_args:

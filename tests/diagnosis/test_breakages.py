@@ -104,6 +104,23 @@ def test_an_interface_that_has_gone(node: OperatorNode) -> None:
     node.assert_healthy(run_check=True)
 
 
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [(("link", "del", "eth0"), "there is no interface eth0"), (("address", "flush", "dev", "eth0"), "is not on eth0")],
+)
+def test_no_masquerade_rule_is_left_that_would_let_every_later_del_fail(
+    node: OperatorNode, command: tuple[str, ...], seen: str
+) -> None:
+    node.write_bridge(ipMasq=True)
+    container = node.new_namespace()
+    node.client(owner="pod").add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    container.run("ip", *command)
+    node.mend(seen)
+    assert [one.owner for one in node.cni.get_cached_attachments()] == ["pod"]
+    node.type("libcni del -c c1")
+    node.assert_healthy()
+
+
 def test_arguments_are_given_again(node: OperatorNode) -> None:
     container = node.new_namespace()
     rt = RuntimeConf("c1", container.path, "eth0", args={"IgnoreUnknown": "1", "K8S_POD_NAME": "a b"})
@@ -360,6 +377,13 @@ def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
     node.mend("a symbolic link to")
     node.assert_healthy()
     assert len(node.cni.get_cached_attachments()) == 1
+
+
+def test_locks_that_are_no_file(node: OperatorNode) -> None:
+    (node.cache / "locks").mkdir(parents=True)
+    node.mend("it is not a regular file")
+    node.attach("c1")
+    node.assert_healthy()
 
 
 def test_a_record_directory_that_cannot_be_made(node: OperatorNode) -> None:
