@@ -94,11 +94,14 @@ class AsyncProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             child.start(ahead=True)
-            return AsyncPreparedProcess(child, self._run) if child.exit_fd >= 0 else None
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
+            if child.exit_fd >= 0:
+                return AsyncPreparedProcess(child, self._run)
+            child.release()  # it has ended, and the host program has reaped it
+        except BaseException as error:
+            child.kill(START_WAIT)  # it runs if a signal handler raised the error, and nobody else knows it
+            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
                 raise
-            return None
+        return None
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""

@@ -126,7 +126,7 @@ class Child:
         if ahead:
             self._stdin.extend(os.pipe2(os.O_CLOEXEC))
         else:
-            theirs.append(_stdin(self.invocation.stdin))
+            theirs.append(_stdin(self.invocation.stdin, self._stdin))
         for _ in range(2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             self._pipes.append(read_end)
@@ -158,7 +158,9 @@ class Child:
             self._launch(self._pid)
         finally:
             with self._lock:
-                self._spawner = 0
+                # As long as it is this thread, no other one releases the process and closes the descriptors as well.
+                if not self._is_left:
+                    self._spawner = 0
             if self._is_left:
                 self.kill()
 
@@ -422,31 +424,36 @@ def _has_failed(verb: str, outcome: Outcome) -> bool:
     return outcome.exit_status != 0 or (verb in {"ADD", "VERSION"} and not is_document)
 
 
-def _stdin(data: bytes) -> int:
+def _stdin(data: bytes, pipe: list[int]) -> int:
     """Return the descriptor of a file in memory with ``data``, or of a pipe if this program may not write so much."""
     try:
         return _memfd(data)
     except OSError as error:
         # The limit of a file's size (ulimit -f) applies to files in memory, too, and must not stop a DEL.
-        if error.errno != errno.EFBIG or (descriptor := _filled_pipe(data)) is None:
+        if error.errno != errno.EFBIG or not _fill(pipe, data):
             raise
-        return descriptor
+        return pipe.pop()
 
 
-def _filled_pipe(data: bytes) -> int | None:
-    """Return the read end of a pipe that holds ``data`` and then ends; None if ``data`` does not fit."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    fits = False
+def _fill(pipe: list[int], data: bytes) -> bool:
+    """Make a pipe that holds ``data`` and then ends, and put its read end in ``pipe``; return False if it cannot.
+
+    Both ends are in ``pipe`` until then: so a forked copy of this program closes the write end, and the plugin's stdin
+    has an end.
+    """
+    pipe.extend(os.pipe2(os.O_CLOEXEC))
+    write_end = pipe[1]
     try:
-        with suppress(OSError):
-            if len(data) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
-                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, len(data))
-            # Nobody reads before the plugin starts: a write that blocks would block for ever.
-            os.set_blocking(write_end, False)
-            fits = os.write(write_end, data) == len(data)
-    finally:
-        _close_all([write_end] if fits else [write_end, read_end])
-    return read_end if fits else None
+        if len(data) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+            fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, len(data))
+        # Nobody reads before the plugin starts: a write that blocks would block for ever.
+        os.set_blocking(write_end, False)
+        fits = os.write(write_end, data) == len(data)
+    except OSError:
+        return False
+    pipe.remove(write_end)  # before it is closed: a number must not be closed twice
+    os.close(write_end)
+    return fits
 
 
 def _memfd(data: bytes) -> int:

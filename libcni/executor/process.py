@@ -96,11 +96,14 @@ class ProcessExecutor:
         child = Child(invocation, options, self.output_limit)
         try:
             child.start(ahead=True)
-            return PreparedProcess(child, self._wait_for, self.execute) if child.exit_fd >= 0 else None
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is None:  # a signal handler raised it
+            if child.exit_fd >= 0:
+                return PreparedProcess(child, self._wait_for, self.execute)
+            child.release()  # it has ended, and the host program has reaped it
+        except BaseException as error:
+            child.kill()  # it runs if a signal handler raised the error, and nobody else knows it
+            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
                 raise
-            return None
+        return None
 
     def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
         """Return the outcome of a process that runs; raises as ``execute`` does. The caller kills it on an error."""

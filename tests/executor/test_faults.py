@@ -8,7 +8,9 @@ import fcntl
 import os
 import resource
 import select
+import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +125,25 @@ def test_a_limit_of_file_sizes_stops_no_plugin(tmp_path: Path, kind: Kind, allow
 
     assert wait(fork(runtime)) == 0
     assert (tmp_path / "outcome").read_text() == f"{size}\n"
+
+
+def test_a_fork_while_a_pipe_is_filled_keeps_no_write_end(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the plugin would wait for the end of its configuration as long as the forked worker lives."""
+    workers: list[int] = []
+
+    def forking(descriptor: int, is_blocking: bool) -> None:
+        if not workers:
+            workers.append(fork(lambda: time.sleep(60)))
+        os.set_blocking(descriptor, is_blocking)
+
+    monkeypatch.setattr(child, "os", Replaced(os, pwrite=failing(errno.EFBIG, os.pwrite), set_blocking=forking))
+    try:
+        assert execute(kind, script(tmp_path, "cat"), 10.0).stdout == b"{}"
+    finally:
+        os.kill(workers[0], signal.SIGKILL)
+        wait(workers[0])
 
 
 def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

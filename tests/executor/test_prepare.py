@@ -280,6 +280,36 @@ def test_a_plugin_whose_runtime_was_killed_reads_an_empty_stdin(tmp_path: Path) 
     wait_until(lambda: log(tmp_path) == ["read <>", "done"])
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("out of a signal handler")])
+def test_an_exception_out_of_a_signal_handler_does_not_lose_a_process_that_has_started(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise error
+
+    prepared = {"blocking": "process.PreparedProcess", "asyncio": "async_process.AsyncPreparedProcess"}[kind]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"libcni.executor.{prepared}", interrupted)
+        with pytest.raises(type(error)):
+            Prepared(kind, script(tmp_path, "cat"))
+    assert running_plugins() == 0
+
+
+def test_a_process_that_the_host_has_reaped_at_once_keeps_no_descriptor(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reaped(pid: int) -> int:
+        os.waitpid(pid, 0)
+        raise ProcessLookupError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "os", Replaced(os, pidfd_open=reaped))
+        prepared = Prepared(kind, script(tmp_path, "exit 0"))
+        prepared.close()
+        assert prepared.plugin is None
+    assert running_plugins() == 0
+
+
 def test_a_forked_worker_does_not_keep_a_plugins_stdin_open(tmp_path: Path) -> None:
     """Neither after the runtime has fed the plugin, nor after its death."""
     path, worker = script(tmp_path, EOF_PLUGIN.format(tmp_path)), tmp_path / "worker"

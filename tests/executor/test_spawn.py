@@ -104,6 +104,41 @@ def test_a_start_that_hangs_ends_at_the_deadline(tmp_path: Path) -> None:
         wait_until(lambda: running_plugins() == 0)
 
 
+def test_a_process_that_starts_after_its_call_was_given_up_is_released_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads that close the same descriptors could close another file, which has got one of the numbers."""
+    path = script(tmp_path, "exec sleep 30")
+    is_killing, may_kill = threading.Event(), threading.Event()
+    released: list[int] = []
+
+    class Late(child.Child):
+        def signal(self, number: int) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                is_killing.set()
+                may_kill.wait(20)
+            super().signal(number)
+
+        def release(self) -> None:
+            released.append(threading.get_ident())
+            super().release()
+
+    with held_start(path) as let_it_start:
+        late = Late(invocation(path), CallOptions(None, BASE), 1000)
+        late.set_up()
+        thread = threading.Thread(target=late.spawn)
+        thread.start()
+        late.kill(0.1)
+        let_it_start()
+        assert is_killing.wait(20)
+        late.kill(0.1)
+        assert released == []
+        may_kill.set()
+        thread.join()
+    assert released == [thread.ident]
+    assert running_plugins() == 0
+
+
 def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path) -> None:
     path = script(tmp_path, "exec sleep 30")
 
