@@ -455,9 +455,11 @@ class _BlockingNode(Node):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
-        if self._ahead is not None:
-            run_to_end(self.discard_prepared())
-        super().__exit__(kind, error, trace)
+        try:
+            if self._ahead is not None:
+                run_to_end(self.discard_prepared())
+        finally:  # after a second Ctrl-C, too: whoever keeps the exception would keep the locks
+            super().__exit__(kind, error, trace)
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> BlockingPlugin | None:
         plugin = None if self._prepare is None else self._prepare(invocation, options)

@@ -115,8 +115,6 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
         keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
-        # Before the roll-back: a plugin that waits for its configuration must not count as one that still runs.
-        await node.discard_prepared()
         if rollback and not keep:
             await node.shielded(_roll_back(chain, record, earlier, result, error))
         raise
@@ -162,6 +160,8 @@ async def _roll_back(
     node = chain.node
     node.start_cleanup()
     try:
+        # A plugin that waits for its configuration must not count as one that still runs.
+        await node.discard_prepared()
         problems = [] if earlier is not None else await _undo(node, chain, record, result)
         if earlier is not None:
             node.records.complete(earlier)

@@ -184,8 +184,8 @@ class Node(LockingNode):
             self._running = invocation
             self._notify(self._observer.before_call, invocation)
         self._next_call = next_call
+        started = self._ahead
         try:
-            started = self._ahead
             # All that the process was started with.
             if started and (started.invocation.path, started.invocation.env) != (invocation.path, invocation.env):
                 await self.discard_prepared()  # for example before the DEL of a roll-back
@@ -198,6 +198,8 @@ class Node(LockingNode):
                 if self._ahead is started:  # the executor did not call on_started
                     self._ahead = None
         except CNIError as error:
+            if self._ahead is started:  # its feed failed: it must not be fed for the next call
+                await self.discard_prepared()
             self._observe_end(invocation, None, error)
             raise
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -16,7 +17,20 @@ from helpers import network
 from nodes import FakeNode
 from processes import children
 
-from libcni import AsyncCNIConfig, CNIConfig, Observer, Outcome, PluginError, RetryPolicy, RuntimeConf
+from libcni import (
+    AsyncCNIConfig,
+    CNIConfig,
+    CNIErrorGroup,
+    DelPolicy,
+    Observer,
+    Outcome,
+    PluginError,
+    RetryPolicy,
+    RuntimeConf,
+)
+from libcni.executor.async_process import AsyncPreparedProcess
+from libcni.executor.child import Child
+from libcni.executor.process import PreparedProcess
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor, wait_until
 from libcni.verbs.settings import StartAhead
@@ -215,6 +229,81 @@ def test_a_process_gets_no_other_plugins_configuration(node: ReadingNode) -> Non
         node.cni.add_network_list(network("a", "b"), RT, rollback=False)
     node.cni.del_network_list(network("a", {"type": "b", "corrected": True}), RT)
     assert [line for line in node.log if line.endswith("DEL read")] == ["b DEL read", "b DEL read", "a DEL read"]
+    assert children() == []
+
+
+def test_a_process_whose_feed_failed_is_not_fed_for_the_next_call(
+    node: ReadingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both calls have the same executable and variables."""
+    node.plugin("a")
+    net = network("a", "a")
+    node.cni.add_network_list(net, RT)
+
+    def full(*_: object) -> bool:
+        raise OSError(errno.EMFILE, "no descriptor is free")
+
+    monkeypatch.setattr(Child, "feed", full)
+    with pytest.raises(CNIErrorGroup) as caught:
+        node.cni.del_network_list(net, RT, policy=DelPolicy(keep_going=True))
+    assert [report.state for report in caught.value.report.plugins] == ["failed", "done"]
+    assert children() == []
+
+
+def test_a_second_ctrl_c_while_a_waiting_plugin_is_killed_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+    node = ReadingNode(tmp_path)
+    node.plugin("a")
+    node.plugin("b", f"[ $CNI_COMMAND != DEL ] || exit 1; {PRINT}")
+    net = network("a", "b")
+    node.cni.add_network_list(net, RT)
+
+    discard = PreparedProcess.discard
+
+    def interrupted(plugin: PreparedProcess) -> None:
+        discard(plugin)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedProcess, "discard", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            node.cni.del_network_list(net, RT)
+    node.plugin("b")
+    node.client(timeout=5.0).del_network_list(net, RT)
+    assert kept.value is not None  # its traceback holds the first verb
+    assert children() == []
+
+
+def test_a_second_cancellation_while_a_waiting_plugin_is_killed_stops_no_roll_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+    node = ReadingNode(tmp_path, AsyncCNIConfig)
+    node.plugin("a", f"[ $CNI_COMMAND = DEL ] || {{ {wait_until_started(node, 'b ADD started')}; sleep 60; }}")
+    node.plugin("b")
+    discard = AsyncPreparedProcess.discard
+    adding: list[asyncio.Task[object]] = []
+
+    async def cancelled(plugin: AsyncPreparedProcess) -> None:
+        adding[0].cancel()
+        await discard(plugin)
+
+    monkeypatch.setattr(AsyncPreparedProcess, "discard", cancelled)
+
+    async def main() -> None:
+        cni = node.async_client()
+        adding.append(asyncio.create_task(cni.add_network_list(network("a", "b"), RT, on_cancel="rollback")))
+        while "b ADD started" not in node.log:
+            await asyncio.sleep(0.01)
+        adding[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await adding[0]
+
+    asyncio.run(main())
+    assert [line for line in node.log if line.endswith("DEL read")] == ["b DEL read", "a DEL read"]
+    assert node.states() == []
     assert children() == []
 
 
