@@ -184,8 +184,8 @@ class Node(LockingNode):
             self._running = invocation
             self._notify(self._observer.before_call, invocation)
         self._next_call = next_call
-        started = self._ahead
         try:
+            started = self._ahead
             # All that the process was started with.
             if started and (started.invocation.path, started.invocation.env) != (invocation.path, invocation.env):
                 await self.discard_prepared()  # for example before the DEL of a roll-back
@@ -193,13 +193,8 @@ class Node(LockingNode):
             if started is None:
                 outcome = await self.run_plugin(invocation, options)
             else:
-                # It stays this verb's until it has got its configuration: a signal handler may raise before that.
-                outcome = await started.plugin.feed(invocation.stdin, options.timeout)
-                if self._ahead is started:  # the executor did not call on_started
-                    self._ahead = None
+                outcome = await self._feed(started, invocation.stdin, options.timeout)
         except CNIError as error:
-            if self._ahead is started:  # its feed failed: it must not be fed for the next call
-                await self.discard_prepared()
             self._observe_end(invocation, None, error)
             raise
         except BaseException:
@@ -213,6 +208,18 @@ class Node(LockingNode):
             self._observe_end(invocation, outcome, None)
         if outcome.exit_status != 0:
             raise plugin_error(invocation, outcome)
+        return outcome
+
+    async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
+        try:
+            # It stays this verb's until it has got its configuration: a signal handler may raise before that.
+            outcome = await started.plugin.feed(stdin, timeout)
+        except CNIError:
+            if self._ahead is started:  # the next call may be the same but for its configuration
+                await self.discard_prepared()
+            raise
+        if self._ahead is started:  # the executor did not call on_started
+            self._ahead = None
         return outcome
 
     def start_ahead(self, invocation: Invocation) -> None:

@@ -295,8 +295,7 @@ def test_a_second_cancellation_while_a_waiting_plugin_is_killed_stops_no_roll_ba
     async def main() -> None:
         cni = node.async_client()
         adding.append(asyncio.create_task(cni.add_network_list(network("a", "b"), RT, on_cancel="rollback")))
-        while "b ADD started" not in node.log:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: "b ADD started" in node.log)
         adding[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await adding[0]
