@@ -95,7 +95,8 @@ def _import_quietly(arguments: Sequence[str]) -> None:
     """Import the program. Ctrl-C meanwhile ends this process without a traceback: nothing has begun."""
     if arguments == ["--version"]:
         return
-    import signal  # it imports enum, which --version does not need
+    # The C part: signal imports enum, and Ctrl-C meanwhile would be a traceback.
+    import _signal as signal  # type: ignore[import-not-found]  # typeshed has no stub
 
     # A shell's background job ignores SIGINT, and must go on doing so.
     is_python = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -158,11 +158,11 @@ def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys
+import os, sys
 class Finder:
     def find_spec(self, name, *_):
         if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), 2)  # SIGINT, without the module signal, which imports enum
 sys.meta_path.insert(0, Finder())
 sys.argv = ["libcni", {command!r}, "-h"]
 from libcni.cli import run
@@ -173,7 +173,12 @@ run()
 @pytest.mark.parametrize("is_ignored", [False, True])
 @pytest.mark.parametrize(
     ("module", "command"),
-    [("libcni.cli.app", "doctor"), ("libcni.cli.commands.doctor", "doctor"), ("libcni.oci", "oci-hook")],
+    [
+        ("enum", "doctor"),
+        ("libcni.cli.app", "doctor"),
+        ("libcni.cli.commands.doctor", "doctor"),
+        ("libcni.oci", "oci-hook"),
+    ],
 )
 def test_an_interrupt_while_the_program_is_imported_is_quiet(module: str, command: str, *, is_ignored: bool) -> None:
     code = INTERRUPTED.format(module=module, command=command)
