@@ -458,7 +458,9 @@ class _BlockingNode(Node):
         try:
             if self._ahead is not None:
                 run_to_end(self.discard_prepared())
-        finally:  # after a second Ctrl-C, too: whoever keeps the exception would keep the locks
+        finally:
+            # After a second Ctrl-C, too: whoever keeps the exception would keep the locks, and the plugin.
+            self._ahead = None
             super().__exit__(kind, error, trace)
 
     def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> BlockingPlugin | None:

@@ -176,7 +176,7 @@ class AsyncPreparedProcess:
     ) -> None:
         self._child = child
         self._run = run
-        self._finalizer = weakref.finalize(self, child.kill, 0)
+        self._finalizer = weakref.finalize(self, child.kill_unused, 0)
         self._finalizer.atexit = False
 
     async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:

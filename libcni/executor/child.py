@@ -304,6 +304,16 @@ class Child:
             delay = min(2 * delay, 0.02)
         self.release()
 
+    def kill_unused(self, wait: float = KILL_WAIT) -> None:
+        """Kill the plugin as ``kill`` does, for an object that is freed.
+
+        An exception out of a signal handler is lost there, and nobody calls this again: so it kills twice.
+        """
+        try:
+            self.kill(wait)
+        finally:
+            self.kill(wait)
+
     def _may_release(self, deadline: float) -> bool:
         """Wait until the process has started, if another thread starts it now; return whether it may be released.
 

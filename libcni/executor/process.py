@@ -144,7 +144,7 @@ class PreparedProcess:
         self._wait_for = wait_for
         self._execute = execute
         # Not __del__: that would run after every call as well, and what a signal handler raises within it is lost.
-        self._finalizer = weakref.finalize(self, child.kill)
+        self._finalizer = weakref.finalize(self, child.kill_unused)
         self._finalizer.atexit = False
 
     def feed(self, stdin: bytes, timeout: float | None) -> Outcome:

@@ -295,6 +295,29 @@ def test_an_exception_out_of_a_signal_handler_does_not_lose_a_process_that_has_s
     assert running_plugins() == 0
 
 
+def test_an_exception_out_of_a_signal_handler_while_an_unused_process_is_freed(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[object] = []
+    signals: list[int] = []
+    send = child.Child.signal
+
+    def interrupted(process: child.Child, number: int) -> None:
+        signals.append(number)
+        if len(signals) == 1:
+            raise KeyboardInterrupt
+        send(process, number)
+
+    prepared = Prepared(kind, script(tmp_path, "cat"))
+    monkeypatch.setattr(child.Child, "signal", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: lost.append(problem.exc_type))
+    prepared.plugin = None
+    gc.collect()
+    prepared.close()
+    assert lost == [KeyboardInterrupt]
+    assert running_plugins() == 0
+
+
 def test_a_process_that_the_host_has_reaped_at_once_keeps_no_descriptor(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
