@@ -166,8 +166,7 @@ class Child:
 
     def watch(self) -> None:
         """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
-        while self._theirs:
-            os.close(self._theirs.pop())
+        _close_all(self._theirs)
         self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
         self._totals = dict.fromkeys(self._pipes, 0)
         self.open_pipes = set(self._pipes)
@@ -192,7 +191,7 @@ class Child:
 
         The time that the plugin has taken is counted from here.
         """
-        read_end, write_end = self._stdin
+        write_end = self._stdin[1]
         if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
             return False
         self._began = time.monotonic()
@@ -200,8 +199,7 @@ class Child:
         os.set_blocking(write_end, False)
         # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
         is_complete = os.write(write_end, stdin) == len(stdin)
-        _close_all([write_end, read_end])
-        self._stdin = []
+        _close_all(self._stdin)
         return is_complete
 
     def read(self, pipe: int, size: int = _CHUNK) -> int:
@@ -339,15 +337,18 @@ class Child:
             return
         if self._pid[0] and not self._reap():
             self._reap_in_thread()
-        descriptors = [*self._pipes, *self._stdin, *self._theirs, *([self.exit_fd] if self.exit_fd >= 0 else [])]
-        self._pipes, self._stdin, self._theirs, self.exit_fd, self.open_pipes = [], [], [], -1, set()
+        descriptor, self.exit_fd, self.open_pipes = self.exit_fd, -1, set()
+        if descriptor >= 0:
+            _close_all([descriptor])
+        # If a signal handler raises meanwhile, the caller's ``kill`` closes those that are left.
+        for descriptors in (self._pipes, self._stdin, self._theirs):
+            _close_all(descriptors)
         _running.discard(self)
-        _close_all(descriptors)
 
     def forget_stdin(self) -> None:
         """Close this process's copies of the plugin's stdin; call it in a forked child."""
-        descriptors, self._stdin, self._theirs = self._stdin + self._theirs, [], []
-        _close_all(descriptors)
+        _close_all(self._stdin)
+        _close_all(self._theirs)
 
     def unknown_status(self) -> PluginError:
         """Return the error for an exit status that is unknown. It is never taken for success."""
@@ -482,9 +483,10 @@ def _memfd(data: bytes) -> int:
 
 
 def _close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
+    """Close descriptors, the last one first, and empty the list."""
+    while descriptors:
         try:  # noqa: SIM105 - suppress() takes longer than the close
-            os.close(descriptor)
+            os.close(descriptors.pop())  # out of the list first: a number must not be closed twice
         except OSError:
             pass
 
