@@ -166,7 +166,8 @@ class Child:
 
     def watch(self) -> None:
         """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
-        _close_all(self._theirs)
+        while self._theirs:
+            os.close(self._theirs.pop())
         self._buffers = dict(zip(self._pipes, (self._stdout, self._stderr), strict=True))
         self._totals = dict.fromkeys(self._pipes, 0)
         self.open_pipes = set(self._pipes)
@@ -338,17 +339,13 @@ class Child:
         if self._pid[0] and not self._reap():
             self._reap_in_thread()
         descriptor, self.exit_fd, self.open_pipes = self.exit_fd, -1, set()
-        if descriptor >= 0:
-            _close_all([descriptor])
         # If a signal handler raises meanwhile, the caller's ``kill`` closes those that are left.
-        for descriptors in (self._pipes, self._stdin, self._theirs):
-            _close_all(descriptors)
+        _close_all([descriptor] if descriptor >= 0 else [], self._pipes, self._stdin, self._theirs)
         _running.discard(self)
 
     def forget_stdin(self) -> None:
         """Close this process's copies of the plugin's stdin; call it in a forked child."""
-        _close_all(self._stdin)
-        _close_all(self._theirs)
+        _close_all(self._stdin, self._theirs)
 
     def unknown_status(self) -> PluginError:
         """Return the error for an exit status that is unknown. It is never taken for success."""
@@ -482,13 +479,14 @@ def _memfd(data: bytes) -> int:
     return descriptor
 
 
-def _close_all(descriptors: list[int]) -> None:
-    """Close descriptors, the last one first, and empty the list."""
-    while descriptors:
-        try:  # noqa: SIM105 - suppress() takes longer than the close
-            os.close(descriptors.pop())  # out of the list first: a number must not be closed twice
-        except OSError:
-            pass
+def _close_all(*lists: list[int]) -> None:
+    """Close the descriptors in lists, the last one of a list first, and empty the lists."""
+    for descriptors in lists:
+        while descriptors:
+            try:  # noqa: SIM105 - suppress() takes longer than the close
+                os.close(descriptors.pop())  # out of the list first: a number must not be closed twice
+            except OSError:
+                pass
 
 
 def _bytes_waiting(pipe: int) -> int:
