@@ -114,7 +114,7 @@ def _printable(block: Block) -> Block:
     if isinstance(block, Table):
         # Each row is one line.
         rows = [[one_line(cell) for cell in row] for row in block.rows]
-        return replace(block, rows=rows, title=printable(block.title))
+        return replace(block, rows=rows, title=printable(block.title), empty=printable(block.empty))
     if isinstance(block, Fields):
         return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])
     return _printable_node(block)

@@ -72,7 +72,8 @@ def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
 
     def enter_and_call() -> None:
         try:
-            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+            # O_NONBLOCK: the open of a FIFO would wait for a writer.
+            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 enter_namespace(descriptor)
             except OSError as error:

@@ -29,7 +29,8 @@ def in_namespace(path: str) -> Iterator[None]:
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
-            target = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # O_NONBLOCK: the open of a FIFO would wait for a writer.
+            target = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             raise VerbError(f"cannot open the network namespace {path}: {error}", code=INVALID_NETNS) from error
         try:

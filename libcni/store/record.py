@@ -176,14 +176,20 @@ def namespaces_of_processes() -> dict[tuple[int, int], str]:
     return {identity: number for identity, number in found.items() if identity is not None}
 
 
-@functools.cache  # a process stays in its PID namespace; a forked child may be in another one
 def pid_namespace() -> int | None:
-    """Return the inode of this process's PID namespace, or None if the system has none."""
-    found = namespace_identity("/proc/self/ns/pid")
-    return None if found is None else found[1]
+    """Return the inode of this process's PID namespace, or None if the system does not tell it."""
+    try:
+        return _inode_of_pid_namespace()
+    except OSError:
+        return None
 
 
-os.register_at_fork(after_in_child=pid_namespace.cache_clear)
+@functools.cache  # a process stays in its PID namespace; a forked child may be in another one
+def _inode_of_pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+os.register_at_fork(after_in_child=_inode_of_pid_namespace.cache_clear)
 
 
 def sees_same_processes(record: Record) -> bool:

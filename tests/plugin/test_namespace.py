@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from libcni.diagnosis.netlink import call_in_namespace
 from libcni.plugin import Request, VerbError
+from libcni.plugin.namespace import in_namespace
 from libcni.testing import NetworkNamespace, call_plugin
 from plugin.plugins import Recorder, config
 
@@ -44,6 +46,14 @@ def test_a_namespace_that_cannot_be_entered_is_an_error(tmp_path: Path, missing:
     answer = call_plugin(Recorder(add=add).plugin, "ADD", config(), netns=str(path))
     assert answer.code == 8
     assert str(path) in answer.document["msg"]
+
+
+def test_a_fifo_at_the_path_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(path := str(tmp_path / "fifo"))
+    with pytest.raises(VerbError, match="cannot enter"), in_namespace(path):
+        pass
+    with pytest.raises(OSError, match=path):
+        call_in_namespace(path, lambda: None)
 
 
 def test_a_thread_that_cannot_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from processes import fork, wait
 from libcni import _helper_thread
 from libcni._setns import enter_namespace
 from libcni.store import namespace as namespace_module
+from libcni.store import record
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from libcni.store.record import pid_namespace
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
@@ -92,6 +93,14 @@ def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
         assert wait(fork(lambda: os._exit(int(pid_namespace() == before)))) == 0
 
     assert wait(fork(look)) == 0
+
+
+def test_a_pid_namespace_that_was_unknown_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    record._inode_of_pid_namespace.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", lambda _: os.lstat("/none"))
+        assert pid_namespace() is None
+    assert pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
 
 
 def test_this_program_stays_where_it_is_and_no_descriptor_is_left(namespace: NetworkNamespace) -> None:
