@@ -148,8 +148,9 @@ class SharedNode(RealNode):
         self._make_known(before, makers)  # the orphan made it before this step
         lost = [*self._lost_interfaces(before, after, may), *self._lost_files(before, after, may)]
         records = {name: data.decode(errors="replace") for name, data in before.records.items()}
-        told = f"after {'; '.join(self.log[-12:])}\nbefore: {before.interfaces}\nmade by: {self.makers}\n{records}"
-        assert not lost, f"lost: {lost}, {told}"
+        state = [before.interfaces, self.makers, before.reservations, records]
+        told = "\n".join(map(str, ["; ".join(self.log[-12:]), *state]))
+        assert not lost, f"lost: {lost}, after {told}"
         self._make_known(after, makers)
 
     def _await_orphan(self) -> None:
