@@ -6,12 +6,11 @@ import os
 import re
 from functools import partial
 
-from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.diagnosis.locks import plugin_processes
 from libcni.diagnosis.node_view import NodeView, detach_command, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.errors import InvalidIdentifierError, RecordError
-from libcni.store.attachments import Attachment
+from libcni.errors import RecordError
+from libcni.store.attachments import Attachment, is_valid_pair
 from libcni.store.locks import LockRequest, is_locked
 from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
@@ -64,19 +63,9 @@ def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
     # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
     for network in sorted(networks, key=len, reverse=True):
         container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
-        if name.startswith(f"{network}-") and separator and "~" not in name and _are_valid(container_id, ifname):
+        if name.startswith(f"{network}-") and separator and "~" not in name and is_valid_pair(container_id, ifname):
             return network, container_id, ifname
     return None
-
-
-def _are_valid(container_id: str, ifname: str) -> bool:
-    """Return whether a command accepts these names. The file may be of any program."""
-    try:
-        check_container_id(container_id)
-        check_ifname(ifname)
-    except InvalidIdentifierError:
-        return False
-    return True
 
 
 def _half_done(node: NodeView, one: Attachment) -> NodeFinding:

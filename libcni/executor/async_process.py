@@ -92,16 +92,7 @@ class AsyncProcessExecutor:
         if self._semaphore.locked():
             return None
         child = Child(invocation, options, self.output_limit)
-        try:
-            child.start(ahead=True)
-            if child.exit_fd >= 0:
-                return AsyncPreparedProcess(child, self._run)
-            child.release()  # it has ended, and the host program has reaped it
-        except BaseException as error:
-            child.kill(START_WAIT)  # it runs if a signal handler raised the error, and nobody else knows it
-            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
-                raise
-        return None
+        return child.start_ahead(lambda one: AsyncPreparedProcess(one, self._run), START_WAIT)
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""

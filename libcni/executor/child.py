@@ -18,7 +18,7 @@ import time
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from libcni.errors import LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
@@ -26,6 +26,8 @@ from libcni.executor.spawn import prepare_spawn
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["KILL_WAIT", "START_WAIT", "Child", "is_busy", "running_plugins"]
+
+_T = TypeVar("_T")
 
 KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. A thread reaps one that takes longer."""
@@ -110,6 +112,23 @@ class Child:
         except BaseException:
             self.kill(START_WAIT)
             raise
+
+    def start_ahead(self, waiting: Callable[[Child], _T], kill_wait: float = KILL_WAIT) -> _T | None:
+        """Start the process with an empty pipe for stdin, and return what ``waiting`` makes of it.
+
+        Returns None if it cannot be started, or has ended already. ``kill_wait``: as for ``kill``.
+        """
+        try:
+            self.start(ahead=True)
+            if self.exit_fd >= 0:
+                return waiting(self)
+            self.release()  # it has ended, and the host program has reaped it
+        except BaseException as error:
+            # A signal handler can raise after the start: then the process runs, and only this object knows it.
+            self.kill(kill_wait)
+            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
+                raise
+        return None
 
     def allow_retry(self) -> None:
         """Allow another start after one that failed."""
@@ -306,7 +325,7 @@ class Child:
     def kill_unused(self, wait: float = KILL_WAIT) -> None:
         """Kill the plugin as ``kill`` does, for an object that is freed.
 
-        An exception out of a signal handler is lost there, and nobody calls this again: so it kills twice.
+        Python drops an exception that a signal handler raises there, and nobody calls again: so this kills twice.
         """
         try:
             self.kill(wait)
@@ -454,7 +473,7 @@ def _fill(pipe: list[int], data: bytes) -> bool:
     try:
         if len(data) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
             fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, len(data))
-        # Nobody reads before the plugin starts: a write that blocks would block for ever.
+        # The plugin has not started, so nobody reads the pipe: a blocking write would never end.
         os.set_blocking(write_end, False)
         fits = os.write(write_end, data) == len(data)
     except OSError:

@@ -94,16 +94,7 @@ class ProcessExecutor:
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``PreparingExecutor.prepare``."""
         child = Child(invocation, options, self.output_limit)
-        try:
-            child.start(ahead=True)
-            if child.exit_fd >= 0:
-                return PreparedProcess(child, self._wait_for, self.execute)
-            child.release()  # it has ended, and the host program has reaped it
-        except BaseException as error:
-            child.kill()  # it runs if a signal handler raised the error, and nobody else knows it
-            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
-                raise
-        return None
+        return child.start_ahead(lambda one: PreparedProcess(one, self._wait_for, self.execute))
 
     def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
         """Return the outcome of a process that runs; raises as ``execute`` does. The caller kills it on an error."""

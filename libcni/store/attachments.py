@@ -24,6 +24,7 @@ __all__ = [
     "AttachmentState",
     "attachment_of",
     "identity_of",
+    "is_valid_pair",
     "namespace_has_gone",
     "network_to_use",
     "pairs_that_name_may_mean",
@@ -86,7 +87,7 @@ class Attachment:
         name = without_hash(self.path.rpartition("/")[2])
         network, _, rest = name.partition("-")
         container_id, _, ifname = rest.rpartition("-")
-        return (network, container_id, ifname) if network and _is_pair(container_id, ifname) else None
+        return (network, container_id, ifname) if network and is_valid_pair(container_id, ifname) else None
 
     @property
     def result(self) -> Result | None:
@@ -129,10 +130,11 @@ def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str
         return []
     rest = name[len(network) + 1 :]
     splits = [(rest[:index], rest[index + 1 :]) for index, char in enumerate(rest) if char == "-"]
-    return [(container_id, ifname) for container_id, ifname in splits if _is_pair(container_id, ifname)]
+    return [(container_id, ifname) for container_id, ifname in splits if is_valid_pair(container_id, ifname)]
 
 
-def _is_pair(container_id: str, ifname: str) -> bool:
+def is_valid_pair(container_id: str, ifname: str) -> bool:
+    """Return whether a container may have this ID and an interface this name. They may come from any file."""
     try:
         check_container_id(container_id)
         check_ifname(ifname)

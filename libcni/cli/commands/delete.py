@@ -71,9 +71,10 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     cni = session.client()
     container = recorded_container(cni, container, detaches=True)
     wanted = {"container_id": container, "ifname": ifname}
-    found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
+    listed = cni.get_cached_attachments(container)
+    found = [one for one in listed if matches(one, wanted)]
     if not found:
-        _refuse_corrupt(cni, container, ifname)
+        _refuse_corrupt(listed, container, ifname)
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
@@ -84,9 +85,9 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
 
 
-def _refuse_corrupt(cni: libcni.CNIConfig, container: str, ifname: str) -> None:
+def _refuse_corrupt(listed: list[libcni.Attachment], container: str, ifname: str) -> None:
     """Raise RecordError if an unreadable record has the container in its file name: then it may be attached."""
-    for one in cni.get_cached_attachments(container):
+    for one in listed:
         name = os.path.basename(one.path)
         if one.state == "corrupt" and f"-{container}-{ifname}" in name:
             raise libcni.RecordError(
