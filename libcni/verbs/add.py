@@ -22,6 +22,7 @@ from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import (
     checked_conf,
+    entered_no_namespace,
     is_same_interface,
     is_same_namespace,
     look_up_interface,
@@ -236,7 +237,8 @@ async def _make_room(
     if stale and on_existing != "allow" and (seen := look_up_interface(node, rt)) and seen.ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
-        if not any(one.netns_id in {None, here} and is_same_interface(one, seen) is not False for one in stale):
+        may_be_in = [one for one in stale if one.netns_id in {None, here} and not entered_no_namespace(one)]
+        if all(is_same_interface(one, seen) is False for one in may_be_in):
             raise _foreign_interface(net, rt)
     if any(record in live for record in stale):
         # A full disk must be found before a running container is detached, not after.

@@ -17,8 +17,8 @@ from libcni.store.record import LEGACY, STALE_BOOT, Record
 from libcni.verbs.node import Node
 
 __all__ = [
-    "checked_conf", "is_same_interface", "is_same_namespace", "look_up_interface", "netns_of_own_interface",
-    "netns_to_use",
+    "checked_conf", "entered_no_namespace", "is_same_interface", "is_same_namespace", "look_up_interface",
+    "netns_of_own_interface", "netns_to_use",
 ]  # fmt: skip
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -49,6 +49,14 @@ def is_same_namespace(node: Node, record: Record) -> bool:
     return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
 
 
+def entered_no_namespace(record: Record) -> bool:
+    """Return whether nothing was at the path of an ADD, so that its plugins entered no namespace.
+
+    Go records no namespace's identity: for its records this is unknown, and the answer False.
+    """
+    return bool(record.version) and record.netns_id is None and record.netns_cookie is None
+
+
 def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
     """Return whether an interface is the recorded one; None if the record has no interface number."""
     # An interface's number is unique only within its namespace.
@@ -72,13 +80,14 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     an empty path                       ""
     a path, and there is no record      that path
     a path, with ``use_given``          that path
+    any namespace, the ADD found none   ""
     the recorded namespace              that path, also if the record does not know it
     a path without a namespace          the recorded path; that path if nothing is there either
     another one, the recorded has gone  "", also if the ADD did not end, and its path leads to no namespace
     another one, the recorded exists    NamespaceMismatchError
     ==================================  ======================================================
 
-    After a reboot nothing of the ADD exists, and inode numbers are used again: then "" stands for every namespace.
+    After a reboot nothing of the ADD exists, and inode numbers are used again: then DEL gets "" for every namespace.
 
     Raises:
         NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
@@ -86,16 +95,18 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     given = rt.netns
     if record is None or record.state == LEGACY or (use_given and given is not None):
         return given or ""
-    is_there = is_same_namespace(node, record)
+    # Where the ADD found nothing, a namespace that is there now is another's.
+    no_namespace = entered_no_namespace(record)
+    is_there = node.namespace_identity(record.netns) is None if no_namespace else is_same_namespace(node, record)
     if not given:
         return record.netns if given is None and is_there else ""
     identity = node.namespace_identity(given)
-    if record.state == STALE_BOOT:
+    if no_namespace or record.state == STALE_BOOT:
         return given if identity is None else ""
     # Plugins treat a path without a namespace like a namespace that no longer exists.
     if identity is None:
         return record.netns if record.netns_id is not None and is_there else given
-    # A namespace that did not exist at its ADD has no recorded identity: then the path decides.
+    # Go records no identity: then the path decides.
     recorded = record.netns_id or node.namespace_identity(record.netns)
     if recorded is None or identity == recorded:
         return given

@@ -15,6 +15,7 @@ from libcni.errors import (
     AttachmentExistsError,
     CNIError,
     ConfigError,
+    InterfaceExistsError,
     InvalidIdentifierError,
     InvalidOutputError,
     LockTimeoutError,
@@ -416,18 +417,37 @@ def test_a_failed_add_without_a_result_leaves_an_interface_alone_that_was_there_
     assert {call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"} == {""}
 
 
+@pytest.mark.parametrize("netns_id", [None, (4, 2)], ids=["no namespace", "another namespace"])
+def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(netns_id: tuple[int, int] | None) -> None:
+    stale = attached(state=PENDING, result=None, netns_id=netns_id)
+    node = RecordingNode(records=[stale], namespaces=BLUE, interfaces={(RT.netns or "", RT.ifname): 2})
+    with pytest.raises(InterfaceExistsError):
+        add(node)
+    assert node.calls == []
+    assert list(node.recorded.values()) == [stale]
+
+
 @pytest.mark.parametrize("on_existing", ["refuse", "replace", "allow"])
 @pytest.mark.parametrize(
     ("more", "netns"),
     [
         ({"state": PENDING, "result": None, "netns_id": (4, 1)}, "/run/netns/blue"),
         ({"state": PENDING, "result": None, "netns_id": (4, 2)}, ""),
-        ({"state": PENDING, "result": None, "netns_id": None}, "/run/netns/blue"),
+        ({"state": PENDING, "result": None, "netns_id": None}, ""),
+        ({"state": PENDING, "result": None, "netns_id": None, "version": ""}, "/run/netns/blue"),
         ({"state": STALE_BOOT, "netns_id": (4, 1)}, ""),
         ({"state": STALE_BOOT, "netns_id": None}, ""),
         ({"state": READY, "netns_id": (4, 2)}, ""),
     ],
-    ids=["pending", "pending elsewhere", "pending opaque", "rebooted", "rebooted opaque", "other namespace"],
+    ids=[
+        "pending",
+        "pending elsewhere",
+        "pending without namespace",
+        "of Go",
+        "rebooted",
+        "rebooted opaque",
+        "other namespace",
+    ],
 )
 def test_what_is_stale_is_detached_first(
     on_existing: str, more: dict[str, Any], netns: str, caplog: pytest.LogCaptureFixture

@@ -154,7 +154,8 @@ def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(("there", "netns"), [(True, "/run/netns/blue"), (False, "")])
 def test_empty_gone_netns(there: bool, netns: str) -> None:
-    node = RecordingNode(records=[attached(CHAIN)], namespaces={"/run/netns/blue": (4, 1)} if there else {})
+    record = attached(CHAIN, netns_id=(4, 1))
+    node = RecordingNode(records=[record], namespaces={"/run/netns/blue": (4, 1)} if there else {})
     assert delete(node, empty_gone_netns=True).netns == netns
     assert delete(RecordingNode(), CHAIN, BARE, empty_gone_netns=True).netns == ""
 
@@ -164,7 +165,7 @@ def test_empty_gone_netns(there: bool, netns: str) -> None:
     [
         ((4, 1), READY, "/run/netns/blue"),
         ((4, 2), READY, ""),
-        (None, READY, "/run/netns/blue"),
+        (None, READY, ""),
         ((4, 1), STALE_BOOT, ""),
         (None, STALE_BOOT, ""),
     ],
@@ -176,6 +177,27 @@ def test_the_recorded_namespace_is_entered_only_if_it_is_still_that_one(
     record = attached(CHAIN, netns_id=netns_id, state=state)
     for rt in (BARE, RT):
         assert delete(RecordingNode(records=[record], namespaces=namespaces), None, rt).netns == sent
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "sent"),
+    [
+        (None, [], "/run/netns/blue"),
+        (None, ["/run/netns/blue"], ""),
+        ("", [], ""),
+        ("/run/netns/blue", [], "/run/netns/blue"),
+        ("/run/netns/blue", ["/run/netns/blue"], ""),
+        ("/run/netns/red", ["/run/netns/red"], ""),
+        ("/run/netns/red", ["/run/netns/blue", "/run/netns/red"], ""),
+    ],
+)
+@pytest.mark.parametrize("fields", [{"state": PENDING, "result": None}, {}], ids=["pending", "ready"])
+def test_an_attachment_that_found_no_namespace_enters_none_later(
+    fields: dict[str, Any], given: str | None, there: list[str], sent: str
+) -> None:
+    namespaces = {path: (4, number) for number, path in enumerate(there)}
+    node = RecordingNode(records=[attached(CHAIN, netns_id=None, **fields)], namespaces=namespaces)
+    assert delete(node, None, RuntimeConf("c1", given, "eth0")).netns == sent
 
 
 @pytest.mark.parametrize(("version", "sent"), [("0.3.1", False), ("0.4.0", True), ("1.1.0", True)])
