@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -22,10 +22,10 @@ from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import (
     checked_conf,
-    entered_no_namespace,
     is_same_interface,
     is_same_namespace,
     look_up_interface,
+    made_no_interface,
     netns_of_own_interface,
 )
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
@@ -82,8 +82,8 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     earlier = await _make_room(node, net, rt, draft, on_existing)
     before = look_up_interface(node, rt)
     is_there = before is not None and before.ifindex > 0
-    if is_there and on_existing != "allow":
-        raise _foreign_interface(net, rt)
+    if before is not None and is_there and on_existing != "allow":
+        await _refuse(node, draft, before)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
@@ -137,14 +137,24 @@ def _identity_fields(found: InterfaceLookup | None) -> dict[str, Any]:
     return {} if found is None else {"ifindex": found.ifindex or None, "netns_cookie": found.cookie or None}
 
 
-def _foreign_interface(net: NetworkConfigList, rt: RuntimeConf) -> InterfaceExistsError:
-    """Return the error for another program's interface of that name. A roll-back would delete that interface."""
-    return InterfaceExistsError(
-        f"the namespace {rt.netns} has an interface {rt.ifname} already, and no record says that this library made it",
-        container_id=rt.container_id,
-        ifname=rt.ifname,
-        network=net.name,
-        netns=rt.netns or "",
+async def _refuse(node: Node, draft: Record, found: InterfaceLookup, *, is_recorded: bool = False) -> NoReturn:
+    """Refuse an ADD whose interface exists and is another program's: a roll-back would delete it.
+
+    Callers usually call DEL after an ADD that failed. The pending record that this leaves tells the DEL whose the
+    interface is. ``is_recorded``: there is a record of this attachment already.
+    """
+    if not is_recorded:
+        try:
+            await node.begin(draft.with_fields(is_shared=True, **_identity_fields(found)), None, take_back=False)
+        except RecordError as error:
+            logger.warning("a DEL after this ADD would delete %s in %s: %s", draft.ifname, draft.netns, error)
+    raise InterfaceExistsError(
+        f"the namespace {draft.netns} has an interface {draft.ifname} already, and no record says that this library "
+        "made it",
+        container_id=draft.container_id,
+        ifname=draft.ifname,
+        network=draft.network,
+        netns=draft.netns,
         hint='remove it or choose another name; on_existing="allow" if the plugins may change it',
     )
 
@@ -237,9 +247,9 @@ async def _make_room(
     if stale and on_existing != "allow" and (seen := look_up_interface(node, rt)) and seen.ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
         here = node.namespace_identity(rt.netns or "")
-        may_be_in = [one for one in stale if one.netns_id in {None, here} and not entered_no_namespace(one)]
+        may_be_in = [one for one in stale if one.netns_id in {None, here} and not made_no_interface(one)]
         if all(is_same_interface(one, seen) is False for one in may_be_in):
-            raise _foreign_interface(net, rt)
+            await _refuse(node, draft, seen, is_recorded=any(one.network == net.name for one in stale))
     if any(record in live for record in stale):
         # A full disk must be found before a running container is detached, not after.
         node.records.ensure_writable(draft)

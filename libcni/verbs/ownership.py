@@ -57,6 +57,14 @@ def entered_no_namespace(record: Record) -> bool:
     return bool(record.version) and record.netns_id is None and record.netns_cookie is None
 
 
+def made_no_interface(record: Record) -> bool:
+    """Return whether an ADD found no namespace, or found its interface there already and did not succeed.
+
+    In the second case it was refused, or the plugin may have failed because the interface existed.
+    """
+    return entered_no_namespace(record) or (record.is_shared and record.result is None)
+
+
 def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
     """Return whether an interface is the recorded one; None if the record has no interface number."""
     # An interface's number is unique only within its namespace.
@@ -136,6 +144,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
     no record at all, and is another record's              NamespaceMismatchError
+    no record at all, and the namespace is the program's   ""
     =====================================================  =======================================================
 
     Args:
@@ -152,10 +161,17 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     found = look_up_interface(node, rt)
     if found is None or not found.ifindex:
         return netns
+    if record is None and node.is_own_namespace(netns):  # ADD refuses it, and its caller may call DEL after that
+        logger.warning(
+            "container %s: %s is this program's own namespace, so DEL leaves its %s alone",
+            rt.container_id,
+            netns,
+            rt.ifname,
+        )
+        return ""
     is_same = None if record is None else is_same_interface(record, found)
     if record is not None and is_same is not None:
-        # The plugin may have failed because the interface existed before: then this ADD did not make it.
-        if is_same and not (record.is_shared and record.result is None):
+        if is_same and not made_no_interface(record):
             return netns
         whose = "is not the one of its ADD"
     else:

@@ -76,12 +76,47 @@ def states(node: RealNode) -> list[tuple[str, str]]:
 def test_an_interface_that_a_person_made_is_refused_and_stays(node: RealNode, container: Namespace) -> None:
     add_link(container)
     before = everything_of(node, container)
-    with pytest.raises(InterfaceExistsError) as caught:
-        node.cni.add_network_list(bridged(node), conf("c1", container))
-    assert (caught.value.ifname, caught.value.netns) == ("eth0", container.path)
-    assert 'on_existing="allow"' in str(caught.value)
+    for _ in range(2):
+        with pytest.raises(InterfaceExistsError) as caught:
+            node.cni.add_network_list(bridged(node), conf("c1", container))
+        assert (caught.value.ifname, caught.value.netns) == ("eth0", container.path)
+        assert 'on_existing="allow"' in str(caught.value)
+        assert states(node) == [("c1", "pending")]
+    node.cni.del_network_list(bridged(node), conf("c1", container))
     assert everything_of(node, container) == before
     assert node.host.links() == ["lo"]
+
+
+@pytest.mark.parametrize("way", ["DEL", "GC", "the record", "ADD"])
+def test_a_refused_add_owns_no_interface(node: RealNode, container: Namespace, way: str) -> None:
+    add_link(container)
+    net, link = bridged(node), container.link("eth0")
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list(net, conf("c1", container))
+    if way == "DEL":
+        node.cni.del_network_list(net, conf("c1", container))
+    elif way == "GC":
+        node.cni.gc_network_list(net, [])
+    elif way == "the record":
+        node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    else:
+        node.cni.add_network_list(net, conf("c1", container, "net1"))
+        node.cni.del_network_list(net, conf("c1", container, "net1"))
+        node.cni.del_network_list(net, conf("c1", container))
+    assert container.link("eth0") == link
+    assert states(node) == []
+
+
+def test_when_the_interface_has_gone_a_refused_add_succeeds(node: RealNode, container: Namespace) -> None:
+    add_link(container)
+    net = bridged(node)
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list(net, conf("c1", container))
+    container.run("ip", "link", "del", "eth0")
+    node.cni.add_network_list(net, conf("c1", container))
+    node.cni.check_network_list(net, conf("c1", container))
+    node.cni.del_network_list(net, conf("c1", container))
+    assert (container.links(), states(node), node.leased()) == (["lo"], [], {})
 
 
 def test_the_interface_of_another_container_in_the_same_namespace_is_refused_and_stays(
@@ -92,6 +127,8 @@ def test_the_interface_of_another_container_in_the_same_namespace_is_refused_and
     before = everything_of(node, container)
     with pytest.raises(InterfaceExistsError):
         node.cni.add_network_list(net, conf("two", container))
+    assert states(node) == [("one", "ready"), ("two", "pending")]
+    node.cni.del_network_list(net, conf("two", container))
     assert everything_of(node, container) == before
     assert states(node) == [("one", "ready")]
     node.cni.check_network_list(net, conf("one", container))
@@ -113,10 +150,12 @@ def test_lo_is_no_foreign_interface(node: RealNode, container: Namespace) -> Non
 
 
 @pytest.mark.parametrize("path", ["/proc/self/ns/net", "/proc/thread-self/ns/net"])
-def test_the_programs_own_namespace_is_refused(node: RealNode, path: str) -> None:
+def test_the_programs_own_namespace_is_refused_and_keeps_its_interfaces(node: RealNode, path: str) -> None:
+    add_link(node.host)
     before = everything_of(node, node.host)
     with pytest.raises(ConfigError, match="of this program itself"):
         node.cni.add_network_list(bridged(node), conf("c1", path))
+    node.cni.del_network_list(bridged(node), conf("c1", path))
     assert everything_of(node, node.host) == before
     assert states(node) == []
 
@@ -293,6 +332,8 @@ def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
     else:
         with pytest.raises(InterfaceExistsError):
             node.cni.add_network_list(bridged(node), conf("one", container))
+        assert states(node) == [("one", "pending"), ("two", "ready")]
+        node.cni.del_network_list(bridged(node), conf("one", container))
     assert container.ip("address") == links
     assert states(node) == [("two", "ready")]
 
