@@ -232,7 +232,8 @@ class SharedNode(RealNode):
         return True
 
     def _unrecorded(self, key: Key) -> bool:
-        return (key[0], key[1]) not in {(one.record.netns_cookie, one.record.ifindex) for one in self.attachments()}
+        made = [one.record for one in self.attachments() if not one.record.is_shared]
+        return (key[0], key[1]) not in {(record.netns_cookie, record.ifindex) for record in made}
 
     def _del(self, before: Picture) -> May | None:
         owner, container, net, ifname, path = self._someone()
