@@ -103,13 +103,15 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     given = rt.netns
     if record is None or record.state == LEGACY or (use_given and given is not None):
         return given or ""
+    is_there = is_same_namespace(node, record)
     # Where the ADD found nothing, a namespace that is there now is another's.
-    no_namespace = entered_no_namespace(record)
-    is_there = node.namespace_identity(record.netns) is None if no_namespace else is_same_namespace(node, record)
+    found_none = entered_no_namespace(record)
+    if found_none and node.namespace_identity(record.netns) is not None:
+        is_there = False
     if not given:
         return record.netns if given is None and is_there else ""
     identity = node.namespace_identity(given)
-    if no_namespace or record.state == STALE_BOOT:
+    if found_none or record.state == STALE_BOOT:
         return given if identity is None else ""
     # Plugins treat a path without a namespace like a namespace that no longer exists.
     if identity is None:
