@@ -83,6 +83,9 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
     detach = detach_command(one.container_id, one.ifname)
+    if one.record.is_shared and verb == "ADD" and not processes:
+        seen = "its ADD found the interface there, and did not succeed"
+        return _warning(name_of(one), seen, "the interface is another program's", commands=(detach,))
     if not processes:
         return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.

@@ -175,7 +175,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     if record is not None and is_same is not None:
         if is_same and not made_no_interface(record):
             return netns
-        whose = "is not the one of its ADD"
+        whose = "existed before its ADD" if is_same else "is not the one of its ADD"
     else:
         other = _other_attachment_with(node, record, rt, network, found)
         if other is None:

@@ -15,7 +15,7 @@ from helpers import document
 
 import libcni
 from diagnosis.conftest import OperatorNode
-from libcni import RuntimeConf
+from libcni import InterfaceExistsError, RuntimeConf
 from libcni.diagnosis.locks import plugin_processes
 from libcni.testing import wait_until
 
@@ -264,6 +264,18 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
     found = node.mend("its ADD was interrupted, and a plugin still runs")
     assert found.commands == (f"kill {plugin}", "libcni del -c c1 -i eth0")
     assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
+    node.configure("net", node.bridge("10.231.0.0/24"))
+    container = node.new_namespace()
+    container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "x")
+    links = container.ip("address")
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    node.mend("its ADD found the interface there, and did not succeed")
+    assert container.ip("address") == links
     node.assert_healthy()
 
 
