@@ -161,16 +161,17 @@ def _lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any
 _resolve = _lazy(__name__, _MODULES)[0]
 
 
-def __getattr__(name: str) -> Any:
-    import logging
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
 
-    # Without a handler Python prints warnings to stderr, which belongs to the program. Not done at import: a plugin
-    # uses no name of this module, and logging would cost it 3 ms at each start.
-    logger = logging.getLogger(__name__)
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    return _resolve(name)
+    def __getattr__(name: str) -> Any:
+        import logging
 
+        # Without a handler Python prints warnings to stderr, which belongs to the program. Not done at import: a plugin
+        # uses no name of this module, and logging would cost it 3 ms at each start.
+        logger = logging.getLogger(__name__)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        return _resolve(name)
 
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __all__

@@ -54,13 +54,15 @@ LIMIT_HINTS = {
 """What to do about the error numbers of a limit."""
 
 
-def __getattr__(name: str) -> object:
-    """Import ``ErrorCode`` on first use: the import of ``enum`` would take a plugin a third of its start."""
-    if name != "ErrorCode":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from libcni._error_code import ErrorCode
+if not TYPE_CHECKING:  # checkers read the import above, and so find misspelt names
 
-    return ErrorCode
+    def __getattr__(name: str) -> object:
+        """Import ``ErrorCode`` on first use: the import of ``enum`` would take a plugin a third of its start."""
+        if name != "ErrorCode":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from libcni._error_code import ErrorCode
+
+        return ErrorCode
 
 
 def _restore(cls: type[ErrorT], args: tuple[Any, ...], state: dict[str, Any]) -> ErrorT:
