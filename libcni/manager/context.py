@@ -38,25 +38,45 @@ _CONTAINER_LOCK = "//manager/container/"
 _NETWORK_LOCK = "//manager/network/"
 _SHORTEST = 0.001
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+_ABSENT = 0.5
+"""Seconds without a poll after which a waiter loses its turn."""
 
 
 class SetUpLimit:
-    """A limit on the set-ups that run at the same time, for threads and for successive event loops."""
+    """A limit on the set-ups that run at the same time, in the order of their calls, for threads and event loops."""
 
     def __init__(self, number: int | None) -> None:
         self.number = number
-        # Not asyncio.Semaphore, which is bound to one event loop. Its waiters poll instead, which is cheap next to a
-        # set-up.
-        self._free = None if number is None else threading.Semaphore(number)
+        # Not asyncio.Semaphore, which is bound to one event loop. The waiters poll instead, which is cheap next to a
+        # set-up. In their order: if any of them took a free place, others could wait until their timeout.
+        self._last_polls: dict[object, float] = {}
+        self._running: set[object] = set()
+        self._mutex = threading.Lock()
 
-    def try_acquire(self) -> bool:
-        """Acquire the semaphore if it is free; return whether it was."""
-        return self._free is None or self._free.acquire(blocking=False)
+    def try_enter(self, ticket: object) -> bool:
+        """Enter if there is a free place and no earlier waiter for it; otherwise ``ticket`` joins the queue."""
+        if self.number is None:
+            return True
+        now = time.monotonic()
+        with self._mutex:
+            self._last_polls[ticket] = now
+            free = self.number - len(self._running)
+            for other, polled in self._last_polls.items():
+                if free < 1:
+                    return False
+                if other is ticket:
+                    break
+                # A waiter whose event loop is blocked, or ended without it, must not keep the place from the others.
+                free -= now - polled < _ABSENT
+            del self._last_polls[ticket]
+            self._running.add(ticket)
+            return True
 
-    def release(self) -> None:
-        """Release the semaphore."""
-        if self._free is not None:
-            self._free.release()
+    def leave(self, ticket: object) -> None:
+        """Give back the place, or leave the queue."""
+        with self._mutex:
+            self._last_polls.pop(ticket, None)
+            self._running.discard(ticket)
 
 
 class OperationContext(ABC, Generic[ClientT]):
@@ -174,18 +194,20 @@ class OperationContext(ABC, Generic[ClientT]):
     async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
         """Wait until fewer set-ups run than the limit allows; raises LockTimeoutError."""
         started, delay = time.monotonic(), _FIRST_DELAY
-        deadline = self.deadline
-        while not limit.try_acquire():
+        deadline, ticket = self.deadline, object()
+        self._cleanup.callback(limit.leave, ticket)
+        while not limit.try_enter(ticket):
             if time.monotonic() >= deadline:
                 seconds = time.monotonic() - started
                 what = f"container {container_id}"
                 message = f"{what}: {limit.number} other set-ups of this manager ran for {seconds:.1f} s"
-                raise LockTimeoutError(message, what=what, seconds=seconds)
+                error = LockTimeoutError(message, what=what, seconds=seconds)
+                error.suggest("give set_up a longer timeout, or the manager a larger max_set_ups")
+                raise error
             await self.sleep(delay)
             # Short at first, because most set-ups end soon; then longer, so that many waiters do not use up the
             # processor.
             delay = min(2 * delay, _LAST_DELAY)
-        self._cleanup.callback(limit.release)
 
     def release_locks(self) -> None:
         """Release all locks before the context ends."""

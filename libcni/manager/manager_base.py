@@ -77,7 +77,8 @@ class ManagerBase(Generic[ClientT]):
             retry: how often to call a plugin again that answers ADD with code 11; None: never.
             namespaces: makes and removes the namespaces of containers without one; None: ``set_up`` refuses such
                 containers.
-            max_set_ups: the maximum number of this manager's set-ups at the same time; None: no limit.
+            max_set_ups: the maximum number of this manager's set-ups at the same time; the others wait in the order
+                of their calls. None: no limit.
             on_cancel: what happens to the attachments of a cancelled or interrupted set-up. ``keep``: they stay
                 recorded, for a tear-down or GC. ``rollback``: they are detached first.
             observer: called with every event.

@@ -472,8 +472,9 @@ def test_a_wait_for_other_set_ups_has_an_end(node: ManagerNode, make: Callable[.
     thread = threading.Thread(target=manager.set_up, args=(Container("c1", "/ns"),))
     thread.start()
     wait_until(lambda: node.calls("ADD"))
-    with pytest.raises(LockTimeoutError, match="container c2: 1 other set-ups"):
+    with pytest.raises(LockTimeoutError, match="container c2: 1 other set-ups") as raised:
         manager.set_up(Container("c2", "/ns"), timeout=0.2)
+    assert "max_set_ups" in (raised.value.hint or "")
     thread.join()
 
 
