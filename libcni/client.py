@@ -235,6 +235,7 @@ class CNIConfig(ClientBase[Executor]):
         valid: Iterable[ValidAttachment],
         *,
         dry_run: bool = False,
+        policy: DelPolicy | None = None,
         negotiate_version: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> GCReport:
@@ -244,6 +245,8 @@ class CNIConfig(ClientBase[Executor]):
             net: the network.
             valid: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
             dry_run: run nothing, only report.
+            policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins'
+                GC, too. ``use_given`` has no effect: GC uses the recorded configurations.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
             timeout: seconds for the whole verb; None: no limit.
 
@@ -260,8 +263,9 @@ class CNIConfig(ClientBase[Executor]):
         """
         name, given = self._named_or_gone(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
+        chosen, running = policy or DelPolicy(), Operation("GC", name)
         return self._run(
-            Operation("GC", name), timeout, gc, name, given, valid, dry_run=dry_run, negotiate_version=negotiate_version
+            running, timeout, gc, name, given, valid, chosen, dry_run=dry_run, negotiate_version=negotiate_version
         )
 
     def status_network_list(

@@ -129,7 +129,7 @@ def explain(
         play("ADD", lambda node: add(node, net, rt)),
         play("CHECK", lambda node: check(node, net.name, net, recorded_rt), no_check),
         play("DEL", lambda node: delete(node, net.name, net, recorded_rt, DelPolicy())),
-        play("GC", lambda node: gc(node, net.name, net, [pair]), no_gc),
+        play("GC", lambda node: gc(node, net.name, net, [pair], DelPolicy()), no_gc),
         play("STATUS", lambda node: status(node, net), _too_old(net, "STATUS")),
     )
     return Explanation(net, verbs, net.unused_capabilities(rt.capability_args or {}), tuple(missing.values()))

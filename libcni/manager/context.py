@@ -125,9 +125,13 @@ class OperationContext(ABC, Generic[ClientT]):
         """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
         return await self.ask(lambda: self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout))
 
-    async def gc(self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], *, dry_run: bool) -> GCReport:
+    async def gc(
+        self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], policy: DelPolicy, *, dry_run: bool
+    ) -> GCReport:
         """Run GC; as ``CNIConfig.gc_network_list``."""
-        return await self.ask(lambda: self.cni.gc_network_list(net, valid, dry_run=dry_run, timeout=self.timeout))
+        return await self.ask(
+            lambda: self.cni.gc_network_list(net, valid, dry_run=dry_run, policy=policy, timeout=self.timeout)
+        )
 
     async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
         """Run STATUS of all plugins; as ``CNIConfig.network_status``."""

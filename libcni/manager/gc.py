@@ -18,7 +18,7 @@ from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import GCSummary
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
-from libcni.verbs.reports import GCReport, ValidAttachment
+from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
 
 __all__ = ["GC", "Live", "read_live"]
 
@@ -88,6 +88,7 @@ class GC:
     Attributes:
         live: the live containers and attachments, or a function that returns them.
         plan: returns the pairs that a set-up of a container makes.
+        policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
     """
@@ -96,6 +97,7 @@ class GC:
     networks: NetworkSet
     live: Live
     plan: Plan
+    policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
 
@@ -130,7 +132,7 @@ class GC:
             live = await self._live()
             attachments = await self.context.attachments()
             valid = await self.context.in_thread(lambda: live.valid(attachments))
-            report = await self.context.gc(net, valid, dry_run=self.dry_run)
+            report = await self.context.gc(net, valid, self.policy, dry_run=self.dry_run)
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
             errors = [one for one in group.exceptions if isinstance(one, CNIError)]

@@ -323,7 +323,8 @@ class ManagerBase(Generic[ClientT]):
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
-        return await GC(context, self._configuration.current, live, pairs, self._namespaces, dry_run).run()
+        current = self._configuration.current
+        return await GC(context, current, live, pairs, self._policy, self._namespaces, dry_run).run()
 
     async def _container(self, context: OperationContext[Any], container_id: str) -> ContainerResult | None:
         attachments = await context.attachments(check_container_id(container_id))

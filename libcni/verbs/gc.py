@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,7 @@ from libcni.config.identifiers import check_container_id, check_ifname, check_ne
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError
+from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
@@ -21,6 +22,8 @@ from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
 from libcni.verbs.version import negotiate
 
 __all__ = ["gc", "valid_pairs"]
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 _LOCK_SECONDS = 10.0
 """Seconds to wait for the lock of one container before GC goes on with the other containers."""
@@ -33,6 +36,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     network: str,
     net: NetworkConfigList | None,
     valid: Iterable[ValidAttachment],
+    policy: DelPolicy,
     *,
     dry_run: bool = False,
     negotiate_version: bool = False,
@@ -47,6 +51,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         network: the network's name.
         net: its configuration, or None if its file no longer exists: then a recorded configuration is used.
         valid: the attachments to keep.
+        policy: see ``CNIConfig.gc_network_list``.
         dry_run: run nothing, only report.
         negotiate_version: use the highest version that all plugins support.
 
@@ -54,6 +59,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
     """
     check_network_name(network)
+    policy = replace(policy, use_given=False)
     pairs = valid_pairs(valid)
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
@@ -69,7 +75,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     if dry_run:
         return report
     errors: list[CNIError] = []
-    detached = await _detach_all(node, found, net, errors)
+    detached = await _detach_all(node, found, net, policy, errors)
     node.sweep_drafts()
     called: list[str] = []
     try:
@@ -79,7 +85,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
             for container_id in sorted(found.unfinished):
                 # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
                 await node.lock_container(container_id, _LOCK_SECONDS)
-            called = await _call_plugins(node, used, _valid_list(pairs, found, network), errors)
+            called = await _call_plugins(node, used, _valid_list(pairs, found, network), policy, errors)
     except CNIError as error:
         errors.append(error)
     report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
@@ -144,13 +150,15 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
     return tuple(attachment_of(record) for record in records)
 
 
-async def _detach_all(node: Node, found: _Found, net: NetworkConfigList | None, errors: list[CNIError]) -> list[Record]:
+async def _detach_all(
+    node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
+) -> list[Record]:
     """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid."""
     detached = []
     for record in found.stale:
         try:
             await node.lock_container(record.container_id, _LOCK_SECONDS)
-            await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), DelPolicy())
+            await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
             detached.append(record)
         except CNIError as error:
             error.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
@@ -171,7 +179,9 @@ def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
     return list(dict.fromkeys([*pairs, *found.living, *unnamed]))
 
 
-async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], errors: list[CNIError]) -> list[str]:
+async def _call_plugins(
+    node: Node, net: NetworkConfigList, valid: list[Pair], policy: DelPolicy, errors: list[CNIError]
+) -> list[str]:
     """Run GC of each plugin, go on after errors, and return the types of the plugins that succeeded."""
     text = valid_attachments(valid)
     called = []
@@ -181,5 +191,8 @@ async def _call_plugins(node: Node, net: NetworkConfigList, valid: list[Pair], e
             await node.execute(chain.invocation("GC", index, valid=text))
             called.append(plugin.type)
         except CNIError as error:
-            errors.append(error)
+            if policy.skip_missing and isinstance(error, PluginNotFoundError):
+                logger.warning('GC of network %s: plugin "%s" is missing and was skipped', net.name, plugin.type)
+            else:
+                errors.append(error)
     return called

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, RuntimeConf
+from libcni import CNIErrorGroup, DelPolicy, NetworkConfigList, RuntimeConf
 from libcni.manager import Container, Namespaces
 from libcni.testing import wait_until
 from manager.fakes import FakeTool, ManagerNode, fails
@@ -65,6 +65,28 @@ def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: ManagerNode)
     detached = [(one.network, one.container_id) for one in caught.value.report.detached]
     assert sorted(detached) == [("a", "c1"), ("b", "c2")]
     assert [(one.network, one.container_id) for one in attached.client().get_cached_attachments()] == [("b", "c1")]
+
+
+def test_gc_has_the_policy_of_the_manager(attached: ManagerNode, make: Callable[..., Any]) -> None:
+    (attached.bin / "b").unlink()
+    with pytest.raises(CNIErrorGroup):
+        make().gc([])
+    manager = make(policy=DelPolicy(skip_missing=True))
+    assert sorted(one.container_id for one in manager.gc(["c2"]).detached) == ["c1"]
+    assert [(one.network, one.container_id) for one in attached.client().get_cached_attachments()] == [("b", "c2")]
+    assert manager.gc([]).errors == ()
+    assert attached.client().get_cached_attachments() == []
+
+
+def test_gc_of_a_client_has_a_policy_and_works_on_the_recorded_configuration(attached: ManagerNode) -> None:
+    cni = attached.client()
+    changed = {"cniVersion": "1.1.0", "name": "b", "plugins": [{"type": "c"}, {"type": "missing"}]}
+    attached.plugin("c", "")
+    (attached.bin / "b").unlink()
+    policy = DelPolicy(skip_missing=True, use_given=True)
+    report = cni.gc_network_list(NetworkConfigList.from_dict(changed), [], policy=policy)
+    assert (len(report.detached), report.plugins) == (2, ("c",))
+    assert attached.calls("DEL", "GC") == ["GC c"]
 
 
 @pytest.mark.parametrize("live", [None, "c1", b"c1", lambda: None])

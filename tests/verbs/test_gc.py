@@ -21,7 +21,7 @@ from libcni.errors import (
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
 from libcni.verbs.gc import gc as gc_verb
-from libcni.verbs.reports import GCReport
+from libcni.verbs.reports import DelPolicy, GCReport
 
 NET = network("a", "b", cniVersion="1.1.0")
 
@@ -31,7 +31,7 @@ def record(container_id: str, net: NetworkConfigList = NET, **more: Any) -> Reco
 
 
 def collect(node: RecordingNode, valid: Any = (), net: NetworkConfigList = NET, *, dry_run: bool = False) -> GCReport:
-    report: GCReport = node.run(gc_verb, net.name, net, valid, dry_run=dry_run)
+    report: GCReport = node.run(gc_verb, net.name, net, valid, DelPolicy(), dry_run=dry_run)
     return report
 
 
