@@ -205,7 +205,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
         return await self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
 
-    async def gc_network_list(
+    async def gc_network_list(  # noqa: PLR0913 - the options of the verb
         self,
         net: Network,
         valid: Iterable[ValidAttachment],

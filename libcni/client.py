@@ -229,7 +229,7 @@ class CNIConfig(ClientBase[Executor]):
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
         return self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
 
-    def gc_network_list(
+    def gc_network_list(  # noqa: PLR0913 - the options of the verb
         self,
         net: Network,
         valid: Iterable[ValidAttachment],

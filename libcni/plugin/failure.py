@@ -46,7 +46,7 @@ class VerbError(CNIError):
 def error_document(error: BaseException, version: str) -> dict[str, Any]:
     """Return the error document for ``error`` in the spec version ``version`` (spec 1.1.0, section 5, Error).
 
-    The error of a delegate keeps its code and message, and the end of the delegate's output is added to its details.
+    The error of a delegate keeps its code and message. Its details name the delegate and have the end of its output.
     Any other exception gets code 999.
     """
     document: dict[str, Any] = {"cniVersion": version, "code": INTERNAL, "msg": _text(error)}
@@ -73,7 +73,8 @@ def _text(error: BaseException) -> str:
 
 
 def _delegate_details(error: PluginError) -> str:
-    parts = [error.details]
+    # A code is the delegate's own, and so is its text: "unknown CNI_COMMAND" would seem to be about this plugin.
+    parts = [error.details, f"reported by {error.plugin}" if error.code is not None else ""]
     for stream, text in (("stdout", error.stdout if error.code is None else ""), ("stderr", error.stderr)):
         if text.strip():
             parts.append(f"{stream} of {error.plugin}: {shorten(text.strip(), _TAIL, end=True)}")

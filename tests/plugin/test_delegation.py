@@ -97,7 +97,8 @@ def test_the_delegates_error_is_passed_up(tmp_path: Path, verb: str) -> None:
     write_delegate(tmp_path, **{verb: f"echo '{ERROR}'; exit 7"})
     answer = call(tmp_path, verb)
     assert answer.status == 1
-    assert answer.document == {**json.loads(ERROR), "details": f"all of it; stderr of ipam: log of {verb}"}
+    details = f"all of it; reported by ipam; stderr of ipam: log of {verb}"
+    assert answer.document == {**json.loads(ERROR), "details": details}
 
 
 REFUSED, BROKEN = f"echo '{ERROR}'; exit 1", "kill -9 $$"
