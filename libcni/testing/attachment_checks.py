@@ -78,7 +78,10 @@ class _Life:
         finally:
             # Also after a failed ADD: a plugin may have allocated something before it failed.
             self._deleted()
-        self.found("DEL leaves nothing", self._left())
+        left = self._left()
+        if left and self.result and self._gc_comes_first:
+            left += " (a GC without this attachment came before the DEL)"
+        self.found("DEL leaves nothing", left)
         never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
         self.succeeds("DEL of what was never added", never)
         if self.result and self.exam.prev_result is None:
@@ -132,8 +135,13 @@ class _Life:
         if has_verb("CHECK", self.version):
             self._check_without_interface()
         # Of another plugin in a life of its own, because a GC that frees would hide a DEL that does not.
-        if has_verb("GC", self.version) and self.exam.prev_result is not None:
+        if self._gc_comes_first:
             self._gc_everything()
+
+    @property
+    def _gc_comes_first(self) -> bool:
+        """Whether GC of everything comes before the DEL: a chained plugin has one life only."""
+        return has_verb("GC", self.version) and self.exam.prev_result is not None
 
     def _check(self) -> Answer:
         return self._call("CHECK", self._with_result(self.result))

@@ -94,6 +94,10 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         keeps_state: whether CHECK must fail after DEL and after GC. None: if the helper sees state, that is allocated
             addresses, an interface, or another change of the host or the namespace.
         timeout: seconds for each call.
+
+    Raises:
+        ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
+            an address.
     """
     options = {"path": path, "args": args}
     examination = Examination(plugin, dict(config), namespace, prev_result, options, ipam=ipam, timeout=timeout)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.errors import ErrorCode
-from libcni.plugin import Plugin, PluginResult
+from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.ipam_recorder import IPAMRecorder
 from libcni.testing.namespaces import NetworkNamespace
@@ -108,7 +108,11 @@ class Examination:
         }
         if self.prev_result is not None and "prevResult" not in more:
             previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
-            config["prevResult"] = PluginResult.from_document(previous, version).to_document()
+            try:
+                config["prevResult"] = PluginResult.from_document(previous, version).to_document()
+            except VerbError as error:
+                reason = f"{error.msg}; {error.details}" if error.details else error.msg
+                raise ValueError(f"prev_result has no form of version {version} (see versions=): {reason}") from error
         return config
 
     def call(self, verb: str, config: Mapping[str, Any] | bytes, **changes: Any) -> Answer:

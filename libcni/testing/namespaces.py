@@ -45,7 +45,7 @@ class NetworkNamespace:
         """Run ``command`` in the namespace and return its stdout.
 
         Raises:
-            subprocess.CalledProcessError: if it fails.
+            subprocess.CalledProcessError: if it fails; a note has its stderr.
         """
         return _ip("netns", "exec", self.name, *command)
 
@@ -215,4 +215,8 @@ def why_no_namespaces() -> str | None:
 
 
 def _ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
+    try:
+        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr.strip())  # its text has the exit status, and not the reason
+        raise

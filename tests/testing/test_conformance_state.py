@@ -179,6 +179,34 @@ def test_state_in_the_kernel_is_seen(
     assert problem in found[check]
 
 
+@pytest.mark.real
+def test_a_chained_plugin_whose_gc_forgets_what_its_del_has_to_remove(cni_netns: NetworkNamespace) -> None:
+    def address(verb: str) -> None:
+        subprocess.run(["ip", "-netns", cni_netns.name, "address", verb, "10.77.0.1/24", "dev", "lo"], check=False)
+
+    known: set[str] = set()
+    plugin = Plugin("forgetful")
+
+    @plugin.add
+    def add(request: Request) -> None:
+        known.add(request.container_id)
+        address("add")
+
+    @plugin.delete
+    def delete(request: Request) -> None:
+        if request.container_id in known:
+            address("del")
+
+    @plugin.gc
+    def gc(request: Request) -> None:
+        if not request.valid_attachments:
+            known.clear()
+
+    report = check_plugin(plugin, {}, namespace=cni_netns, prev_result=PREVIOUS, versions=NEWEST)
+    (problem,) = [one.problem for one in report.failures if one.check == "DEL leaves nothing"]
+    assert problem.endswith("(a GC without this attachment came before the DEL)")
+
+
 EAGER = """
 import time
 if os.environ["CNI_COMMAND"] == "ADD":

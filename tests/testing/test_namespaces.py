@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -50,6 +51,12 @@ def test_a_block_runs_in_the_namespace(pair: list[NetworkNamespace]) -> None:
     with pair[0].entered():
         assert os.stat("/proc/thread-self/ns/net").st_ino == os.stat(pair[0].path).st_ino
     assert os.stat("/proc/thread-self/ns/net").st_ino == own
+
+
+def test_a_command_that_fails_says_why(pair: list[NetworkNamespace]) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        pair[0].run("ip", "link", "set", "none0", "up")
+    assert caught.value.__notes__ == ['Cannot find device "none0"']
 
 
 def test_waiting_returns_the_value_or_says_what_was_waited_for() -> None:
