@@ -159,7 +159,7 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         except (PluginError, CNIErrorGroup) as error:
             if failed is None:
                 failed = error
-            else:
+            elif not any(str(error) in known for known in (str(failed), *getattr(failed, "__notes__", ()))):
                 failed.add_note(f"with the current configuration or arguments: {error}")
             continue
         if record is not None:

@@ -435,3 +435,15 @@ def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
     delete(node, CHAIN, RuntimeConf("c1", "/right", "eth0"))
     assert {call.env["CNI_NETNS"] for call in node.calls} == {""}
     assert node.recorded == {}
+
+
+@pytest.mark.parametrize(
+    ("net", "notes"), [(CHAIN, []), (OTHER, ['with the current configuration or arguments: plugin "x"'])]
+)
+def test_a_note_tells_of_a_further_try_that_failed_in_another_way(net: NetworkConfigList, notes: list[str]) -> None:
+    record = attached(CHAIN, state=PENDING, result=None)
+    node = RecordingNode({("DEL", "b"): failed(), ("DEL", "x"): failed()}, records=[record])
+    with pytest.raises(PluginError, match="no") as caught:
+        delete(node, net)
+    assert len([line for line in node.log if line.startswith("DEL")]) == 3
+    assert [one.partition(" failed")[0] for one in getattr(caught.value, "__notes__", [])] == notes
