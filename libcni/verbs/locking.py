@@ -39,6 +39,7 @@ class LockingNode:
     def __init__(self, client: ClientState, timeout: float | None) -> None:
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
+        self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         self._locks: list[LockSet] = []
@@ -55,7 +56,7 @@ class LockingNode:
     def start_cleanup(self) -> None:
         """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
         self._is_cleanup = True
-        timeout = self.settings.cleanup_timeout
+        self._seconds = timeout = self.settings.cleanup_timeout
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
 
     async def pause(self, seconds: float) -> bool:

@@ -195,6 +195,8 @@ class Node(LockingNode):
             else:
                 outcome = await self._feed(started, invocation.stdin, options.timeout)
         except CNIError as error:
+            if isinstance(error, PluginTimeoutError):
+                self._explain_timeout(error, options.timeout)
             self._observe_end(invocation, None, error)
             raise
         except BaseException:
@@ -209,6 +211,11 @@ class Node(LockingNode):
         if outcome.exit_status != 0:
             raise plugin_error(invocation, outcome)
         return outcome
+
+    def _explain_timeout(self, error: PluginTimeoutError, timeout: float | None) -> None:
+        # Otherwise a plugin that got the little that was left of the time would seem to be the slow one.
+        if self._seconds and timeout != self.settings.plugin_timeout and timeout and timeout < 0.9 * self._seconds:
+            error.suggest(f"its part of the verb's {self._seconds:g} s; other calls and waits had the rest")
 
     async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
         try:

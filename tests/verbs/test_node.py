@@ -7,18 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import network
 from nodes import FakeNode
 
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
-from libcni.errors import PluginError, RecordError
+from libcni.errors import PluginError, PluginTimeoutError, RecordError
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace
 from libcni.store.records import RecordStore
-from libcni.testing import network_namespace
+from libcni.testing import RecordingExecutor, network_namespace
 
 RT = RuntimeConf("c1", None, "eth0")
 
@@ -184,3 +186,22 @@ def test_an_add_enters_the_namespace_once(cni: CNIConfig, monkeypatch: pytest.Mo
         cni.add_network_list(network("a"), RuntimeConf("c1", namespace.path, "eth0"))
         assert entered == [namespace.path]
         assert sorted(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize(
+    ("options", "others", "hint"),
+    [
+        ({"timeout": 0.4}, 0.1, "its part of the verb's 0.4 s; other calls and waits had the rest"),
+        ({"timeout": 400}, 0.0, None),
+        ({"timeout": 400, "plugin_timeout": 20}, 0.0, None),
+        ({}, 0.0, None),
+    ],
+)
+def test_a_plugin_that_got_a_part_of_the_time_is_not_the_only_slow_one(
+    tmp_path: Path, options: dict[str, Any], others: float, hint: str | None
+) -> None:
+    executor = RecordingExecutor({("a", "ADD"): lambda _: time.sleep(others), ("b", "ADD"): PluginTimeoutError("slow")})
+    cni = CNIConfig("/bin", tmp_path, executor=executor, cleanup_timeout=None, **options)
+    with pytest.raises(PluginTimeoutError) as caught:
+        cni.add_network_list(network("a", "b"), RT)
+    assert caught.value.hint == hint
