@@ -148,7 +148,7 @@ class DNSServers(_Capability):
 
 
 class CapabilityArgs(_Capability):
-    """All well-known capability arguments of one attachment. Pass other ones by their keys, with ``**``.
+    """All well-known capability arguments of one attachment. Add others as ``{**args.to_args(), "key": value}``.
 
     Attributes:
         port_mappings (Sequence[PortMapping] | None): the host's ports that are forwarded to the container.
