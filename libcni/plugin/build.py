@@ -141,6 +141,10 @@ exec(modules.get_code("__main__"), globals())
 '''
 
 
+_VERSION_SECONDS = 60.0
+"""Seconds for the VERSION of a new product."""
+
+
 class BuildError(CNIError):
     """A plugin that cannot be built."""
 
@@ -191,6 +195,12 @@ def build(
     _install(script, target)
 
 
+def _build_hint(done: subprocess.CompletedProcess[bytes]) -> str | None:
+    if b"ModuleNotFoundError" in done.stderr:
+        return "--include adds a module of yours, --packages lets the plugin import installed packages"
+    return None if done.returncode else "does the script end with plugin.run()?"
+
+
 def _install(script: str, target: Path) -> None:
     """Write the file into the target's directory, try it, and rename it.
 
@@ -206,12 +216,21 @@ def _install(script: str, target: Path) -> None:
         os.chmod(temporary, 0o755)  # noqa: S103 - a plugin is a program for all
         # Before the rename: the file that works now stays, if the new one does not.
         done = subprocess.run(  # noqa: S603 - the plugin that is being built
-            [temporary], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=False, timeout=60
+            [temporary],
+            env={"CNI_COMMAND": "VERSION"},
+            input=b"",
+            capture_output=True,
+            check=False,
+            timeout=_VERSION_SECONDS,
         )
         if done.returncode or b"supportedVersions" not in done.stdout:
             said = (done.stderr or done.stdout).decode(errors="replace").strip()[-2000:]
-            raise BuildError(f"{target.name} does not answer VERSION (exit status {done.returncode}): {said}")
+            problem = f"{target.name} does not answer VERSION (exit status {done.returncode}): {said or 'no output'}"
+            raise BuildError(problem, hint=_build_hint(done))
         os.rename(temporary, target)
+    except subprocess.TimeoutExpired as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise BuildError(f"{target.name} does not answer VERSION within {_VERSION_SECONDS:g} s") from error
     except OSError as error:
         Path(temporary).unlink(missing_ok=True)
         raise BuildError(f"cannot write {target}: {error.strerror}") from error

@@ -113,13 +113,17 @@ def test_the_start_imports_no_slow_module(built: Path) -> None:
     ("source", "problem"),
     [
         ("def broken(:", "cannot compile mine"),
-        ("print('hello')", "does not answer VERSION"),
-        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("print('hello')", "hello (does the script end with plugin.run()?)"),
+        ("", "does not answer VERSION (exit status 0): no output"),
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name' (--include adds"),
+        ("import time; time.sleep(60)", "mine does not answer VERSION within 0.1 s"),
     ],
 )
 def test_a_plugin_that_does_not_work_leaves_the_old_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, problem: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: str, problem: str
 ) -> None:
+    if "within" in problem:
+        monkeypatch.setattr("libcni.plugin.build._VERSION_SECONDS", 0.1)
     (tmp_path / "mine.py").write_text(source)
     (tmp_path / "mine").write_text("old")
     arguments = ["build", str(tmp_path / "mine.py"), "-o", str(tmp_path / "mine"), "--python", sys.executable]
