@@ -39,7 +39,9 @@ class ConfigDirectory:
         for net in self.networks:
             if net.name == name:
                 return net
-        problem = f'no network named "{name}"' if self.networks else "no network configurations"
+        problem = "no network configurations" if os.path.exists(self.directory) else "the directory does not exist"
+        if self.networks:
+            problem = f'no network named "{name}"'
         if self.problems:
             unusable = "; ".join(str(error) for error in self.problems)
             problem += f", and {len(self.problems)} unusable: {unusable}"

@@ -79,6 +79,11 @@ class Container:
     network_args: Mapping[str, Any] | None = None
     loopback: bool | None = None
 
+    def __post_init__(self) -> None:
+        # A string is a sequence, for type checkers, too: each of its characters would be the name of a network.
+        if isinstance(self.networks, str):
+            raise TypeError(f"networks must be a sequence of networks, not {self.networks!r}")
+
     @property
     def requests(self) -> list[NetworkRequest] | None:
         """``networks``, each as a NetworkRequest; None: the default networks."""

@@ -74,7 +74,7 @@ class NetworkSet:
 
     def not_found(self, name: str | None = None) -> NetworkNotFoundError:
         """Return the error for an unknown network, or, without a name, for no network at all."""
-        where = ", ".join(self.directories)
+        where = ", ".join(one if os.path.exists(one) else f"{one}, which does not exist" for one in self.directories)
         if name is None or not self.networks:
             problem = f"no configuration in {where}" if where else "no configuration was given"
         else:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError
+from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext, remaining
@@ -51,6 +51,10 @@ class SetUp:
     async def run(self) -> ContainerResult:
         """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
         context = self.context
+        unused = unused_by_all(self.container, [one.net for one in self.planned])
+        if unused and self.options.get("strict"):
+            problem = f"container {self.container.id}: none of its networks declares the capability arguments "
+            raise ConfigError(problem + ", ".join(unused), hint="declare them in a plugin's capabilities")
         # Without a timeout of the set-up, the client's timeout applies to each network.
         deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
         # Always networks before the container: GC acquires its locks in the same order, so the two cannot deadlock.
@@ -71,7 +75,6 @@ class SetUp:
             if self.options.get("on_cancel") == "rollback":
                 await context.shielded(self._undo(error))
             raise
-        unused = unused_by_all(self.container, [one.net for one in self.planned])
         return ContainerResult(self.container.id, netns, tuple(results), unused)
 
     async def _netns(self) -> str:

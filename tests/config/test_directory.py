@@ -109,12 +109,14 @@ def test_drop_ins_belong_to_the_network_that_is_loaded(tmp_path: Path) -> None:
     assert len(load_network_conf(tmp_path, "net").plugins) == 2
 
 
-@pytest.mark.parametrize("missing", [True, False])
-def test_there_are_no_configurations(tmp_path: Path, missing: bool) -> None:
-    directory = tmp_path / "none" if missing else tmp_path
+@pytest.mark.parametrize(
+    ("name", "problem"), [("none", "the directory does not exist"), ("", "no network configurations")]
+)
+def test_there_are_no_configurations(tmp_path: Path, name: str, problem: str) -> None:
+    directory = tmp_path / name
     found = read_config_directory(directory)
     assert (found.networks, found.problems) == ((), ())
-    with pytest.raises(NetworkNotFoundError, match="no network configurations") as caught:
+    with pytest.raises(NetworkNotFoundError, match=problem) as caught:
         load_network_conf(directory, "x")
     assert (caught.value.network, caught.value.file) == ("x", str(directory))
 

@@ -49,6 +49,9 @@ def test_the_default_can_be_changed_at_run_time(node: ManagerNode) -> None:
 def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> None:
     with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}"):
         node.manager().set_up(Container("c1", "/ns"))
+    shutil.rmtree(node.conf_dir)
+    with pytest.raises(NetworkNotFoundError, match=f"no configuration in {node.conf_dir}, which does not exist"):
+        node.manager().set_up(Container("c1", "/ns"))
 
 
 def test_several_directories_the_first_wins(node: ManagerNode) -> None:
