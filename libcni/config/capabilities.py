@@ -57,6 +57,9 @@ def _keyed(key: str) -> Any:
 
 _IP = Annotated[str, _parsed_by(ipaddress.ip_address)]
 _IPOrCIDR = Annotated[str, _parsed_by(ipaddress.ip_interface)]
+_CIDR = Annotated[
+    _IPOrCIDR, _matching(re.compile(r".*/\d+"), "10.1.0.0/16")
+]  # ipaddress takes it without prefix length
 _Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
 _Bits = Annotated[int, Field(ge=0)]
 
@@ -127,7 +130,7 @@ class IPRange(_Capability):
         gateway (str | None): the subnet's gateway.
     """
 
-    subnet: _IPOrCIDR
+    subnet: _CIDR
     range_start: _IP | None = None
     range_end: _IP | None = None
     gateway: _IP | None = None

@@ -189,6 +189,8 @@ def describe(found: Any, where: str = "") -> tuple[str, str]:
     location = format_location(where, found["loc"])
     if found["type"] == "missing":
         return location, f'missing "{found["loc"][-1]}"'
+    if found["type"] == "sequence_str":
+        return location, f"it must be a list, not {short_repr(found['input'])}"
     message = str(found["msg"]).removeprefix("Value error, ")
     if found["type"] == "value_error":
         return location, message

@@ -64,6 +64,8 @@ def test_every_convention_has_its_own_key(given: dict[str, Any], expected: dict[
         (lambda: PortMapping(host_port=80, container_port=80, host_ip="here"), "PortMapping.host_ip"),
         (lambda: Bandwidth(ingress_rate=-1), "Bandwidth.ingress_rate"),
         (lambda: IPRange(subnet="10.1.2.0/99"), "IPRange.subnet"),
+        (lambda: IPRange(subnet="10.1.2.0"), "IPRange.subnet"),
+        (lambda: IPRange(subnet="10.1.2.0/255.255.255.0"), "IPRange.subnet"),
         (lambda: CapabilityArgs(mac="c2:11:22:33:44"), "CapabilityArgs.mac"),
         (lambda: CapabilityArgs(infiniband_guid="c2:11:22:33:44:55"), "CapabilityArgs.infiniband_guid"),
         (lambda: CapabilityArgs(ips=["10.0.0.1", "x"]), "CapabilityArgs.ips[1]"),
@@ -73,6 +75,11 @@ def test_what_the_convention_does_not_allow_is_refused_with_its_location(make: A
     with pytest.raises(libcni.ConfigError) as caught:
         make()
     assert caught.value.location == location
+
+
+def test_a_string_is_no_list_of_addresses() -> None:
+    with pytest.raises(libcni.ConfigError, match=r"CapabilityArgs\.ips: it must be a list, not '10\.0\.0\.1'"):
+        CapabilityArgs(ips="10.0.0.1")
 
 
 def test_a_runtime_configuration_takes_them_as_they_are() -> None:
