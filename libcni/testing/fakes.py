@@ -148,7 +148,10 @@ class FakePlugins:
         return self._python(name, "scenario.json", json.dumps(loaded))
 
     def python(self, name: str, body: str) -> FakePlugin:
-        """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand."""
+        """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand.
+
+        The lines print all answers, those to VERSION included. STATUS of a manager asks for the versions.
+        """
         return self._python(name, "body.py", dedent(body))
 
     def stateful(
@@ -256,6 +259,8 @@ def _check(steps: Mapping[str, Any]) -> None:
         raise ValueError(f"unknown verbs in a scenario: {sorted(unknown)}")
     for verb, given in steps.items():
         for step in given if isinstance(given, list) else [given]:
+            if not isinstance(step, Mapping):
+                raise ValueError(f"a step of a scenario is a mapping, {verb}: {step!r}")  # noqa: TRY004 - a document
             if unknown := set(step) - _KEYS:
                 raise ValueError(f"unknown keys in a scenario, {verb}: {sorted(unknown)}")
 

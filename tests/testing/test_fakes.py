@@ -156,7 +156,7 @@ def test_all_fakes_of_a_directory(cni_fakes: FakePlugins) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", ["- ADD", "ADDD: {}", "ADD: {reslut: {}}", {"ADD": [{"exit": 1}, {"nope": 1}]}, "7"]
+    "scenario", ["- ADD", "ADDD: {}", "ADD: {reslut: {}}", {"ADD": [{"exit": 1}, {"nope": 1}]}, "ADD: 3", "7"]
 )
 def test_a_misspelt_scenario_is_refused(cni_fakes: FakePlugins, scenario: Any) -> None:
     with pytest.raises(ValueError, match="scenario"):
