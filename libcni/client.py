@@ -164,7 +164,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not
                 called.
-            NotAttachedError: there is no completed ADD; nothing was run.
+            NotAttachedError: there is no completed ADD, or its namespace has gone; nothing was run.
             VersionError: the configuration's version has no CHECK; nothing was run.
             RecordError: the record cannot be read; nothing was run.
             PluginNotFoundError: an executable is missing; nothing was run.

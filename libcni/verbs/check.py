@@ -59,13 +59,16 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
-        # If the namespace no longer exists, the plugins have to report that, so they still receive its path.
         netns = netns_to_use(node, record, rt, use_given=use_given)
-        if not netns and record.netns_id is not None and node.namespace_identity(record.netns) is not None:
-            # Another container's namespace may be there: what the plugins see in it says nothing about this one.
+        is_gone = not netns or (not use_given and node.namespace_identity(netns) is None)
+        if is_gone and record.netns_id is not None:
             if record.state == STALE_BOOT:
                 raise _not_attached(network, rt, "it was attached before the last reboot", STALE_BOOT)
-            raise _not_attached(network, rt, f"its namespace has gone, and {record.netns} is another one now", "gone")
+            # Another container's namespace may be there: what the plugins see in it says nothing about this one. If
+            # none is there, some plugins succeed, because they look at the host only.
+            is_another = node.namespace_identity(record.netns) is not None
+            problem = f", and {record.netns} is another one now" if is_another else ""
+            raise _not_attached(network, rt, f"its namespace has gone{problem}", "gone")
         netns = netns or record.netns
         rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)

@@ -172,17 +172,19 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 
 @pytest.mark.parametrize("netns", [None, "/recorded"])
 @pytest.mark.parametrize(
-    ("state", "shown", "problem"),
+    ("state", "there", "shown", "problem"),
     [
-        (READY, "gone", "its namespace has gone, and /recorded is another one now"),
-        (STALE_BOOT, STALE_BOOT, "it was attached before the last reboot"),
+        (READY, True, "gone", "its namespace has gone, and /recorded is another one now"),
+        (READY, False, "gone", r"its namespace has gone \(detach"),
+        (STALE_BOOT, True, STALE_BOOT, "it was attached before the last reboot"),
+        (STALE_BOOT, False, STALE_BOOT, "it was attached before the last reboot"),
     ],
 )
-def test_the_namespace_of_another_container_is_not_checked(
-    netns: str | None, state: RecordState, shown: str, problem: str
+def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
+    netns: str | None, state: RecordState, there: bool, shown: str, problem: str
 ) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), state=state)
-    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 3)})
+    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 3)} if there else {})
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
     assert (caught.value.state, caught.value.hint) == (shown, "detach it, then attach it again")
