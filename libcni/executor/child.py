@@ -41,7 +41,7 @@ _INHERITED = 19
 _STDERR_KEPT = 64 * 1024
 _CHUNK = 64 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-_CANNOT_STOP = "cannot be stopped: it hangs in the kernel, or another process traces it"
+_CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     **LIMIT_HINTS,
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
