@@ -8,7 +8,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
@@ -60,8 +60,7 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
         netns = netns_to_use(node, record, rt, use_given=use_given)
-        is_gone = not netns or (not use_given and node.namespace_identity(netns) is None)
-        if is_gone and record.netns_id is not None:
+        if record.netns_id is not None and (not netns or (not use_given and not _is_of_add(node, record, netns))):
             if record.state == STALE_BOOT:
                 raise _not_attached(network, rt, "it was attached before the last reboot", STALE_BOOT)
             # Another container's namespace may be there: what the plugins see in it says nothing about this one. If
@@ -75,6 +74,15 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), result.text, then=then)
+
+
+def _is_of_add(node: Node, record: Record, netns: str) -> bool:
+    """Return whether a namespace exists and is the one of the ADD. ``netns`` has the recorded inode, or none."""
+    if node.namespace_identity(netns) is None:
+        return False
+    # The kernel gives the inode of a removed namespace to the next one, but never its cookie.
+    found = node.look_up(netns, record.ifname) if record.netns_cookie else None
+    return found is None or found.cookie in {0, record.netns_cookie}
 
 
 def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:

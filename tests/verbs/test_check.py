@@ -15,6 +15,7 @@ from libcni.errors import (
     RecordError,
     VersionError,
 )
+from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
 from libcni.verbs.check import check as check_verb
 
@@ -176,16 +177,30 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
     [
         (READY, True, "gone", "its namespace has gone, and /recorded is another one now"),
         (READY, False, "gone", r"its namespace has gone \(detach"),
+        (READY, "same inode", "gone", "its namespace has gone, and /recorded is another one now"),
         (STALE_BOOT, True, STALE_BOOT, "it was attached before the last reboot"),
         (STALE_BOOT, False, STALE_BOOT, "it was attached before the last reboot"),
     ],
 )
 def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
-    netns: str | None, state: RecordState, there: bool, shown: str, problem: str
+    monkeypatch: pytest.MonkeyPatch, netns: str | None, state: RecordState, there: object, shown: str, problem: str
 ) -> None:
-    record = attached(CHAIN, RECORDED, netns_id=(1, 2), state=state)
-    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 3)} if there else {})
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, state=state)
+    found = (1, 2) if there == "same inode" else (1, 3)
+    node = RecordingNode(records=[record], namespaces={"/recorded": found} if there else {})
+    monkeypatch.setattr(node, "look_up", lambda netns, ifname: InterfaceLookup(2, 8))
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
     assert (caught.value.state, caught.value.hint) == (shown, "detach it, then attach it again")
     assert node.calls == []
+
+
+@pytest.mark.parametrize(
+    "seen", [InterfaceLookup(0, 7), InterfaceLookup(2, 0), None], ids=["same", "unknown", "not entered"]
+)
+def test_the_namespace_of_the_add_is_checked(monkeypatch: pytest.MonkeyPatch, seen: InterfaceLookup | None) -> None:
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7)
+    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 2)})
+    monkeypatch.setattr(node, "look_up", lambda netns, ifname: seen)
+    check(node, CHAIN, RuntimeConf("c1", None, "eth0"))
+    assert node.verbs() == ["CHECK a", "CHECK b"]
