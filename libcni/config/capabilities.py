@@ -57,9 +57,8 @@ def _keyed(key: str) -> Any:
 
 _IP = Annotated[str, _parsed_by(ipaddress.ip_address)]
 _IPOrCIDR = Annotated[str, _parsed_by(ipaddress.ip_interface)]
-_CIDR = Annotated[
-    _IPOrCIDR, _matching(re.compile(r".*/\d+"), "10.1.0.0/16")
-]  # ipaddress takes it without prefix length
+# ipaddress accepts a network without prefix length
+_CIDR = Annotated[_IPOrCIDR, _matching(re.compile(r".*/\d+"), "10.1.0.0/16")]
 _Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
 _Bits = Annotated[int, Field(ge=0)]
 
