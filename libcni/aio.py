@@ -15,7 +15,7 @@ from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
 from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, allowed_by_open_files
-from libcni.executor.protocol import AsyncExecutor, AsyncPreparedPlugin, CallOptions
+from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
@@ -54,7 +54,6 @@ from libcni.verbs.reports import (
     ValidAttachment,
     check_option_names,
 )
-from libcni.verbs.settings import ClientState
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -383,18 +382,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 class _AsyncNode(Node):
     """A node that awaits its executor, sleeps and disk operations on asyncio."""
 
-    def __init__(
-        self, client: ClientState, executor: AsyncExecutor, timeout: float | None, operation: Operation
-    ) -> None:
-        super().__init__(client, timeout, operation)
-        self._executor = executor
-        # The method is optional. Not isinstance: that takes many times as long.
-        self._prepare: Callable[[Invocation, CallOptions], AsyncPreparedPlugin | None] | None
-        self._prepare = getattr(executor, "prepare", None)
-        self.starts_ahead: bool = self.settings.start_ahead != "never" and self._prepare is not None
-
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedPlugin | None:
-        return None if self._prepare is None else self._prepare(invocation, options)
+    _executor: AsyncExecutor
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)
@@ -409,9 +397,6 @@ class _AsyncNode(Node):
 
     async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         return await to_the_end(asyncio.ensure_future(work))
-
-    def find(self, plugin: str) -> str:
-        return self._executor.find(plugin, self.path)
 
 
 class _Queue:

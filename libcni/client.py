@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.process import ProcessExecutor
-from libcni.executor.protocol import CallOptions, Executor, PreparedPlugin
+from libcni.executor.protocol import CallOptions, Executor
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
@@ -30,7 +30,7 @@ from libcni.verbs.client_base import (
 from libcni.verbs.delete import delete
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
-from libcni.verbs.node import BlockingPlugin, Node, run_to_end
+from libcni.verbs.node import Node, run_to_end
 from libcni.verbs.reports import (
     AddOptions,
     CheckOptions,
@@ -47,7 +47,6 @@ from libcni.verbs.reports import (
     ValidationReport,
     ValidAttachment,
 )
-from libcni.verbs.settings import ClientState
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
@@ -449,13 +448,7 @@ class CNIConfig(ClientBase[Executor]):
 class _BlockingNode(Node):
     """A node whose methods block, so that its coroutines never suspend."""
 
-    def __init__(self, client: ClientState, executor: Executor, timeout: float | None, operation: Operation) -> None:
-        super().__init__(client, timeout, operation)
-        self._executor = executor
-        # The method is optional. Not isinstance: that takes many times as long.
-        self._prepare: Callable[[Invocation, CallOptions], PreparedPlugin | None] | None
-        self._prepare = getattr(executor, "prepare", None)
-        self.starts_ahead: bool = self.settings.start_ahead != "never" and self._prepare is not None
+    _executor: Executor
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
@@ -467,15 +460,8 @@ class _BlockingNode(Node):
             self._ahead = None
             super().__exit__(kind, error, trace)
 
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> BlockingPlugin | None:
-        plugin = None if self._prepare is None else self._prepare(invocation, options)
-        return None if plugin is None else BlockingPlugin(plugin)
-
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
-
-    def find(self, plugin: str) -> str:
-        return self._executor.find(plugin, self.path)

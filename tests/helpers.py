@@ -72,7 +72,7 @@ class RecordingNode(Node):
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
         settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
-        super().__init__(ClientState(settings, _Records(self)), None, Operation("ADD"))
+        super().__init__(ClientState(settings, _Records(self)), None, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = namespaces or {}
         self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)

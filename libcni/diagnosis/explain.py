@@ -152,7 +152,7 @@ class _ExplainNode(Node):
     ) -> None:
         # Empty directories: a method that is not overridden here finds nothing, and not the records of the machine.
         settings = Settings(path=path, cache_dir="", conf_dir="", env={}, durable=False)
-        super().__init__(ClientState(settings, _NoRecords(record)), None, Operation("ADD"))
+        super().__init__(ClientState(settings, _NoRecords(record)), None, None, Operation("ADD"))
         self.calls: list[ExplainedCall] = []
         self._net = net
         self._find = find

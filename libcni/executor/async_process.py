@@ -8,14 +8,14 @@ import resource
 import signal
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from libcni._helper_thread import HelperThread
-from libcni.errors import InvalidOutputError, PluginTimeoutError
+from libcni.errors import PluginTimeoutError
 from libcni.executor.child import KILL_WAIT, START_WAIT, Child, is_busy
 from libcni.executor.find import find_plugin
 from libcni.executor.process import (
@@ -25,10 +25,10 @@ from libcni.executor.process import (
     TERM_SHARE,
     TRACED_DELAY,
     busy_delays,
-    deadline_after,
 )
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
+from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 __all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor", "allowed_by_open_files"]
@@ -65,14 +65,7 @@ class AsyncProcessExecutor:
         )
         self._semaphore = AsyncSemaphore(self.max_processes)
 
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable, as ``find_plugin`` does.
-
-        Raises:
-            PluginNotFoundError: no directory in ``path`` has an executable of that name.
-            InvalidIdentifierError: ``plugin`` is a path or empty.
-        """
-        return find_plugin(plugin, path)
+    find = staticmethod(find_plugin)
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.
@@ -96,7 +89,7 @@ class AsyncProcessExecutor:
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
-        deadline = deadline_after(timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         slot = None
         try:
             try:
@@ -144,7 +137,7 @@ class AsyncProcessExecutor:
                 watcher.close()
                 return child.finish()
             child.signal(signal.SIGTERM)
-            with suppress(InvalidOutputError):
+            with suppress(OutputLimitError):
                 await watcher.wait(deadline + self.grace * TERM_SHARE)
             await watcher.kill(deadline + self.grace)
             watcher.close()
@@ -293,7 +286,7 @@ class _Watcher:
         """Wait until the process has ended, or until the deadline; return whether it has ended.
 
         Raises:
-            InvalidOutputError: the plugin printed more than its output limit.
+            OutputLimitError: the plugin printed more than its output limit.
             OSError: the process or its output cannot be read.
         """
         if self._has_ended:
@@ -337,7 +330,7 @@ class _Watcher:
         if self._is_exit_only:
             self._is_exit_only = False
             try:
-                for pipe in self._child.open_pipes:
+                for pipe in self._child.streams.open_pipes:
                     self._loop.add_reader(pipe, self._on_output, pipe)
                     self._watched.add(pipe)
             except OSError as error:  # the loop would log it, and the call would wait for its deadline
@@ -359,12 +352,12 @@ class _Watcher:
 
     def _on_output(self, pipe: int) -> None:
         try:
-            self._child.read(pipe)
-        except (InvalidOutputError, OSError) as error:
+            self._child.streams.read(pipe)
+        except (OutputLimitError, OSError) as error:
             self._unwatch(pipe)
             self._fail(error)
             return
-        if pipe not in self._child.open_pipes:
+        if pipe not in self._child.streams.open_pipes:
             self._unwatch(pipe)
 
     def _unwatch(self, descriptor: int) -> None:

@@ -7,29 +7,22 @@ import select
 import signal
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from libcni.errors import InvalidOutputError
 from libcni.executor.child import Child, is_busy
 from libcni.executor.find import find_plugin
 from libcni.executor.protocol import CallOptions
+from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome
 
 __all__ = [
-    "EXIT_ONLY_SECONDS",
-    "GRACE",
-    "OUTPUT_LIMIT",
-    "TERM_SHARE",
-    "TRACED_DELAY",
-    "PreparedProcess",
-    "ProcessExecutor",
+    "EXIT_ONLY_SECONDS", "GRACE", "OUTPUT_LIMIT", "TERM_SHARE", "TRACED_DELAY", "PreparedProcess", "ProcessExecutor",
     "busy_delays",
-    "deadline_after",
-]
+]  # fmt: skip
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that a plugin may print on stdout, and on stderr."""
@@ -63,14 +56,7 @@ class ProcessExecutor:
         self.output_limit = output_limit
         self.grace = grace
 
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable, as ``find_plugin`` does.
-
-        Raises:
-            PluginNotFoundError: no directory in ``path`` has an executable of that name.
-            InvalidIdentifierError: ``plugin`` is a path or empty.
-        """
-        return find_plugin(plugin, path)
+    find = staticmethod(find_plugin)
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin until it exits; see ``Executor.execute``. An exception meanwhile kills its process group.
@@ -80,30 +66,37 @@ class ProcessExecutor:
             InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
-        deadline = deadline_after(options.timeout)
-        child = Child(invocation, options, self.output_limit)
-        try:
-            self._start(child, deadline)
-            if options.on_started is not None:
-                options.on_started()
-            return self._wait_for(child, options.timeout, deadline)
-        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
-            child.kill()
-            child.raise_translated(error)
+        return self._run(Child(invocation, options, self.output_limit), options.timeout)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``PreparingExecutor.prepare``."""
         child = Child(invocation, options, self.output_limit)
-        return child.start_ahead(lambda one: PreparedProcess(one, self._wait_for, self.execute))
+        return child.start_ahead(lambda one: PreparedProcess(one, self._run))
+
+    def _run(self, child: Child, timeout: float | None, stdin: bytes | None = None) -> Outcome:
+        """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        try:
+            if stdin is None:
+                self._start(child, deadline)
+            elif not child.feed(stdin):
+                child.kill()
+                child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
+                self._start(child, deadline)
+            if child.options.on_started is not None:
+                child.options.on_started()
+            return self._wait_for(child, timeout, deadline)
+        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
+            child.kill()
+            child.raise_translated(error)
 
     def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
-        """Return the outcome of a process that runs; raises as ``execute`` does. The caller kills it on an error."""
         if child.exit_fd < 0:
             raise child.unknown_status()
         if _wait_for_end(child, deadline):
             return child.finish()
         child.signal(signal.SIGTERM)
-        with suppress(InvalidOutputError):
+        with suppress(OutputLimitError):
             _wait_for_end(child, deadline + self.grace * TERM_SHARE)
         child.kill(max(0.0, deadline + self.grace - time.monotonic()))
         raise child.timed_out(timeout)
@@ -125,15 +118,9 @@ class ProcessExecutor:
 class PreparedProcess:
     """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
 
-    def __init__(
-        self,
-        child: Child,
-        wait_for: Callable[[Child, float | None, float], Outcome],
-        execute: Callable[[Invocation, CallOptions], Outcome],
-    ) -> None:
+    def __init__(self, child: Child, run: Callable[[Child, float | None, bytes], Outcome]) -> None:
         self._child = child
-        self._wait_for = wait_for
-        self._execute = execute
+        self._run = run
         # Not __del__: that would run after every call as well, and what a signal handler raises within it is lost.
         self._finalizer = weakref.finalize(self, child.kill_unused)
         self._finalizer.atexit = False
@@ -149,21 +136,10 @@ class PreparedProcess:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this plugin was fed or discarded before")
-        deadline = deadline_after(timeout)
-        child = self._child
         try:
-            if child.feed(stdin):
-                if child.options.on_started is not None:
-                    child.options.on_started()
-                return self._wait_for(child, timeout, deadline)
-            child.kill()
-        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
-            child.kill()
-            child.raise_translated(error)
+            return self._run(self._child, timeout, stdin)
         finally:
             self._finalizer.detach()
-        left = None if timeout is None else max(0.0, deadline - time.monotonic())
-        return self._execute(replace(child.invocation, stdin=stdin), replace(child.options, timeout=left))
 
     def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
@@ -177,11 +153,6 @@ class PreparedProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.discard()
-
-
-def deadline_after(timeout: float | None) -> float:
-    """Return the time on the monotonic clock that is ``timeout`` seconds from now; None: infinity."""
-    return math.inf if timeout is None else time.monotonic() + timeout
 
 
 def busy_delays(deadline: float) -> Iterator[float]:
@@ -200,7 +171,7 @@ def _wait_for_end(child: Child, deadline: float) -> bool:
     # Most plugins end soon, and their output fits into the pipes: then one wake-up does, and no read comes before it.
     if poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS))) and child.has_ended():
         return True
-    for pipe in child.open_pipes:
+    for pipe in child.streams.open_pipes:
         poll.register(pipe, select.POLLIN)
     delay = math.inf
     while not child.has_ended():
@@ -209,8 +180,8 @@ def _wait_for_end(child: Child, deadline: float) -> bool:
             return False
         for descriptor, _ in poll.poll(_milliseconds(min(deadline, now + delay))):
             if descriptor != child.exit_fd:
-                child.read(descriptor)
-                if descriptor not in child.open_pipes:
+                child.streams.read(descriptor)
+                if descriptor not in child.streams.open_pipes:
                     poll.unregister(descriptor)
             elif not child.has_ended():
                 # A tracer keeps the exit status. The descriptor stays readable, and poll would return at once for ever.

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -32,7 +31,7 @@ from libcni.store.record import PENDING, Record, boot_id, namespace_identity, pi
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState, VersionCache
 
-__all__ = ["BlockingPlugin", "Node", "run_to_end"]
+__all__ = ["Node", "run_to_end"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
@@ -58,22 +57,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError(f"{coroutine} suspended without an event loop")
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingPlugin:
-    """A process that a blocking executor has started ahead, with the coroutines of an AsyncPreparedPlugin."""
-
-    plugin: PreparedPlugin
-
-    async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-        """Send the configuration and run the plugin until it exits, blocking."""
-        return self.plugin.feed(stdin, timeout)
-
-    async def discard(self) -> None:
-        """Kill the process if it has no configuration."""
-        self.plugin.discard()
-
-
-WaitingPlugin = AsyncPreparedPlugin | BlockingPlugin
+WaitingPlugin = PreparedPlugin | AsyncPreparedPlugin
 
 
 class _Ahead(NamedTuple):
@@ -91,17 +75,23 @@ class Node(LockingNode):
     Attributes:
         path: the plugin directories (CNI_PATH).
         versions: the answers to VERSION that the client's verbs have received so far.
+        starts_ahead: whether this node's executor can start plugins ahead, and the client wants it.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
     """
 
-    def __init__(self, client: ClientState, timeout: float | None, operation: Operation) -> None:
+    def __init__(self, client: ClientState, executor: Any, timeout: float | None, operation: Operation) -> None:
         super().__init__(client, timeout)
+        self._executor: Any = executor
+        # The method is optional. Not isinstance: that takes many times as long.
+        self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
+        self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
         self.path: tuple[str, ...] = self.settings.path
         self.versions: VersionCache = client.versions
         self._observer = self.settings.observer
         self._operation = operation
         self._running: Invocation | None = None
+        self.starts_ahead: bool = self._prepare is not None
         self.is_interrupted: bool = False
         self._ahead: _Ahead | None = None
         self._next_call: Callable[[], Invocation] | None = None
@@ -138,20 +128,12 @@ class Node(LockingNode):
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         return await work
 
-    # Plugins that are started ahead; only nodes with ``starts_ahead`` have any.
-
-    starts_ahead: bool = False
-    """Whether this node's executor can start plugins ahead, and the client wants it."""
-
-    def prepare_plugin(self, invocation: Invocation, options: CallOptions) -> WaitingPlugin | None:
-        """Start a plugin that waits for its configuration; None if it cannot be started now."""
-        raise NotImplementedError
-
     # Plugins.
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""
-        raise NotImplementedError
+        path: str = self._executor.find(plugin, self.path)
+        return path
 
     def find_all(self, plugins: Sequence[str], *, skip_missing: bool = False) -> tuple[str, ...]:
         """Return the paths of plugin types' executables, "" for a missing one if ``skip_missing``."""
@@ -220,7 +202,8 @@ class Node(LockingNode):
     async def _feed(self, started: _Ahead, stdin: bytes, timeout: float | None) -> Outcome:
         try:
             # It stays this verb's until it has got its configuration: a signal handler may raise before that.
-            outcome = await started.plugin.feed(stdin, timeout)
+            answer = started.plugin.feed(stdin, timeout)
+            outcome = answer if isinstance(answer, Outcome) else await answer
         except CNIError:
             if self._ahead is started:  # the next call may be the same but for its configuration
                 await self.discard_prepared()
@@ -234,12 +217,12 @@ class Node(LockingNode):
 
         The process waits for its configuration. Without it the plugin cannot act.
         """
-        if self._ahead is not None or not self.starts_ahead or not can_start_ahead():
+        if self._ahead is not None or self._prepare is None or not can_start_ahead():
             return
         if self.settings.start_ahead != "always" and not reads_first(invocation.path):
             return
         with suppress(CNIError):  # the call itself will raise the error
-            plugin = self.prepare_plugin(invocation, self._call_options(invocation, 1))
+            plugin = self._prepare(invocation, self._call_options(invocation, 1))
             self._ahead = None if plugin is None else _Ahead(invocation, plugin)
 
     def _on_started(self) -> None:
@@ -253,8 +236,8 @@ class Node(LockingNode):
     async def discard_prepared(self) -> None:
         """Kill the plugin that was started ahead, if there is one. It has not received a byte."""
         started, self._ahead = self._ahead, None
-        if started is not None:
-            await started.plugin.discard()
+        if started is not None and (discarding := started.plugin.discard()) is not None:
+            await discarding
 
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
         left = (self._deadline - time.monotonic()) / sharers

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from libcni.executor import CallOptions, ProcessExecutor
+import pytest
+
+from libcni.executor import CallOptions, ProcessExecutor, child, reaping, streams
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.testing import wait_until
@@ -23,13 +25,13 @@ __all__ = [
     "ENV",
     "KINDS",
     "Kind",
-    "Replaced",
     "c_program",
     "execute",
     "invocation",
     "nothing_is_left_open",
     "number_in",
     "python",
+    "replace_in_executor",
     "script",
 ]
 
@@ -124,7 +126,7 @@ def nothing_is_left_open() -> Iterator[None]:
     wait_until(lambda: len(os.listdir("/proc/self/fd")) == len(before))
 
 
-class Replaced:
+class _Replaced:
     """A module with some functions replaced, for the module under test alone: asyncio calls these functions as well."""
 
     def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
@@ -133,3 +135,11 @@ class Replaced:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+def replace_in_executor(patch: pytest.MonkeyPatch, module: ModuleType, **functions: Callable[..., Any]) -> None:
+    """Replace functions of a module such as ``os`` in all modules that start and end a process."""
+    replaced = _Replaced(module, **functions)
+    for user in (child, reaping, streams):
+        if hasattr(user, module.__name__):
+            patch.setattr(user, module.__name__, replaced)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from executor.plugins import BASE, Kind, Replaced, execute, invocation, script
+from executor.plugins import BASE, Kind, execute, invocation, replace_in_executor, script
 from libcni.errors import PluginError
 from libcni.executor import CallOptions, ProcessExecutor, child
 
@@ -68,7 +68,7 @@ def test_a_start_that_fails(
         if module is child:
             patch.setattr(child, name, lambda *_: function)
         else:
-            patch.setattr(child, module.__name__, Replaced(module, **{name: function}))
+            replace_in_executor(patch, module, **{name: function})
         with pytest.raises(PluginError, match=f"cannot be started: {os.strerror(number)}") as caught:
             execute(kind, path)
     assert caught.value.path == path
@@ -80,7 +80,7 @@ def test_a_plugin_that_cannot_be_watched(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, name: str, times: int
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(child, "os", Replaced(os, **{name: failing(errno.EIO, getattr(os, name), times=times)}))
+        replace_in_executor(patch, os, **{name: failing(errno.EIO, getattr(os, name), times=times)})
         with pytest.raises(PluginError, match="cannot be watched: Input/output error") as caught:
             execute(kind, script(tmp_path, LONG))
     assert caught.value.plugin == "p"
@@ -138,7 +138,7 @@ def test_a_fork_while_a_pipe_is_filled_keeps_no_write_end(
             workers.append(fork(lambda: time.sleep(60)))
         os.set_blocking(descriptor, is_blocking)
 
-    monkeypatch.setattr(child, "os", Replaced(os, pwrite=failing(errno.EFBIG, os.pwrite), set_blocking=forking))
+    replace_in_executor(monkeypatch, os, pwrite=failing(errno.EFBIG, os.pwrite), set_blocking=forking)
     try:
         assert execute(kind, script(tmp_path, "cat"), 10.0).stdout == b"{}"
     finally:
@@ -149,8 +149,8 @@ def test_a_fork_while_a_pipe_is_filled_keeps_no_write_end(
 def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without privileges a pipe has a largest size."""
     with monkeypatch.context() as patch:
-        patch.setattr(child, "os", Replaced(os, pwrite=failing(errno.EFBIG, os.pwrite)))
-        patch.setattr(child, "fcntl", Replaced(fcntl, fcntl=failing(errno.EPERM, fcntl.fcntl, after=1)))
+        replace_in_executor(patch, os, pwrite=failing(errno.EFBIG, os.pwrite))
+        replace_in_executor(patch, fcntl, fcntl=failing(errno.EPERM, fcntl.fcntl, after=1))
         with pytest.raises(PluginError, match="cannot be started: File too large") as caught:
             execute(kind, replace(invocation(script(tmp_path, "exec sleep 30")), stdin=b"x" * 70_000))
     assert "ulimit -f" in (caught.value.hint or "")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from processes import fork, is_running, wait
 
-from executor.plugins import BASE, Kind, Replaced, invocation, number_in, python, script
+from executor.plugins import BASE, Kind, invocation, number_in, python, replace_in_executor, script
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor import AsyncPreparingExecutor, CallOptions, PreparingExecutor, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
@@ -107,7 +107,7 @@ def test_no_part_of_a_large_configuration_reaches_the_waiting_plugin(
     written: list[bytes] = []
     path = script(tmp_path, f"read -r x; echo $x >> {tmp_path}/log; echo '{{}}'")
     prepared = Prepared(kind, path)
-    monkeypatch.setattr(child, "os", Replaced(os, write=lambda _, data: written.append(data)))
+    replace_in_executor(monkeypatch, os, write=lambda _, data: written.append(data))
     assert prepared.feed(b"first\n" + b"x" * 100_000).exit_status == 0
     assert (written, log(tmp_path)) == ([], ["first"])
 
@@ -123,7 +123,7 @@ def test_a_plugin_that_makes_its_pipe_smaller(tmp_path: Path, kind: Kind, monkey
     def large(*args: Any) -> int:  # the plugin makes it smaller after this was asked
         return 65_536 if args[1:] == (fcntl.F_GETPIPE_SZ,) else fcntl.fcntl(*args)
 
-    monkeypatch.setattr(child, "fcntl", Replaced(fcntl, fcntl=large))
+    replace_in_executor(monkeypatch, fcntl, fcntl=large)
     assert prepared.feed(b"x" * 10_000).stderr == b"{} 10000\n"
 
 
@@ -326,7 +326,7 @@ def test_a_process_that_the_host_has_reaped_at_once_keeps_no_descriptor(
         raise ProcessLookupError
 
     with monkeypatch.context() as patch:
-        patch.setattr(child, "os", Replaced(os, pidfd_open=reaped))
+        replace_in_executor(patch, os, pidfd_open=reaped)
         prepared = Prepared(kind, script(tmp_path, "exit 0"))
         prepared.close()
         assert prepared.plugin is None

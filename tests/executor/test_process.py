@@ -24,7 +24,7 @@ from libcni.errors import (
     PluginNotFoundError,
     PluginTimeoutError,
 )
-from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin
+from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin, reaping
 from libcni.executor import process as process_module
 from libcni.executor.process import busy_delays
 from libcni.protocol.invocation import Outcome
@@ -353,9 +353,9 @@ def test_kernels_without_pidfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert child._has_pidfd()
+    assert reaping.has_pidfd()
     monkeypatch.delattr(os, "pidfd_open")
-    assert not child._has_pidfd()
+    assert not reaping.has_pidfd()
 
 
 @pytest.mark.usefixtures("measured_children")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from executor.plugins import BASE, Replaced, invocation, script
+from executor.plugins import BASE, invocation, replace_in_executor, script
 from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
@@ -250,7 +250,7 @@ def test_an_exception_out_of_a_signal_handler_while_descriptors_are_closed(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(child, "os", Replaced(os, close=close))
+        replace_in_executor(patch, os, close=close)
         with pytest.raises(KeyboardInterrupt):
             ProcessExecutor().execute(invocation(script(tmp_path, "exit 1")), CallOptions(20.0, BASE))
     assert running_plugins() == 0

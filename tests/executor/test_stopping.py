@@ -18,16 +18,16 @@ from processes import is_running
 from executor.plugins import (
     BASE,
     Kind,
-    Replaced,
     c_program,
     execute,
     invocation,
     number_in,
     python,
+    replace_in_executor,
     script,
 )
 from libcni.errors import PluginError, PluginTimeoutError
-from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor import CallOptions, ProcessExecutor, child, reaping
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.testing import wait_until
 
@@ -131,7 +131,7 @@ def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind
 @pytest.fixture
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make signals do nothing, as to a process that hangs in the kernel."""
-    monkeypatch.setattr(child, "os", Replaced(os, kill=lambda *_: None, killpg=lambda *_: None))
+    replace_in_executor(monkeypatch, os, kill=lambda *_: None, killpg=lambda *_: None)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     return monkeypatch
 
@@ -174,14 +174,14 @@ def test_two_threads_do_not_reap_the_same_process(monkeypatch: pytest.MonkeyPatc
     def wait(pid: int, _: int) -> tuple[int, int]:
         waited.append(pid)
         if len(waited) == 1:
-            other = threading.Thread(target=child._reap_stragglers)
+            other = threading.Thread(target=reaping.reap_stragglers)
             other.start()
             other.join()
         return (pid, 0) if pid != 2 else (0, 0)
 
-    monkeypatch.setattr(child, "os", Replaced(os, waitpid=wait))
-    monkeypatch.setattr(child, "_unreaped", stragglers := [1, 2, 3])
-    child._reap_stragglers()
+    replace_in_executor(monkeypatch, os, waitpid=wait)
+    monkeypatch.setattr(reaping, "unreaped", stragglers := [1, 2, 3])
+    reaping.reap_stragglers()
     assert [pid for pid in waited if pid != 2] == [1, 3]
     assert stragglers == [2], "it still runs"
 

@@ -1,0 +1,172 @@
+"""The stdin, stdout and stderr of one plugin process.
+
+stdin is a sealed memfd, or a pipe: for a plugin that is started ahead, and if this program may not write files.
+stdout and stderr are pipes: a memfd there would break shell plugins that reopen /dev/stdout.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import termios
+
+__all__ = ["KEPT", "OutputLimitError", "Streams", "close_all"]
+
+KEPT = 64 * 1024
+"""Bytes of stderr that an outcome has, and of a stdout that is too long."""
+
+_CHUNK = 64 * 1024
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+class OutputLimitError(Exception):
+    """The plugin printed more than it may. The text says how much, and where."""
+
+
+class Streams:
+    """The descriptors of a plugin's stdin, stdout and stderr, and the output so far.
+
+    Attributes:
+        open_pipes: the read ends of stdout and stderr that are not at their end yet.
+        theirs: the process's ends; close them when it has started.
+        descriptors: all descriptors that are open, in lists for ``close_all``.
+        stdout: what the plugin has printed there; only the start if that was too much.
+        stderr: the end of what it has printed there, ``KEPT`` bytes or more.
+    """
+
+    def __init__(self, output_limit: int) -> None:
+        self.open_pipes: set[int] = set()
+        self.stdout: bytearray = bytearray()
+        self.stderr: bytearray = bytearray()
+        self._output_limit = output_limit
+        self._pipes: list[int] = []
+        self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
+        self.theirs: list[int] = []
+        self.descriptors: tuple[list[int], ...] = (self._pipes, self._stdin, self.theirs)
+        self._buffers: dict[int, bytearray] = {}
+        self._totals: dict[int, int] = {}
+
+    def make(self, stdin: bytes | None) -> list[tuple[int, int]]:
+        """Make the descriptors; return (number in the process, descriptor) pairs. Raises OSError.
+
+        ``stdin``: all that the plugin will read; None: an empty pipe, for ``feed``.
+        """
+        theirs = self.theirs
+        self._buffers = {}  # an earlier start may have failed
+        if stdin is None:
+            self._stdin.extend(os.pipe2(os.O_CLOEXEC))
+        else:
+            try:
+                theirs.append(_memfd(stdin))
+            except OSError as error:
+                # The limit of a file's size (ulimit -f) applies to files in memory, too, and must not stop a DEL.
+                if error.errno != errno.EFBIG or not self._fill_pipe(stdin):
+                    raise
+        for buffer in (self.stdout, self.stderr):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC)
+            self._pipes.append(read_end)
+            theirs.append(write_end)
+            os.set_blocking(read_end, False)
+            self._buffers[read_end] = buffer
+        self._totals = dict.fromkeys(self._pipes, 0)
+        self.open_pipes = set(self._pipes)
+        # dup2 onto 0, 1 and 2 must not overwrite a source, if the host has closed its own stdio
+        for descriptors in (self._stdin, theirs):
+            for index, descriptor in enumerate(descriptors):
+                if descriptor <= 2:  # noqa: PLR2004 - stderr
+                    descriptors[index] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+                    os.close(descriptor)
+        return [*enumerate(self._stdin[:1] + theirs)]
+
+    def _fill_pipe(self, data: bytes) -> bool:
+        """Make a pipe for stdin that holds ``data`` and then ends; return False if no pipe can hold so much."""
+        # Both ends are in the list until then: a forked copy of this program closes them, so that stdin has an end.
+        self._stdin.extend(os.pipe2(os.O_CLOEXEC))
+        write_end = self._stdin[1]
+        try:
+            if len(data) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, len(data))
+            # The plugin has not started, so nobody reads the pipe: a blocking write would never end.
+            os.set_blocking(write_end, False)
+            fits = os.write(write_end, data) == len(data)
+        except OSError:
+            return False
+        self._stdin.remove(write_end)  # before it is closed: a number must not be closed twice
+        os.close(write_end)
+        self.theirs.append(self._stdin.pop())
+        return fits
+
+    def feed(self, stdin: bytes) -> bool:
+        """Write the configuration into the empty pipe and close it; return False if the configuration does not fit."""
+        write_end = self._stdin[1]
+        if len(stdin) > fcntl.fcntl(write_end, fcntl.F_GETPIPE_SZ):
+            return False
+        # The plugin can have made its pipe smaller: the write does not block, and writes less then.
+        os.set_blocking(write_end, False)
+        # We hold the read end until now: without a reader, SIGPIPE would kill a host that has reset it to its default.
+        is_complete = os.write(write_end, stdin) == len(stdin)
+        close_all(self._stdin)
+        return is_complete
+
+    def read(self, pipe: int, size: int = _CHUNK) -> int:
+        """Read up to ``size`` bytes from a pipe, return how many; raises OutputLimitError past the output limit."""
+        try:
+            data = os.read(pipe, size)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self.open_pipes.discard(pipe)
+            return 0
+        buffer = self._buffers[pipe]
+        buffer += data
+        self._totals[pipe] += len(data)
+        if buffer is self.stderr:
+            del buffer[: -2 * KEPT]
+        if self._totals[pipe] > self._output_limit:
+            del self.stdout[KEPT:]
+            name = "stderr" if buffer is self.stderr else "stdout"
+            raise OutputLimitError(f"it printed more than {self._output_limit} bytes on {name}, and was stopped")
+        return len(data)
+
+    def read_rest(self) -> None:
+        """Read what the pipes hold now; raises OutputLimitError past the output limit."""
+        # A grandchild may hold the pipes open for ever: do not wait for their end.
+        for pipe in tuple(self.open_pipes):
+            if self.read(pipe) == _CHUNK and (waiting := _bytes_waiting(pipe)):
+                self.read(pipe, waiting)
+
+    def forget_stdin(self) -> None:
+        """Close this process's copies of the plugin's stdin; call it in a forked child."""
+        close_all(self._stdin, self.theirs)
+
+
+def close_all(*lists: list[int]) -> None:
+    """Close the descriptors in lists, the last one of a list first, and empty the lists."""
+    for descriptors in lists:
+        while descriptors:
+            try:  # noqa: SIM105 - suppress() takes longer than the close
+                os.close(descriptors.pop())  # out of the list first: a number must not be closed twice
+            except OSError:
+                pass
+
+
+def _memfd(data: bytes) -> int:
+    """Return the descriptor of a sealed file in memory with ``data``."""
+    descriptor = os.memfd_create("cni-stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        # pwrite leaves the offset at 0, where the plugin begins to read
+        written = os.pwrite(descriptor, data, 0)
+        while written < len(data):
+            written += os.pwrite(descriptor, data[written:], written)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _bytes_waiting(pipe: int) -> int:
+    answer: bytes = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return int(struct.unpack("i", answer)[0])
