@@ -8,7 +8,7 @@ import resource
 import signal
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -65,7 +65,9 @@ class AsyncProcessExecutor:
         )
         self._semaphore = AsyncSemaphore(self.max_processes)
 
-    find = staticmethod(find_plugin)
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        """Return the path of a plugin type's executable; as ``find_plugin``, errors too."""
+        return find_plugin(plugin, path)
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.

@@ -7,7 +7,7 @@ import select
 import signal
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -56,7 +56,9 @@ class ProcessExecutor:
         self.output_limit = output_limit
         self.grace = grace
 
-    find = staticmethod(find_plugin)
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        """Return the path of a plugin type's executable; as ``find_plugin``, errors too."""
+        return find_plugin(plugin, path)
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin until it exits; see ``Executor.execute``. An exception meanwhile kills its process group.
@@ -85,21 +87,18 @@ class ProcessExecutor:
                 self._start(child, deadline)
             if child.options.on_started is not None:
                 child.options.on_started()
-            return self._wait_for(child, timeout, deadline)
+            if child.exit_fd < 0:
+                raise child.unknown_status()
+            if _wait_for_end(child, deadline):
+                return child.finish()
+            child.signal(signal.SIGTERM)
+            with suppress(OutputLimitError):
+                _wait_for_end(child, deadline + self.grace * TERM_SHARE)
+            child.kill(max(0.0, deadline + self.grace - time.monotonic()))
+            raise child.timed_out(timeout)
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
             child.kill()
             child.raise_translated(error)
-
-    def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
-        if child.exit_fd < 0:
-            raise child.unknown_status()
-        if _wait_for_end(child, deadline):
-            return child.finish()
-        child.signal(signal.SIGTERM)
-        with suppress(OutputLimitError):
-            _wait_for_end(child, deadline + self.grace * TERM_SHARE)
-        child.kill(max(0.0, deadline + self.grace - time.monotonic()))
-        raise child.timed_out(timeout)
 
     def _start(self, child: Child, deadline: float) -> None:
         delays: Iterator[float] | None = None
