@@ -11,13 +11,14 @@ from common import BUILD, EXT4, TMPFS, Row, chain_conf, fresh_cache, median, net
 from subject import ANSWER
 
 from libcni import NetworkConfigList, RuntimeConf
+from libcni._namespace import namespace_identity
 from libcni.executor.find import find_plugin
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import pending_record
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace, is_own_namespace
-from libcni.store.record import READY, namespace_identity
+from libcni.store.record import READY
 from libcni.store.records import RecordStore
 
 NAME = "7 prices within one ADD"

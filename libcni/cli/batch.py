@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import libcni
 from libcni.cli.failures import error_data, exit_code, print_error
@@ -23,7 +23,6 @@ BatchFile = Annotated[
 Parallel = Annotated[int, Option("--parallel", min=1, help="How many of a batch run at once.")]
 
 _KEYS = {"network", "netns", "container", "ifname", "args", "capabilities"}
-_T = TypeVar("_T")
 
 if TYPE_CHECKING:
     _Network = str | libcni.NetworkConfigList
@@ -32,16 +31,24 @@ if TYPE_CHECKING:
 
 def add_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
     """Attach all containers that a batch file lists."""
-    requests = _requests(file)
-    cni = session.async_client()
-    _finish(session, _run(cni.add_each(requests, parallel=parallel, **options), len(requests)), "added")
+    _run(session, file, session.async_client().add_many, parallel, options, "added")
 
 
 def del_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
     """Detach all containers that a batch file lists."""
+    _run(session, file, session.async_client().del_many, parallel, options, "detached")
+
+
+def _run(  # noqa: PLR0913, PLR0917 - a batch, and how it is shown
+    session: Session, file: str, call: Callable[..., Any], parallel: int, options: dict[str, Any], word: str
+) -> None:
+    import asyncio
+
     requests = _requests(file)
-    cni = session.async_client()
-    _finish(session, _run(cni.del_each(requests, parallel=parallel, **options), len(requests)), "detached")
+    with _progress(len(requests)) as advance:
+        # If a signal ends the loop, it cancels the verbs that run, and their plugins are stopped.
+        batch = asyncio.run(call(requests, parallel=parallel, on_item=advance, **options))
+    _finish(session, batch.items, word)
 
 
 def _requests(file: str) -> list[_Request]:
@@ -110,27 +117,11 @@ def _network(entry: _Entry) -> _Network:
     return network_of(name)
 
 
-def _run(items: AsyncGenerator[libcni.BatchItem[_T], None], total: int) -> list[libcni.BatchItem[_T]]:
-    import asyncio
-
-    async def collect() -> list[libcni.BatchItem[_T]]:
-        found = []
-        with _progress(total) as advance:
-            # If a signal ends the loop, aclosing cancels the verbs that run, and their plugins are stopped.
-            async with aclosing(items):
-                async for item in items:
-                    found.append(item)
-                    advance(item.error is not None)
-        return sorted(found, key=lambda item: item.index)
-
-    return asyncio.run(collect())
-
-
 @contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """Show a progress bar if stderr is a terminal."""
+def _progress(total: int) -> Iterator[Callable[[libcni.BatchItem[Any]], None] | None]:
+    """Show a progress bar if stderr is a terminal; yield the function to call at the end of each verb, or None."""
     if not sys.stderr.isatty():
-        yield lambda _failed: None
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -141,15 +132,15 @@ def _progress(total: int) -> Iterator[Any]:
         task = progress.add_task("", total=total)
         failures = 0
 
-        def advance(failed: bool) -> None:
+        def advance(item: libcni.BatchItem[Any]) -> None:
             nonlocal failures
-            failures += failed
+            failures += item.error is not None
             progress.update(task, advance=1, description=f"{failures} failed" if failures else "")
 
         yield advance
 
 
-def _finish(session: Session, items: list[libcni.BatchItem[Any]], word: str) -> None:
+def _finish(session: Session, items: Sequence[libcni.BatchItem[Any]], word: str) -> None:
     rows = []
     for one in items:
         addresses = ", ".join(ip.address for ip in one.answer.ips) if isinstance(one.answer, libcni.Result) else ""

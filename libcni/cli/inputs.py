@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
 __all__ = [
-    "attachment_ids", "capability_args", "container_id_of", "load_document", "network_from_object", "network_of",
-    "parameters", "read_bytes",
+    "capability_args", "container_id_of", "load_document", "network_from_object", "network_of", "parameters",
+    "read_bytes",
 ]  # fmt: skip
 
 _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
@@ -92,12 +92,6 @@ def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigL
         hint = f"give the name of the network on this node: {found.name}"
         raise ConfigError("the definition has no spec.config", file=source, hint=hint)
     return found.net
-
-
-def attachment_ids(texts: list[str]) -> list[tuple[str, str | None]]:
-    """Return (container ID, interface or None) of each ``ID[:IFNAME]``."""
-    split = [text.partition(":") for text in texts]
-    return [(container, ifname or None) for container, _, ifname in split]
 
 
 def load_document(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""List attachments."""
+"""Find the recorded attachments that a command names, and write them down."""
 
 from __future__ import annotations
 
@@ -6,49 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import libcni
-from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.render import Table
-from libcni.cli.session import Session
+from libcni.cli.containers import recorded_container
 
 __all__ = [
-    "age_of", "attachment_data", "list_attachments", "listed_addresses", "matches", "named_attachments",
-    "no_record_error", "row",
+    "age_of", "attachment_data", "listed_addresses", "matches", "named_attachments", "no_record_error", "row",
 ]  # fmt: skip
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-
-
-def list_attachments(  # noqa: PLR0913 - the options of the command
-    session: Session,
-    container: str = "",
-    *,
-    network: str = "",
-    ifname: str = "",
-    state: str = "",
-    quiet: bool = False,
-    no_trunc: bool = False,
-) -> None:
-    """Print the recorded attachments that have all given values."""
-    cni = session.client()
-    container = recorded_container(cni, container)
-    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
-    recorded = cni.get_cached_attachments()
-    found = [one for one in recorded if matches(one, wanted)]
-    if quiet:
-        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
-            print(container_id)
-        return
-    # Shortened among all records, not only the listed ones: a short ID must be unique when somebody types it.
-    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
-    with_owner = any(one.owner for one in found)
-    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
-    rows = [row(one, short)[: len(columns)] for one in found]
-    broken = [[one.path, one.problem] for one in found if one.problem]
-    session.show(
-        [attachment_data(one) for one in found],
-        Table(columns, rows, empty="no attachments"),
-        *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
-    )
 
 
 def named_attachments(

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from libcni._namespace import namespace_identity
 from libcni.client import CNIConfig
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, is_locked
-from libcni.store.record import namespace_identity
 
 __all__ = ["PluginProcess", "check_locks", "lock_users", "plugin_processes"]
 

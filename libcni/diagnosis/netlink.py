@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from libcni._setns import enter_namespace
+from libcni._namespace import enter_namespace, open_namespace
 
 __all__ = ["Link", "call_in_namespace", "links"]
 
@@ -72,8 +72,7 @@ def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
 
     def enter_and_call() -> None:
         try:
-            # O_NONBLOCK: the open of a FIFO would wait for a writer.
-            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = open_namespace(netns)
             try:
                 enter_namespace(descriptor)
             except OSError as error:

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
-from libcni.errors import InvalidIdentifierError, RecordError
+from libcni.errors import InvalidIdentifierError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
 from libcni.manager.recorded import may_belong_to
-from libcni.store.files import Directory, UnusableFileError, read_file, remove, replace_file, sync_directory
+from libcni.store.files import (
+    Directory,
+    UnusableFileError,
+    read_file,
+    record_error,
+    remove,
+    replace_file,
+    sync_directory,
+)
 from libcni.store.record import boot_id
 from libcni.store.records import RecordStore
 
@@ -130,7 +138,7 @@ class ContainerNamespaces:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise RecordError(f"{self._directory}: cannot be listed: {error.strerror}", path=self._directory) from error
+            raise record_error("cannot be listed", self._directory, error) from error
         return [name for name in names if self._read(name) is not None]
 
     def _is_same(self, container_id: str, recorded: NamespaceRecord) -> bool:
@@ -166,7 +174,7 @@ class ContainerNamespaces:
         except (FileNotFoundError, InvalidIdentifierError):
             return None
         except OSError as error:
-            raise RecordError(f"{path}: cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise record_error("cannot be read", path, error) from error
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
@@ -189,15 +197,13 @@ class ContainerNamespaces:
                 replace_file(container_id, data, drafts, directory, durable=True)
                 sync_directory(directory)
         except OSError as error:
-            path = f"{self._directory}/{container_id}"
-            raise RecordError(f"{path}: cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+            raise record_error("cannot be written", f"{self._directory}/{container_id}", error) from error
 
     def _forget(self, container_id: str) -> None:
-        path = f"{self._directory}/{container_id}"
         try:
             with Directory(self._directory) as directory:
                 remove(container_id, directory)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise RecordError(f"{path}: cannot be removed: {error.strerror}", path=path, errno=error.errno) from error
+            raise record_error("cannot be removed", f"{self._directory}/{container_id}", error) from error

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from libcni._namespace import CLONE_NEWNET
 from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
@@ -21,7 +22,6 @@ __all__ = [
 ]  # fmt: skip
 
 RUN_DIRECTORY = "/run/netns"
-_CLONE_NEWNET = 0x40000000
 
 NamespaceIdentity = tuple[int, ...]
 """Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode."""
@@ -190,7 +190,7 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     def hold() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         # unshare moves this thread only; the other threads of the process stay in their namespace.
-        if libc.unshare(_CLONE_NEWNET):
+        if libc.unshare(CLONE_NEWNET):
             problems.append(ctypes.get_errno())
         else:
             thread_ids.append(threading.get_native_id())

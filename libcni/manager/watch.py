@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Protocol, Self
 
+from libcni._namespace import namespace_identity
 from libcni.errors import ConfigError
 from libcni.manager.configuration import Configuration
-from libcni.store.record import namespace_identity
 
 __all__ = ["Watch"]
 

@@ -14,6 +14,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from libcni._namespace import namespace_identity
 from libcni.errors import CNIError
 
 __all__ = ["DIRECTORY", "OWNER", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
@@ -47,7 +48,7 @@ class Pin(NamedTuple):
     @property
     def identity(self) -> Identity | None:
         """The pinned namespace, or None if the pin has gone."""
-        return _identity(self.path)
+        return namespace_identity(self.path)
 
     @property
     def is_alive(self) -> bool:
@@ -132,20 +133,12 @@ class Pins:
 
 def namespace_of(pid: int | str) -> Identity | None:
     """Return the network namespace of a process, or None if there is no such process."""
-    return _identity(f"/proc/{pid}/ns/net")
+    return namespace_identity(f"/proc/{pid}/ns/net")
 
 
 def host_namespaces() -> set[Identity | None]:
     """Return the network namespaces that no container may be attached in: this process's and the first process's."""
     return {namespace_of("self"), namespace_of(1)}
-
-
-def _identity(path: str) -> Identity | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _mount(source: str, target: str) -> None:

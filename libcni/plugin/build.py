@@ -30,7 +30,7 @@ _LIBRARY = (
     "libcni",
     "libcni._version",
     "libcni._error_code",
-    "libcni._setns",
+    "libcni._namespace",
     "libcni.errors",
     "libcni.config",
     "libcni.config.identifiers",

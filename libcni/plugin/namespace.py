@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from libcni._setns import enter_namespace
+from libcni._namespace import enter_namespace, open_namespace
 from libcni.plugin.failure import INTERNAL, INVALID_NETNS, VerbError
 
 __all__ = ["in_namespace"]
@@ -29,8 +29,7 @@ def in_namespace(path: str) -> Iterator[None]:
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
-            # O_NONBLOCK: the open of a FIFO would wait for a writer.
-            target = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            target = open_namespace(path)
         except (OSError, ValueError) as error:
             raise VerbError(f"cannot open the network namespace {path}: {error}", code=INVALID_NETNS) from error
         try:

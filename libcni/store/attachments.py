@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.cni_args import Args
 from libcni.config.identifiers import check_container_id, check_ifname
@@ -17,7 +18,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.names import without_hash
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record, namespace_identity
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record
 
 __all__ = [
     "Attachment",

@@ -12,9 +12,12 @@ import struct
 import time
 from contextlib import suppress
 
+from libcni.errors import RecordError
+
 __all__ = [
     "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "is_old_file", "keep_mode",
-    "make_directory", "read_file", "remove", "replace_file", "stale_drafts", "sync_directory", "write_draft",
+    "make_directory", "read_file", "record_error", "remove", "replace_file", "stale_drafts", "sync_directory",
+    "write_draft",
 ]  # fmt: skip
 
 FILE_MODE = 0o600
@@ -35,6 +38,11 @@ _serial = itertools.count()
 
 class UnusableFileError(Exception):
     """A file that cannot be a record: it is not a regular file, or too large. The text tells which."""
+
+
+def record_error(problem: str, path: str, error: OSError) -> RecordError:
+    """Return the error for a system call that failed on a record, its directory or the lock file."""
+    return RecordError(f"{path}: {problem}: {error.strerror or error}", path=path, errno=error.errno)
 
 
 class Directory:

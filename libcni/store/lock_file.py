@@ -19,8 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from libcni.errors import RecordError
-from libcni.store.files import FILE_MODE, keep_mode, make_directory
+from libcni.store.files import FILE_MODE, keep_mode, make_directory, record_error
 
 try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes longer than the whole lock
     from _blake2 import blake2b
@@ -29,7 +28,7 @@ except ImportError:
 
 __all__ = [
     "ADDING", "ALL_CONTAINERS", "CONTAINER", "ENTRANCE", "NETWORK", "NONCE", "NONCE_BITS", "OTHER",
-    "SharedLockFile", "drop_all", "offset_of", "open_lock_file", "read_lock", "shared_lock_file",
+    "SharedLockFile", "drop_all", "identity_at", "offset_of", "open_read_locked", "shared_lock_file",
 ]  # fmt: skip
 
 # The file has no content. Each region of byte offsets is a kind of lock; a name's hash is the offset within it. The
@@ -217,21 +216,21 @@ def shared_lock_file(path: str, cache_dir: str, user: int) -> SharedLockFile:
     """Return this process's open lock file at ``path``; open it if necessary. Raises RecordError."""
     with _table_lock:
         known = _files.get(path)
-        if known is None or known.identity != _identity_at(path):
+        if known is None or known.identity != identity_at(path):
             # Another program removed the file. Verbs keep their locks on the old file; new verbs use the new file.
-            file = open_lock_file(path, cache_dir, os.O_RDWR)
+            file = _open_lock_file(path, cache_dir, os.O_RDWR)
             try:
                 known = SharedLockFile(file)
             except OSError as error:
                 file.close()
-                text = f"{path}: cannot be opened: {error.strerror or error}"
-                raise RecordError(text, path=path, errno=error.errno) from error
+                raise record_error("cannot be opened", path, error) from error
             _files[path] = known
         known.add_user(user)
         return known
 
 
-def _identity_at(path: str) -> str:
+def identity_at(path: str) -> str:
+    """Return the identity of the file at a path, "" if there is none."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -247,9 +246,15 @@ def drop_all() -> None:
         file.close()
 
 
-def read_lock(file: io.FileIO, offset: int) -> None:
-    """Lock a byte for reading. Raises OSError."""
-    fcntl.fcntl(file, _SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0))
+def open_read_locked(path: str, cache_dir: str, offset: int) -> io.FileIO:
+    """Open the lock file for reading, and lock a byte for reading; raises RecordError."""
+    file = _open_lock_file(path, cache_dir, os.O_RDONLY)
+    try:
+        fcntl.fcntl(file, _SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0))
+    except OSError as error:
+        file.close()
+        raise record_error("cannot be locked", path, error) from error
+    return file
 
 
 @functools.lru_cache(maxsize=4096)
@@ -258,7 +263,7 @@ def offset_of(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=6).digest(), "big")
 
 
-def open_lock_file(path: str, cache_dir: str, mode: int) -> io.FileIO:
+def _open_lock_file(path: str, cache_dir: str, mode: int) -> io.FileIO:
     """Open the lock file; raises RecordError."""
     try:
         try:
@@ -267,8 +272,7 @@ def open_lock_file(path: str, cache_dir: str, mode: int) -> io.FileIO:
             make_directory(cache_dir, durable=False)
             return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
     except OSError as error:
-        text = f"{path}: cannot be opened: {error.strerror or error}"
-        raise RecordError(text, path=path, errno=error.errno) from error
+        raise record_error("cannot be opened", path, error) from error
 
 
 class _LockFile(io.FileIO):

@@ -19,7 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libcni.errors import LockTimeoutError, RecordError
+from libcni.errors import LockTimeoutError
+from libcni.store.files import record_error
 from libcni.store.lock_file import (
     ADDING,
     ALL_CONTAINERS,
@@ -30,9 +31,9 @@ from libcni.store.lock_file import (
     NONCE_BITS,
     OTHER,
     drop_all,
+    identity_at,
     offset_of,
-    open_lock_file,
-    read_lock,
+    open_read_locked,
     shared_lock_file,
 )
 
@@ -130,7 +131,7 @@ class LockSet:
             self._file.lock(fcntl.F_WRLCK, nonce, self._serial)
         except OSError as error:
             if error.errno not in _NO_RANGE_LOCKS:
-                raise self._refused(error) from error
+                raise record_error("cannot be locked", self.path, error) from error
             self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
 
     def _fall_back(self, *, is_nested: bool) -> None:
@@ -160,7 +161,7 @@ class LockSet:
                     return False
                 del self._todo[0]
         except OSError as error:
-            raise self._refused(error) from error
+            raise record_error("cannot be locked", self.path, error) from error
         return True
 
     def retry_delays(self, deadline: float) -> Iterator[float]:
@@ -195,11 +196,7 @@ class LockSet:
 
     def is_current(self) -> bool:
         """Return whether the locked file is still the one at ``path``: it may be removed while a verb waits."""
-        try:
-            status = os.stat(self.path, follow_symlinks=False)
-        except OSError:
-            return False
-        return f"{status.st_dev}:{status.st_ino}" == self._file.identity
+        return identity_at(self.path) == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
         """Return the descriptor that a plugin of ``verb`` inherits; -1 if the container's lock is an outer verb's.
@@ -214,14 +211,8 @@ class LockSet:
         region = _REGIONS.get(verb, OTHER)
         if region not in self._descriptors:
             # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
-            file = open_lock_file(self.path, self._cache_dir, os.O_RDONLY)
             offset = region + offset_of(self.request.container_id)
-            try:
-                read_lock(file, offset)
-            except OSError as error:
-                file.close()
-                raise self._refused(error) from error
-            self._descriptors[region] = file
+            self._descriptors[region] = open_read_locked(self.path, self._cache_dir, offset)
         return self._descriptors[region].fileno()
 
     def close_plugin_descriptor(self, verb: str = "") -> None:
@@ -265,7 +256,7 @@ class LockSet:
             offset = offset_of(container_id)
             return any(map(self._file.is_locked, [region + offset for region in regions]))
         except OSError as error:
-            raise self._refused(error) from error
+            raise record_error("cannot be locked", self.path, error) from error
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
@@ -285,10 +276,6 @@ class LockSet:
             what=what, path=self.path, seconds=seconds,
         )  # fmt: skip
 
-    def _refused(self, error: OSError) -> RecordError:
-        text = f"{self.path}: cannot be locked: {error.strerror or error}"
-        return RecordError(text, path=self.path, errno=error.errno)
-
     def _locks_of(self, token: str) -> set[int]:
         """Return the offsets that this plugin's caller holds; none if the caller's verb has ended."""
         try:
@@ -305,7 +292,7 @@ class LockSet:
         except OSError as error:
             if error.errno in _NO_RANGE_LOCKS:
                 return set()
-            raise self._refused(error) from error
+            raise record_error("cannot be locked", self.path, error) from error
 
 
 def is_locked(cache_dir: str, request: LockRequest) -> bool:
@@ -355,9 +342,7 @@ def _try_lock(lock: FileLock) -> bool:
     except Timeout:
         return False
     except OSError as error:
-        path = os.fspath(lock.lock_file)
-        text = f"{path}: cannot be locked: {error.strerror or error}"
-        raise RecordError(text, path=path, errno=error.errno) from error
+        raise record_error("cannot be locked", os.fspath(lock.lock_file), error) from error
     return True
 
 

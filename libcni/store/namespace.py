@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from libcni._helper_thread import HelperThread
-from libcni._setns import enter_namespace
+from libcni._namespace import CLONE_NEWNET, enter_namespace, namespace_identity, open_namespace
 from libcni.errors import CNIError
-from libcni.store.record import namespace_identity
 
 __all__ = ["EnteredNamespace", "InterfaceLookup", "is_no_namespace", "is_own_namespace"]
 
-_CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71
 _SIOCGIFINDEX = 0x8933
 _NS_GET_NSTYPE = 0xB703
@@ -43,14 +41,13 @@ def is_own_namespace(netns: str) -> bool:
 def is_no_namespace(netns: str) -> bool:
     """Return whether something else than a network namespace is at a path, or nothing. If that is unknown: False."""
     try:
-        # O_NONBLOCK: the open of a FIFO would wait for a writer.
-        descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_namespace(netns)
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):
         return False
     try:
-        return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != _CLONE_NEWNET
+        return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET
     except OSError as error:
         return error.errno == errno.ENOTTY
     finally:
@@ -91,8 +88,7 @@ class EnteredNamespace:
             CNIError: no thread can be started.
         """
         try:
-            # O_NONBLOCK: the open of a FIFO would wait for a writer.
-            descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = open_namespace(netns)
         except (OSError, ValueError):
             return None
         status = os.fstat(descriptor)

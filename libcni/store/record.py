@@ -13,16 +13,17 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.jsontext import JSONTextError, dumps, quote
-from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, shorten
-from libcni.store.files import MAX_RECORD_BYTES
+from libcni.errors import ConfigError, InvalidIdentifierError, shorten
+from libcni.store.files import MAX_RECORD_BYTES, record_error
 
 __all__ = [
     "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
     "Identity", "Record", "RecordState", "boot_id", "check_readable", "decode", "encode", "encode_with",
-    "namespace_identity", "namespaces_of_processes", "pid_namespace", "sees_same_processes",
+    "namespaces_of_processes", "pid_namespace", "sees_same_processes",
 ]  # fmt: skip
 
 PENDING: Final = "pending"
@@ -156,17 +157,7 @@ def boot_id() -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        text = f"{path}: the boot ID cannot be read: {error.strerror or error}"
-        raise RecordError(text, path=path, errno=error.errno) from error
-
-
-def namespace_identity(netns: str) -> tuple[int, int] | None:
-    """Return (device, inode) of the file at a namespace's path, or None if there is none."""
-    try:
-        status = os.stat(netns)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
+        raise record_error("the boot ID cannot be read", path, error) from error
 
 
 def namespaces_of_processes() -> dict[tuple[int, int], str]:

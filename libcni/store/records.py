@@ -21,6 +21,7 @@ from libcni.store.files import (
     UnusableFileError,
     is_old_file,
     read_file,
+    record_error,
     remove,
     replace_file,
     stale_drafts,
@@ -117,7 +118,7 @@ class RecordStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._error("cannot be listed", self.results, error) from error
+            raise record_error("cannot be listed", self.results, error) from error
         records = [record for record in found if record and (record.container_id, record.ifname) == wanted]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
@@ -136,7 +137,7 @@ class RecordStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._error("cannot be listed", self.results, error) from error
+            raise record_error("cannot be listed", self.results, error) from error
 
     def begin(self, record: Record) -> Record:
         """Write a new record, claim its name, and return it with its path.
@@ -162,7 +163,7 @@ class RecordStore:
                         self._sync_name(name, directory)
                         return path
             except OSError as error:
-                raise self._error("cannot be written", path, error) from error
+                raise record_error("cannot be written", path, error) from error
         raise RecordError("the record's name and its hashed name are both taken", path=self.results)
 
     def _sync_name(self, name: str, directory: int) -> None:
@@ -220,7 +221,7 @@ class RecordStore:
             with Directory(self.partials, create=True) as directory:
                 replace_file(name, data.encode(), directory, directory, durable=False)
         except OSError as error:
-            raise self._error("cannot be written", f"{self.partials}/{name}", error) from error
+            raise record_error("cannot be written", f"{self.partials}/{name}", error) from error
 
     def partial(self, record: Record) -> str | None:
         """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
@@ -256,7 +257,7 @@ class RecordStore:
                 if sync:
                     sync_directory(directory)
         except OSError as error:
-            raise self._error("cannot be written", record.path, error) from error
+            raise record_error("cannot be written", record.path, error) from error
 
     def mark_detaching(self, record: Record) -> Record:
         """Rewrite the file of a record with state ``detaching`` and return the new record.
@@ -298,7 +299,7 @@ class RecordStore:
             with self._draft(encode(record)), Directory(self.results, create=True, durable=self.durable):
                 pass
         except OSError as error:
-            raise self._error("cannot be written", self.results, error) from error
+            raise record_error("cannot be written", self.results, error) from error
 
     @contextmanager
     def _draft(self, data: bytes) -> Iterator[tuple[str, int]]:
@@ -311,7 +312,7 @@ class RecordStore:
                 finally:
                     self._remove(self.drafts, draft, directory)
         except OSError as error:
-            raise self._error("cannot be written", self.drafts, error) from error
+            raise record_error("cannot be written", self.drafts, error) from error
 
     def forget(self, record: Record) -> None:
         """Remove the file of a record in any state, if it exists.
@@ -326,7 +327,7 @@ class RecordStore:
         except IsADirectoryError:
             self.set_aside(record)
         except OSError as error:
-            raise self._error("cannot be removed", record.path, error) from error
+            raise record_error("cannot be removed", record.path, error) from error
         self._remove_partial(record)  # after the record: a DEL that is repeated after a kill needs it
 
     def set_aside(self, record: Record) -> str:
@@ -344,7 +345,7 @@ class RecordStore:
         except FileNotFoundError:
             return ""
         except OSError as error:
-            raise self._error("cannot be moved aside", record.path, error) from error
+            raise record_error("cannot be moved aside", record.path, error) from error
         return f"{aside}/{target}"
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
@@ -363,7 +364,7 @@ class RecordStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise self._error("cannot be swept", folder, error) from error
+                raise record_error("cannot be swept", folder, error) from error
             swept += [f"{folder}/{name}" for name in gone]
         return swept
 
@@ -404,7 +405,7 @@ class RecordStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._error("cannot be read", f"{self.results}/{name}", error) from error
+            raise record_error("cannot be read", f"{self.results}/{name}", error) from error
 
     def _read(self, name: str, directory: int) -> Record | None:
         path = f"{self.results}/{name}"
@@ -415,12 +416,8 @@ class RecordStore:
         except UnusableFileError as error:
             return Record(state=CORRUPT, path=path, problem=str(error))
         except OSError as error:
-            raise self._error("cannot be read", path, error) from error
+            raise record_error("cannot be read", path, error) from error
         return decode(data, path)
-
-    def _error(self, problem: str, path: str, error: OSError) -> RecordError:
-        text = error.strerror or str(error)
-        return RecordError(f"{path}: {problem}: {text}", path=path, errno=error.errno)
 
 
 def _name_of(record: Record) -> str:

@@ -69,7 +69,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     used = net or found.network
     if used is None:
         raise NetworkNotFoundError(
-            f'there is neither a configuration nor a record of network "{network}"', network=network
+            f'there is neither a configuration of network "{network}" nor a record with a usable one', network=network
         )
     report = GCReport(stale=_attachments(found.stale), corrupt=_attachments(found.corrupt))
     if dry_run:

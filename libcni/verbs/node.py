@@ -16,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from libcni._namespace import namespace_identity
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
@@ -27,7 +28,7 @@ from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.request import check_environment_size
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
-from libcni.store.record import PENDING, Record, boot_id, namespace_identity, pid_namespace
+from libcni.store.record import PENDING, Record, boot_id, pid_namespace
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState, VersionCache
 

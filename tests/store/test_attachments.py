@@ -12,6 +12,7 @@ from helpers import RESULT, RT, attached, network
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcni._namespace import namespace_identity
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError, RecordError, VersionError
@@ -36,7 +37,6 @@ from libcni.store.record import (
     STALE_BOOT,
     Record,
     RecordState,
-    namespace_identity,
 )
 
 HASH = "0123456789abcdef" * 2

@@ -14,7 +14,7 @@ import pytest
 from processes import fork, wait
 
 from libcni import _helper_thread
-from libcni._setns import enter_namespace
+from libcni._namespace import enter_namespace
 from libcni.store import namespace as namespace_module
 from libcni.store import record
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace

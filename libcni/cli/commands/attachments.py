@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from libcni.cli.containers import recorded_container
+from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
-from libcni.cli.listing import list_attachments
+from libcni.cli.listing import attachment_data, matches, row
 from libcni.cli.options import NetworkOption, NoTrunc, Option, Quiet, RecordedContainer
+from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 __all__ = ["attachments"]
@@ -26,11 +27,26 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     watch: Annotated[bool, Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
 ) -> None:
     """List the recorded attachments and their state."""
+    cni = session.client()
+    container = recorded_container(cni, container)
+    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state or ""}
     if watch:
-        cni = session.client()
-        wanted = {"container_id": recorded_container(cni, container), "network": network, "ifname": ifname}
-        follow(session, cni, {**wanted, "state": state or ""}, no_trunc=no_trunc)
+        follow(session, cni, wanted, no_trunc=no_trunc)
         return
-    list_attachments(
-        session, container, network=network, ifname=ifname, state=state or "", quiet=quiet, no_trunc=no_trunc
+    recorded = cni.get_cached_attachments()
+    found = [one for one in recorded if matches(one, wanted)]
+    if quiet:
+        for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
+            print(container_id)
+        return
+    # Shortened among all records, not only the listed ones: a short ID must be unique when somebody types it.
+    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
+    with_owner = any(one.owner for one in found)
+    columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
+    rows = [row(one, short)[: len(columns)] for one in found]
+    broken = [[one.path, one.problem] for one in found if one.problem]
+    session.show(
+        [attachment_data(one) for one in found],
+        Table(columns, rows, empty="no attachments"),
+        *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )

@@ -8,7 +8,7 @@ import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import attachment_ids, load_document, network_of
+from libcni.cli.inputs import load_document, network_of
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -59,35 +59,8 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     cni = session.client()
     net = network_of(network)
     pairs = _pairs(cni, wanted)
-    try:
-        report = cni.gc_network_list(net, pairs, dry_run=dry_run)
-    except libcni.NetworkNotFoundError:
-        report = _gc_from_records(session, cni, network, set(pairs), dry_run=dry_run)
+    report = cni.gc_network_list(net, pairs, dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
-
-
-def _gc_from_records(
-    session: Session, cni: libcni.CNIConfig, network: str, valid: set[tuple[str, str]], *, dry_run: bool
-) -> libcni.GCReport:
-    """Detach the attachments of a network that has no configuration any more, each from its record.
-
-    The plugins are not called with GC: nobody knows which they are.
-    """
-    recorded = [one for one in cni.get_cached_attachments() if one.network == network and one.owner == session.owner]
-    if not recorded:
-        cni.network(network)  # raises NetworkNotFoundError with the networks that exist
-    # The owner's attachments only: another runtime knows which of its containers are valid.
-    stale = [one for one in recorded if (one.container_id, one.ifname) not in valid]
-    detached, errors = [], []
-    for one in () if dry_run else stale:
-        try:
-            cni.del_attachment(one)
-            detached.append(one)
-        except libcni.CNIError as error:
-            errors.append(error)
-    if errors:
-        raise libcni.CNIErrorGroup(f"{len(errors)} of {len(stale)} attachments were not detached", errors)
-    return libcni.GCReport(tuple(stale), tuple(detached))
 
 
 def _listed(path: str) -> list[str]:
@@ -105,10 +78,11 @@ def _listed(path: str) -> list[str]:
 def _pairs(cni: libcni.CNIConfig, wanted: list[str]) -> list[tuple[str, str]]:
     """Return (container, interface) pairs. An ID alone means all its recorded interfaces."""
     pairs: list[tuple[str, str]] = []
-    for container, ifname in attachment_ids(wanted):
+    for text in wanted:
+        container, _, ifname = text.partition(":")
         # The beginning of an ID is enough. The text itself stays valid, too: its container may not be recorded yet.
         for found in dict.fromkeys([container, recorded_container(cni, container)]):
-            recorded = cni.get_cached_attachments(found) if ifname is None else []
+            recorded = [] if ifname else cni.get_cached_attachments(found)
             names = [one.ifname for one in recorded if one.container_id == found]
             pairs += [(found, name) for name in ([ifname] if ifname else names or ["eth0"])]
     return list(dict.fromkeys(pairs))

@@ -1,0 +1,55 @@
+"""Identify, open and enter network namespaces."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+# Not from typing: a plugin may import this module at every call, and typing would slow down its start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["CLONE_NEWNET", "enter_namespace", "namespace_identity", "open_namespace"]
+
+CLONE_NEWNET = 0x40000000
+
+
+def namespace_identity(netns: str) -> tuple[int, int] | None:
+    """Return (device, inode) of the file at a namespace's path, or None if there is none."""
+    try:
+        status = os.stat(netns)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def open_namespace(netns: str) -> int:
+    """Return a descriptor of the file at a namespace's path; raises OSError or ValueError."""
+    # O_NONBLOCK: the open of a FIFO would wait for a writer.
+    return os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def enter_namespace(descriptor: int) -> None:
+    """Move the calling thread into the network namespace of an open file. Nothing else may run in the thread then.
+
+    Python 3.11 has no ``os.setns``.
+
+    Raises:
+        OSError: the file is no network namespace, or this user may not enter it.
+    """
+    if hasattr(os, "setns"):
+        os.setns(descriptor, CLONE_NEWNET)
+        return
+    import ctypes
+
+    if _libc().setns(descriptor, CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
