@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from os import register_at_fork
 
-__all__ = ["HelperThread"]
-
 Work = Callable[[], bool]
 
 _IDLE_SECONDS = 0.1

@@ -10,8 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["CLONE_NEWNET", "enter_namespace", "namespace_identity", "open_namespace"]
-
 CLONE_NEWNET = 0x40000000
 
 

@@ -18,6 +18,7 @@ from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, a
 from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
+from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
@@ -48,7 +49,6 @@ from libcni.verbs.reports import (
     NetworkStatus,
     OnCancel,
     OnExisting,
-    PluginInfo,
     RetryPolicy,
     ValidationReport,
     ValidAttachment,

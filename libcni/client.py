@@ -12,6 +12,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.process import ProcessExecutor
 from libcni.executor.protocol import CallOptions, Executor
 from libcni.observe.protocol import Operation
+from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
@@ -42,7 +43,6 @@ from libcni.verbs.reports import (
     NetworkStatus,
     OnCancel,
     OnExisting,
-    PluginInfo,
     RetryPolicy,
     ValidationReport,
     ValidAttachment,

@@ -13,8 +13,6 @@ from libcni.cli.quick import read_words
 from libcni.cli.render import printable
 from libcni.cli.signals import Interruption
 
-__all__ = ["COMMANDS", "EPILOG", "Command", "function_of", "run_app"]
-
 Command = tuple[str, str, str]
 """The name of a command, its module in ``commands`` (and function), its section of the help."""
 

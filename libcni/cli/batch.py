@@ -14,8 +14,6 @@ from libcni.cli.options import Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["BatchFile", "Parallel", "add_all", "del_all"]
-
 BatchFile = Annotated[
     str | None,
     Option("--batch", metavar="FILE", help="A JSON or YAML list of {network, netns, container, ifname, ...}."),

@@ -7,8 +7,6 @@ import sys
 from libcni import Invocation, Observer, Operation, Outcome
 from libcni.cli.render import printable
 
-__all__ = ["CallPrinter"]
-
 
 class CallPrinter(Observer):
     """Print a line when a call begins, and one when it has ended."""

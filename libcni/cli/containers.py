@@ -9,8 +9,6 @@ from string import hexdigits
 import libcni
 from libcni.cli.hints import UsageError
 
-__all__ = ["recorded_container", "short_ids"]
-
 _SHORT = 12
 _GENERATED = 32
 """The IDs that runtimes generate have at least so many characters, all of them hexadecimal."""

@@ -9,8 +9,6 @@ from libcni import Checked, CNIConfig, CNIError, DoctorReport, GCReport, NodeFin
 from libcni.cli.session import Session
 from libcni.oci import OWNER, Ended, collect, find_ended
 
-__all__ = ["collect_ended", "with_ended"]
-
 _COMMANDS = ("libcni gc --runtime runc --runtime crun",)
 _MEANING = "its addresses, ports and firewall rules stay in use"
 

@@ -24,8 +24,6 @@ from libcni.cli.hints import UsageError, hint_of
 from libcni.cli.render import Fields, print_block, print_data
 from libcni.cli.session import Session
 
-__all__ = ["UsageError", "error_data", "exit_code", "message_of", "print_error", "report_errors"]
-
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 
 

@@ -15,8 +15,6 @@ from libcni.cli.listing import attachment_data, matches, row
 from libcni.cli.render import printable
 from libcni.cli.session import Session
 
-__all__ = ["follow"]
-
 _LOOK_EVERY, _READ_EVERY = 0.2, 2.0
 
 

@@ -23,8 +23,6 @@ from libcni import (
     RecordError,
 )
 
-__all__ = ["UsageError", "hint_of"]
-
 # env and shells exit with 126 and 127 if they cannot start a program.
 _NOT_STARTED = {None, 126, 127}
 

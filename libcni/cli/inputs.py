@@ -16,11 +16,6 @@ from libcni import ConfigError
 if TYPE_CHECKING:
     from libcni import NetworkConfigList, RuntimeConf
 
-__all__ = [
-    "capability_args", "container_id_of", "load_document", "network_from_object", "network_of", "parameters",
-    "read_bytes",
-]  # fmt: skip
-
 _ENDINGS = (".conflist", ".conf", ".json", ".yaml", ".yml")
 
 

@@ -8,10 +8,6 @@ from typing import Any
 import libcni
 from libcni.cli.containers import recorded_container
 
-__all__ = [
-    "age_of", "attachment_data", "listed_addresses", "matches", "named_attachments", "no_record_error", "row",
-]  # fmt: skip
-
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 

@@ -18,8 +18,6 @@ from libcni import __version__
 from libcni.cli.app import COMMANDS, EPILOG
 from libcni.cli.typer_app import make_app
 
-__all__ = ["completion_script", "manual_page"]
-
 _FILES = (
     ("/etc/cni/net.d", "network configurations; drop-in plugins are in NETWORK/*.conf"),
     ("/opt/cni/bin, /usr/lib/cni", "plugins"),

@@ -7,8 +7,6 @@ from collections import Counter
 
 import libcni
 
-__all__ = ["openmetrics"]
-
 
 def openmetrics(report: libcni.DoctorReport) -> str:
     """Return the report as metrics: findings, what was checked and not checked, and the time of the run.

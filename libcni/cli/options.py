@@ -10,14 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from libcni.cli.failures import UsageError, report_errors
+from libcni.cli.failures import report_errors
+from libcni.cli.hints import UsageError
 from libcni.cli.session import DEFAULTS, Output, Session
-
-__all__ = [
-    "Argument", "AttachmentArgument", "CapArgs", "CniArgs", "Container", "IfName", "IfNameOrAll", "IgnoredNetns",
-    "NetnsArgument", "NetworkArgument", "NetworkOption", "NoTrunc", "Option", "Parameter", "Quiet", "RecordedContainer",
-    "SkipMissing", "complete_network", "parameters_of", "run_command",
-]  # fmt: skip
 
 _PANEL = "Where and how"
 

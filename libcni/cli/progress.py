@@ -9,8 +9,6 @@ import time
 from libcni import Invocation, Observer, Operation, Outcome, lock_users
 from libcni.cli.render import printable
 
-__all__ = ["Progress"]
-
 _AFTER, _EVERY = 1.0, 0.25
 _COLUMNS = 79
 

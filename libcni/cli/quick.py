@@ -9,8 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from libcni.cli.options import Argument, Parameter, parameters_of
 
-__all__ = ["read_words"]
-
 
 def read_words(function: Callable[..., object], words: Sequence[str]) -> dict[str, Any] | None:
     """Return the values of a command's parameters.

@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = [
-    "Block", "Fields", "Table", "TreeNode", "has_escapes", "one_line", "print_block", "print_data",
-    "printable",
-]  # fmt: skip
-
 _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
     "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",

@@ -14,8 +14,6 @@ from libcni.cli.render import Block, print_block, print_data, printable
 if TYPE_CHECKING:
     from libcni import AsyncCNIConfig, CNIConfig, Invocation, Observer
 
-__all__ = ["DEFAULTS", "Output", "Session"]
-
 DEFAULTS = {
     "conf_dir": "/etc/cni/net.d",
     "path": os.pathsep.join(("/opt/cni/bin", "/usr/lib/cni")),

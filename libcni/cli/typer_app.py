@@ -15,8 +15,6 @@ from libcni.cli.app import COMMANDS, EPILOG, Command, function_of
 from libcni.cli.options import Argument, Parameter, parameters_of, run_command
 from libcni.cli.render import has_escapes
 
-__all__ = ["make_app"]
-
 
 def make_app(commands: tuple[Command, ...] = COMMANDS) -> typer.Typer:
     """Return the application with some of the commands, or all."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from libcni.errors import InvalidIdentifierError
 
-__all__ = ["Args", "check_args", "format_args", "parse_args"]
+__all__ = ["format_args", "parse_args"]
 
 Args = tuple[tuple[str, str], ...]
 """CNI_ARGS as ordered (key, value) pairs."""

@@ -10,9 +10,15 @@ from libcni.config.network import NetworkConfigList, PluginConfig, files_in, rea
 from libcni.errors import ConfigError, NetworkNotFoundError
 
 __all__ = [
-    "ConfigDirectory", "conf_files", "load_network_conf", "network_conf_from_bytes", "network_conf_from_file",
-    "plugin_conf_from_bytes", "plugin_conf_from_file", "read_config_directory", "read_networks",
-]  # fmt: skip
+    "ConfigDirectory",
+    "conf_files",
+    "load_network_conf",
+    "network_conf_from_bytes",
+    "network_conf_from_file",
+    "plugin_conf_from_bytes",
+    "plugin_conf_from_file",
+    "read_config_directory",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from libcni.errors import InvalidIdentifierError
 
-__all__ = ["check_container_id", "check_ifname", "check_network_name", "check_owner", "check_plugin_type"]
-
 # These names become parts of paths (records, drop-in directories) and of environment variables, so the rules also keep
 # untrusted input inside its directory. No regular expressions: importing re would take longer than a plugin's run.
 _FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")

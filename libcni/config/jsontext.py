@@ -13,12 +13,6 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
-__all__ = [
-    "MAX_DEPTH", "MAX_ELEMENTS", "BigNumber", "Element", "ExtraTextError", "JSONTextError", "Member", "ObjectText",
-    "check_elements", "check_nesting", "decode_utf8", "dumps", "elements", "join_array", "join_object", "members",
-    "merge", "parse", "quote", "reindent",
-]  # fmt: skip
-
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _OPENING, _CLOSING = {"{", "["}, {"}", "]"}

@@ -12,11 +12,6 @@ from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, Member
 from libcni.errors import ConfigError, short_repr
 
-__all__ = [
-    "WrongValueError", "check_keys", "describe", "document_text", "format_location", "integer", "list_of", "nullable",
-    "read_list_keys", "read_plugin_keys", "split", "string",
-]  # fmt: skip
-
 Check = Callable[[Any], Any]
 """Returns the decoded value in the form that the library uses, or raises WrongValueError."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["check_timeout"]
-
 # Seconds. poll(2) and threading.Lock raise OverflowError for times of several centuries.
 _NO_LIMIT = 1e9
 

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ALL_VERSIONS", "CURRENT_VERSION", "RESULT_FORMS", "SINCE", "choose_version", "parse_version", "supports"]
+__all__ = ["ALL_VERSIONS", "CURRENT_VERSION"]
 
 ALL_VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """All versions of the specification that this library speaks, oldest first."""

@@ -7,7 +7,7 @@ import time
 from libcni.store.attachments import Attachment
 from libcni.store.record import STALE_BOOT
 
-__all__ = ["attachment_age", "boot_time"]
+__all__ = ["attachment_age"]
 
 
 def attachment_age(attachment: Attachment) -> float | None:

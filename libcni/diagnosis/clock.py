@@ -9,8 +9,6 @@ from libcni.diagnosis.node_view import NodeView, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted
 from libcni.store.record import STALE_BOOT
 
-__all__ = ["check_clock"]
-
 _TOLERANCE = 60.0
 
 

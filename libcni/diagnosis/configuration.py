@@ -9,8 +9,6 @@ from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted, quoted
 
-__all__ = ["check_configuration"]
-
 _error = partial(NodeFinding, "configuration", "error")
 
 

@@ -12,8 +12,6 @@ from libcni.diagnosis.ipam import host_local_directories
 from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked, Observations, quoted
 
-__all__ = ["check_disk", "writable_by_others"]
-
 _error, _warning = partial(NodeFinding, "disk", "error"), partial(NodeFinding, "disk", "warning")
 
 _FREE_BYTES_ERROR, _FREE_BYTES_WARNING = 64 * 1024, 64 * 1024 * 1024

@@ -16,7 +16,7 @@ from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import CORRUPT, LEGACY
 
-__all__ = ["ConfigChange", "check_drift", "config_changes"]
+__all__ = ["ConfigChange", "config_changes"]
 
 _SHOWN = 5
 

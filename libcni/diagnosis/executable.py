@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from libcni.diagnosis.report import quoted
 
-__all__ = ["FileProblem", "examine_executable", "executable_problem"]
+__all__ = ["executable_problem"]
 
 _HEAD = 4096
 _MACHINES = {

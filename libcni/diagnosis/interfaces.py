@@ -14,8 +14,6 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.errors import CNIError, VersionError
 from libcni.store.attachments import Attachment
 
-__all__ = ["check_interfaces"]
-
 _error = partial(NodeFinding, "interfaces", "error")
 
 _DEFAULT_BRIDGE = "cni0"

@@ -17,8 +17,6 @@ from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observatio
 from libcni.store.attachments import Attachment
 from libcni.store.record import CORRUPT, READY
 
-__all__ = ["check_ipam", "host_local_directories"]
-
 _error = partial(NodeFinding, "ipam", "error")
 
 _DATA_DIR = "/var/lib/cni/networks"

@@ -14,7 +14,7 @@ from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, is_locked
 
-__all__ = ["PluginProcess", "check_locks", "lock_users", "plugin_processes"]
+__all__ = ["lock_users"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from libcni.store.attachments import Attachment, namespace_has_gone, recorded_ne
 from libcni.store.namespace import EnteredNamespace, is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
 
-__all__ = ["PENDING_AFTER", "StaleAttachment", "check_namespaces", "find_stale_attachments", "masquerade_commands"]
+__all__ = ["StaleAttachment", "find_stale_attachments"]
 
 PENDING_AFTER = 600.0
 """Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""

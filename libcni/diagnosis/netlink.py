@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from libcni._namespace import enter_namespace, open_namespace
 
-__all__ = ["Link", "call_in_namespace", "links"]
-
 _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _RTM_NEWLINK, _RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 16, 18, 20, 22

@@ -19,8 +19,6 @@ from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import READY
 
-__all__ = ["NodeView", "addresses_of", "detach_command", "name_of", "plugin_documents", "result_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeView:

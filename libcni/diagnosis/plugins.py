@@ -16,7 +16,7 @@ from libcni.diagnosis.node_view import NodeView
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations, quoted
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
 
-__all__ = ["check_network_plugins", "check_plugins"]
+__all__ = ["check_network_plugins"]
 
 _error = partial(NodeFinding, "plugins", "error")
 

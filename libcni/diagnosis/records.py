@@ -15,8 +15,6 @@ from libcni.store.locks import LockRequest, is_locked
 from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
 
-__all__ = ["check_records"]
-
 _warning = partial(NodeFinding, "records", "warning")
 
 _HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}

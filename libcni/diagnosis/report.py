@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "Checked", "DoctorReport", "NodeCheck", "NodeFinding", "NotChecked", "Observation", "Severity", "counted",
-    "quoted",
-]  # fmt: skip
+__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
     "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "ipam", "drift", "clock", "locks",

@@ -31,8 +31,6 @@ from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["MAX_PROCESSES", "AsyncPreparedProcess", "AsyncProcessExecutor", "allowed_by_open_files"]
-
 MAX_PROCESSES = 1024
 """How many plugins run at once, at most, if the limit of open files (``ulimit -n``) allows it."""
 

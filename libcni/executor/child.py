@@ -23,8 +23,6 @@ from libcni.executor.spawn import prepare_spawn
 from libcni.executor.streams import KEPT, OutputLimitError, Streams, close_all
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["KILL_WAIT", "START_WAIT", "Child", "is_busy", "running_plugins"]
-
 _T = TypeVar("_T")
 
 KILL_WAIT = 1.0

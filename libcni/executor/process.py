@@ -19,10 +19,7 @@ from libcni.executor.protocol import CallOptions
 from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = [
-    "EXIT_ONLY_SECONDS", "GRACE", "OUTPUT_LIMIT", "TERM_SHARE", "TRACED_DELAY", "PreparedProcess", "ProcessExecutor",
-    "busy_delays",
-]  # fmt: skip
+__all__ = ["ProcessExecutor"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that a plugin may print on stdout, and on stderr."""

@@ -8,8 +8,6 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["has_pidfd", "pipe_until_exit", "reap_in_thread", "reap_stragglers", "unreaped"]
-
 unreaped: list[int] = []
 """Processes that no thread could wait for. The next plugin's start calls ``reap_stragglers``."""
 

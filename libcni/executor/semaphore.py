@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["AsyncSemaphore"]
-
 
 class AsyncSemaphore:
     """A semaphore that works on successive event loops, and on several at once.

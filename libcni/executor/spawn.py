@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-__all__ = ["prepare_spawn"]
-
 # The same in glibc and musl; both need less than _BYTES for each of the two structures.
 _SETPGROUP, _SETSIGDEF, _SETSIGMASK = 0x02, 0x04, 0x08
 _BYTES = 1024

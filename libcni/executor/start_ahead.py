@@ -18,8 +18,6 @@ import stat
 
 from libcni.executor.child import running_plugins
 
-__all__ = ["GO_MARKER", "PLUGIN_MARKER", "can_start_ahead", "file_identity", "reads_first"]
-
 GO_MARKER = b"github.com/containernetworking/cni/pkg/skel.PluginMain"
 """A function of the CNI project's Go module that reads stdin before it calls the plugin's own code.
 

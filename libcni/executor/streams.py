@@ -12,8 +12,6 @@ import os
 import struct
 import termios
 
-__all__ = ["KEPT", "OutputLimitError", "Streams", "close_all"]
-
 KEPT = 64 * 1024
 """Bytes of stderr that an outcome has, and of a stdout that is too long."""
 

@@ -14,8 +14,6 @@ from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
 from libcni.manager.reports import AttachmentCheck, CheckReport
 from libcni.store.attachments import Attachment, recorded_network
 
-__all__ = ["check"]
-
 
 async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
     """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.

@@ -12,8 +12,6 @@ from libcni.executor.start_ahead import file_identity
 from libcni.manager.events import Event
 from libcni.manager.networks import Default, NetworkSet, Sources, changes, choose_default, load
 
-__all__ = ["Configuration", "Fingerprint"]
-
 Fingerprint = tuple[tuple[str, tuple[int, ...]], ...]
 _ENDINGS = (".conflist", ".conf", ".json")
 

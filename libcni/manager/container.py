@@ -15,7 +15,7 @@ from libcni.errors import InvalidIdentifierError
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs
 
-__all__ = ["Container", "NetworkRequest", "PlannedAttachment", "plan_attachments"]
+__all__ = ["Container", "NetworkRequest", "PlannedAttachment"]
 
 Capabilities: TypeAlias = "Mapping[str, Any] | CapabilityArgs"
 ArgsGiven = Iterable[tuple[str, str]] | Mapping[str, str]

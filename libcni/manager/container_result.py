@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from libcni.protocol.result import DNS, Interface, Result, Route
 
-__all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "Preference", "ResolvConf"]
+__all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
 
 Preference = Literal["ipv4", "ipv6", "both", "listed"]
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -28,8 +28,6 @@ from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
 
-__all__ = ["OperationContext", "SetUpLimit"]
-
 ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from libcni.errors import CNIError
 
-__all__ = ["DefaultRouteError", "set_default_route"]
+__all__ = ["DefaultRouteError"]
 
 _TIMEOUT = 30.0
 # Above the usual metrics (the kernel's own for IPv6 is 1024), so that the new default route wins.

@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 from libcni.errors import CNIError
 
-__all__ = ["Event", "EventStream", "Events", "Kind"]
+__all__ = ["Event", "EventStream"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 

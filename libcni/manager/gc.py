@@ -20,8 +20,6 @@ from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
 from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
 
-__all__ = ["GC", "Live", "read_live"]
-
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""
 Live = Iterable[LiveItem] | Callable[[], Any]

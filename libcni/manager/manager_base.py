@@ -32,8 +32,6 @@ from libcni.verbs.reports import DelPolicy, OnCancel, RetryPolicy
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
 
-__all__ = ["ManagerBase"]
-
 ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
 

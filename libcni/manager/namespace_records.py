@@ -23,8 +23,6 @@ from libcni.store.files import (
 from libcni.store.record import boot_id
 from libcni.store.records import RecordStore
 
-__all__ = ["ContainerNamespaces"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 

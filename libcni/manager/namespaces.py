@@ -16,10 +16,7 @@ from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
 
-__all__ = [
-    "RUN_DIRECTORY", "IPRoute2", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces", "PyRoute2",
-    "namespace_at",
-]  # fmt: skip
+__all__ = ["IdentifyingTool", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces"]
 
 RUN_DIRECTORY = "/run/netns"
 

@@ -10,7 +10,7 @@ from libcni.config.directory import conf_files, read_networks
 from libcni.config.network import NetworkConfigList, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
 
-__all__ = ["LOOPBACK", "Default", "NetworkSet", "Sources", "check_default", "choose_default", "load"]
+__all__ = ["LOOPBACK", "NetworkSet"]
 
 _ENDINGS = (".conf", ".conflist", ".json")
 

@@ -16,8 +16,6 @@ from libcni.verbs.reports import (
     check_type,
 )
 
-__all__ = ["SetUpOptions", "check_options", "merge_policies"]
-
 _WORDS = {"on_existing": get_args(OnExisting), "on_cancel": get_args(OnCancel)}
 _FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 

@@ -10,8 +10,6 @@ from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
-__all__ = ["container_result", "in_order", "may_belong_to", "unreadable_error"]
-
 
 def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
     """Return attachments in the order in which they were made."""

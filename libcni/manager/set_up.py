@@ -21,8 +21,6 @@ from libcni.manager.options import SetUpOptions
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy
 
-__all__ = ["SetUp"]
-
 
 @dataclass(slots=True)
 class SetUp:

@@ -13,8 +13,6 @@ from libcni.manager.context import OperationContext, remaining
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import ManagerStatus, NetworkState
 
-__all__ = ["status"]
-
 
 async def status(
     context: OperationContext[Any],

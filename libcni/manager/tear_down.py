@@ -22,8 +22,6 @@ from libcni.manager.reports import DetachedAttachment, TearDownReport
 from libcni.store.attachments import Attachment
 from libcni.verbs.reports import DelPolicy, DelReport
 
-__all__ = ["TearDown"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 

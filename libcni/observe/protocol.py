@@ -8,7 +8,7 @@ from typing import Literal
 
 from libcni.protocol.invocation import Invocation, Outcome, VerbName
 
-__all__ = ["Observer", "Operation", "OperationName"]
+__all__ = ["Observer", "Operation"]
 
 OperationName = VerbName | Literal["FORGET", "TAKE-OVER"]
 """A verb, or a change of a record that runs no plugin."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError
 
-__all__ = ["redacted"]
-
 _INSTEAD = '"[redacted]"'
 
 

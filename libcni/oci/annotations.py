@@ -22,7 +22,7 @@ from libcni.config.cni_args import Args, check_args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
 from libcni.errors import CNIError, ConfigError, short_repr, shorten
 
-__all__ = ["KEYS", "PREFIX", "RequestedNetwork", "Wanted", "annotated", "read_wanted"]
+__all__ = ["Wanted", "read_wanted"]
 
 PREFIX = "libcni."
 KEYS = ("networks", "args", "ports", "ips", "mac", "bandwidth", "capabilities")

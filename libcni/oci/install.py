@@ -14,8 +14,6 @@ from libcni.errors import ConfigError
 from libcni.oci.annotations import PREFIX
 from libcni.oci.state import json_object
 
-__all__ = ["Installation"]
-
 HOOKS_D = "/etc/containers/oci/hooks.d"
 _FILE = "libcni.json"
 _STAGES = ("createRuntime", "poststop")

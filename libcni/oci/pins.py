@@ -17,7 +17,7 @@ from typing import NamedTuple
 from libcni._namespace import namespace_identity
 from libcni.errors import CNIError
 
-__all__ = ["DIRECTORY", "OWNER", "Identity", "Pin", "Pins", "host_namespaces", "namespace_of"]
+__all__ = ["OWNER", "Pin", "Pins"]
 
 DIRECTORY = "/run/libcni/netns"
 """The default directory of pins. /run is empty after a reboot, and no namespace survives one either."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from libcni.config.identifiers import check_container_id
 from libcni.errors import ConfigError, short_repr, shorten
 
-__all__ = ["ContainerState", "json_object", "read_state"]
+__all__ = ["ContainerState", "read_state"]
 
 _WHERE = "container state on stdin"
 

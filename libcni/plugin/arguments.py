@@ -7,8 +7,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, VerbError
 
-__all__ = ["load_args", "split_args"]
-
 _T = TypeVar("_T")
 _IGNORE = "IgnoreUnknown"
 _BOOLS = {"1": True, "true": True, "0": False, "false": False}

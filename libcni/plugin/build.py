@@ -24,8 +24,6 @@ from libcni import __version__
 from libcni.errors import CNIError
 from libcni.executor.start_ahead import PLUGIN_MARKER
 
-__all__ = ["BuildError", "build", "main"]
-
 _LIBRARY = (
     "libcni",
     "libcni._version",

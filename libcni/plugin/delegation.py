@@ -19,8 +19,6 @@ from libcni.plugin.reading import decode_document
 from libcni.plugin.results import PluginResult
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-__all__ = ["Delegate"]
-
 _RESULT_KEYS = frozenset({"interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 
 

@@ -13,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["REQUIRED", "check_environment", "check_netns"]
-
 _ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME")
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {

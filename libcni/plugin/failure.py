@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["VerbError", "error_document"]
+__all__ = ["VerbError"]
 
 # The numbers of libcni.ErrorCode; importing the enumeration would cost each start of a plugin 3 ms.
 INCOMPATIBLE_CNI_VERSION = 1

@@ -9,8 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["dumps", "loads"]
-
 
 class _Options:
     """The options that the C scanner reads from its decoder."""

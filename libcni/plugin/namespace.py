@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from libcni._namespace import enter_namespace, open_namespace
 from libcni.plugin.failure import INTERNAL, INVALID_NETNS, VerbError
 
-__all__ = ["in_namespace"]
-
 _OWN = "/proc/thread-self/ns/net"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, BinaryIO
 
-__all__ = ["check_name", "check_version", "decode_document", "read", "read_version_request", "version_of"]
-
 _VERSION_WAIT = 1.0
 
 

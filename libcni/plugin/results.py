@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-__all__ = ["PluginResult", "refuse_other_form"]
+__all__ = ["PluginResult"]
 
 _KNOWN = frozenset({"cniVersion", "interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 _INTERFACE_FIELDS_OF_1_1 = frozenset({"mtu", "socketPath", "pciID"})

@@ -12,8 +12,6 @@ from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["AddressRange", "BandwidthLimits", "DNSSettings", "PortMappingEntry", "RuntimeConfig"]
-
 _T = TypeVar("_T")
 _REQUIRED = object()
 

@@ -9,8 +9,6 @@ from typing import Any
 from libcni.config.versions import parse_version, supports
 from libcni.errors import VersionError
 
-__all__ = ["error_problems", "result_problems", "version_problems"]
-
 _Problems = Iterator[str]
 
 

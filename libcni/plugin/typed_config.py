@@ -19,8 +19,6 @@ from typing import (
 
 from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 
-__all__ = ["load_config"]
-
 _T = TypeVar("_T")
 _JSON_TYPES = {str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "an object"}
 

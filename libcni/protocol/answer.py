@@ -12,7 +12,7 @@ from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, s
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 from libcni.protocol.result import Result, ResultProblem, read_result
 
-__all__ = ["PluginInfo", "plugin_error", "read_add_result", "read_version_info"]
+__all__ = ["PluginInfo"]
 
 _RESULT_KEYS = {"interfaces", "ips", "routes", "dns", "ip4", "ip6"}
 

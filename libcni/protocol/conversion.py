@@ -11,8 +11,6 @@ from libcni.config import jsontext
 from libcni.config.jsontext import Member, dumps, elements, join_array, join_object, members
 from libcni.config.versions import RESULT_FORMS
 
-__all__ = ["ConversionError", "convert"]
-
 Document = dict[str, str]
 Converter = Callable[[Document], Document]
 

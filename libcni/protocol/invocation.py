@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from libcni.errors import KEPT, PluginError, shorten
 
-__all__ = ["Invocation", "Outcome", "VerbName", "plugin_failure"]
+__all__ = ["Invocation", "Outcome"]
 
 VerbName = Literal["ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION"]
 """The verbs of the specification, as in CNI_COMMAND."""

@@ -15,8 +15,6 @@ from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, short_repr
 
-__all__ = ["check_environment_size", "cni_variables", "execution_config", "valid_attachments"]
-
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 # The key's older name. Some plugins read only this one, so Go libcni sends both (libcni/api.go, GCNetworkList).
 _OLD_VALID_ATTACHMENTS = "cni.dev/attachments"

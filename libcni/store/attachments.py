@@ -20,21 +20,7 @@ from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record
 
-__all__ = [
-    "Attachment",
-    "AttachmentState",
-    "attachment_of",
-    "identity_of",
-    "is_valid_pair",
-    "namespace_has_gone",
-    "network_to_use",
-    "pairs_that_name_may_mean",
-    "pending_record",
-    "prev_result_for_del",
-    "recorded_conf",
-    "recorded_network",
-    "recorded_result",
-]
+__all__ = ["Attachment"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 

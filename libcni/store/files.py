@@ -14,12 +14,6 @@ from contextlib import suppress
 
 from libcni.errors import RecordError
 
-__all__ = [
-    "FILE_MODE", "MAX_RECORD_BYTES", "Directory", "UnusableFileError", "is_old_file", "keep_mode",
-    "make_directory", "read_file", "record_error", "remove", "replace_file", "stale_drafts", "sync_directory",
-    "write_draft",
-]  # fmt: skip
-
 FILE_MODE = 0o600
 MAX_RECORD_BYTES = 64 << 20
 

@@ -26,11 +26,6 @@ try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes l
 except ImportError:
     from hashlib import blake2b
 
-__all__ = [
-    "ADDING", "ALL_CONTAINERS", "CONTAINER", "ENTRANCE", "NETWORK", "NONCE", "NONCE_BITS", "OTHER",
-    "SharedLockFile", "drop_all", "identity_at", "offset_of", "open_read_locked", "shared_lock_file",
-]  # fmt: skip
-
 # The file has no content. Each region of byte offsets is a kind of lock; a name's hash is the offset within it. The
 # ranges are part of the format: other versions of this library lock the same bytes.
 _REGION = 1 << 50

@@ -40,8 +40,6 @@ from libcni.store.lock_file import (
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = ["TOKEN_VARIABLE", "LockRequest", "LockSet", "is_locked"]
-
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
 

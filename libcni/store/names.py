@@ -19,8 +19,6 @@ import struct
 import threading
 from contextlib import suppress
 
-__all__ = ["names_of_interface", "without_hash"]
-
 _MANY, _TOO_MANY = 300, 200_000
 _WATCHES = 8
 _KEY_LENGTH = 8

@@ -19,8 +19,6 @@ from libcni._helper_thread import HelperThread
 from libcni._namespace import CLONE_NEWNET, enter_namespace, namespace_identity, open_namespace
 from libcni.errors import CNIError
 
-__all__ = ["EnteredNamespace", "InterfaceLookup", "is_no_namespace", "is_own_namespace"]
-
 _SO_NETNS_COOKIE = 71
 _SIOCGIFINDEX = 0x8933
 _NS_GET_NSTYPE = 0xB703

@@ -20,12 +20,6 @@ from libcni.config.jsontext import JSONTextError, dumps, quote
 from libcni.errors import ConfigError, InvalidIdentifierError, shorten
 from libcni.store.files import MAX_RECORD_BYTES, record_error
 
-__all__ = [
-    "CORRUPT", "DETACHING", "LEGACY", "PENDING", "READY", "STALE_BOOT",
-    "Identity", "Record", "RecordState", "boot_id", "check_readable", "decode", "encode", "encode_with",
-    "namespaces_of_processes", "pid_namespace", "sees_same_processes",
-]  # fmt: skip
-
 PENDING: Final = "pending"
 READY: Final = "ready"
 DETACHING: Final = "detaching"

@@ -44,8 +44,6 @@ from libcni.store.record import (
     encode_with,
 )
 
-__all__ = ["RecordStore"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255

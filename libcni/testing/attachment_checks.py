@@ -16,8 +16,6 @@ from libcni.testing.calling import Answer
 from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
 from libcni.testing.snapshot import host_snapshot, namespace_snapshot, settled
 
-__all__ = ["check_attachment", "check_host", "gives_fixed_addresses"]
-
 _STILL_SUCCEEDS = "CHECK succeeds still"
 
 

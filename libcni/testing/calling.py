@@ -16,7 +16,7 @@ from typing import IO, Any, TypeAlias, TypedDict, Unpack
 
 from libcni.plugin import Plugin
 
-__all__ = ["Answer", "Target", "call_plugin", "environment"]
+__all__ = ["Answer", "call_plugin"]
 
 Target: TypeAlias = Plugin | str | os.PathLike[str]
 

@@ -20,8 +20,6 @@ from libcni.testing.ipam_recorder import IPAMRecorder
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
 
-__all__ = ["ATTACHMENT", "IFNAME", "Examination", "TooSlowError", "document_of", "has_verb", "shown", "without"]
-
 ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "CNI_IFNAME": None}
 """The variables that a verb without an attachment does not get."""
 

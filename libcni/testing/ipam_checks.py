@@ -12,8 +12,6 @@ from libcni.testing.attachment_checks import gives_fixed_addresses
 from libcni.testing.calling import Answer
 from libcni.testing.examination import Examination, document_of, shown
 
-__all__ = ["check_addresses"]
-
 _AT_ONCE = 6
 _ROUNDS = 2
 _CYCLES = 300

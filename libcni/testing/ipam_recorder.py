@@ -16,8 +16,6 @@ from libcni.executor.find import find_plugin
 if TYPE_CHECKING:
     from libcni.testing.examination import Examination
 
-__all__ = ["IPAMRecorder", "recording_ipam"]
-
 
 class IPAMRecorder:
     """The verbs that reached the IPAM plugin of a plugin that delegates."""

@@ -14,8 +14,6 @@ from libcni.testing.calling import Answer, environment
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
 from libcni.testing.snapshot import namespace_snapshot
 
-__all__ = ["check_invalid_calls", "check_reads_stdin_first", "check_refused", "check_too_old", "check_version_verb"]
-
 _BEFORE_STDIN = 0.5
 
 

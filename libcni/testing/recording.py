@@ -13,7 +13,7 @@ from libcni.errors import PluginNotFoundError
 from libcni.executor import CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = ["Answers", "AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
+__all__ = ["AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
 
 Canned: TypeAlias = "Outcome | Mapping[str, Any] | BaseException | Callable[[Invocation], Any] | None"
 Answers: TypeAlias = Mapping[tuple[str, str], "Canned | Sequence[Canned]"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["ConformanceFinding", "ConformanceReport"]
-
 
 @dataclass(frozen=True)
 class ConformanceFinding:

@@ -11,8 +11,6 @@ from typing import Any
 
 from libcni.testing.namespaces import NetworkNamespace
 
-__all__ = ["Snapshot", "host_snapshot", "namespace_snapshot", "settled"]
-
 _SETTLE = 1.0
 
 

@@ -31,8 +31,6 @@ from libcni.verbs.ownership import (
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
 from libcni.verbs.version import negotiate
 
-__all__ = ["add"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 _PLUGIN_END_SECONDS = 3.0

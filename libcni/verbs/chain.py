@@ -13,8 +13,6 @@ from libcni.protocol.request import cni_variables, execution_config
 from libcni.verbs.node import Node
 from libcni.verbs.reports import RetryPolicy, check_type
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:

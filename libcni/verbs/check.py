@@ -15,8 +15,6 @@ from libcni.verbs.node import Node
 from libcni.verbs.ownership import checked_conf, netns_to_use
 from libcni.verbs.reports import RetryPolicy
 
-__all__ = ["check"]
-
 
 async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,

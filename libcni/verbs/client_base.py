@@ -25,17 +25,6 @@ from libcni.store.records import RecordStore
 from libcni.verbs.reports import check_type
 from libcni.verbs.settings import ClientState, Env, Settings, StartAhead, StderrSink
 
-__all__ = [
-    "DEFAULT",
-    "ClientBase",
-    "Network",
-    "Timeout",
-    "attachment_conf",
-    "attachment_operation",
-    "operation",
-    "single",
-]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 

@@ -26,15 +26,6 @@ from libcni.verbs.node import Node
 from libcni.verbs.ownership import checked_conf, netns_of_own_interface, netns_to_use
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
-__all__ = [
-    "WAY_OUT",
-    "check_unchanged",
-    "delete",
-    "detach",
-    "detach_chain",
-    "lock_if_possible",
-]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 WAY_OUT = (

@@ -11,8 +11,6 @@ from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
 from libcni.verbs.reports import ForgetReport
 
-__all__ = ["forget", "take_over"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 

@@ -21,8 +21,6 @@ from libcni.verbs.node import Node
 from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
 from libcni.verbs.version import negotiate
 
-__all__ = ["gc", "valid_pairs"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 _LOCK_SECONDS = 10.0

@@ -14,8 +14,6 @@ from libcni.store.record import DETACHING, PENDING, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.settings import ClientState, Settings
 
-__all__ = ["LockingNode"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 _ORPHAN_SECONDS = 30.0

@@ -32,8 +32,6 @@ from libcni.store.record import PENDING, Record, boot_id, pid_namespace
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState, VersionCache
 
-__all__ = ["Node", "run_to_end"]
-
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 

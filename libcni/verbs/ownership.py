@@ -16,11 +16,6 @@ from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import LEGACY, STALE_BOOT, Record
 from libcni.verbs.node import Node
 
-__all__ = [
-    "checked_conf", "entered_no_namespace", "is_same_interface", "is_same_namespace", "look_up_interface",
-    "netns_of_own_interface", "netns_to_use",
-]  # fmt: skip
-
 logger: logging.Logger = logging.getLogger("libcni")
 
 

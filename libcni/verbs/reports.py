@@ -7,30 +7,19 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from libcni.errors import CNIError, short_repr
-from libcni.protocol.answer import PluginInfo
 from libcni.store.attachments import Attachment
 
 __all__ = [
-    "AddOptions",
-    "AttachOptions",
-    "CheckOptions",
-    "DelOptions",
     "DelPolicy",
     "DelReport",
     "ForgetReport",
     "GCReport",
     "NetworkStatus",
-    "OnCancel",
-    "OnExisting",
-    "PluginInfo",
     "PluginReport",
     "PluginStatus",
     "PluginValidation",
     "RetryPolicy",
-    "ValidAttachment",
     "ValidationReport",
-    "check_option_names",
-    "check_type",
 ]
 
 OnExisting = Literal["refuse", "replace", "allow"]

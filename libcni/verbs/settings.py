@@ -13,8 +13,6 @@ from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
 
-__all__ = ["ClientState", "Env", "Settings", "StartAhead", "StderrSink", "VersionCache"]
-
 StartAhead = Literal["auto", "always", "never"]
 """The plugins that may start before their configuration is known: those that read it first, all, or none."""
 

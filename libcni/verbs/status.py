@@ -11,8 +11,6 @@ from libcni.verbs.node import Node
 from libcni.verbs.reports import NetworkStatus, PluginStatus
 from libcni.verbs.version import negotiate
 
-__all__ = ["status", "status_or_raise"]
-
 
 async def status(
     node: Node, net: NetworkConfigList, *, negotiate_version: bool = False, stop_at_first: bool = False

@@ -10,13 +10,11 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
 from libcni.errors import CNIError, PluginError, VersionError
 from libcni.executor.start_ahead import file_identity
-from libcni.protocol.answer import read_version_info
+from libcni.protocol.answer import PluginInfo, read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import cni_variables
 from libcni.verbs.node import Node
-from libcni.verbs.reports import PluginInfo, PluginValidation, ValidationReport
-
-__all__ = ["negotiate", "validate", "version"]
+from libcni.verbs.reports import PluginValidation, ValidationReport
 
 _TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
 

@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, add_all
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument, Option
 from libcni.cli.session import Session
-
-__all__ = ["add"]
 
 
 def add(  # noqa: PLR0913, PLR0917 - the options of the command

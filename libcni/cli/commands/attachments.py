@@ -11,8 +11,6 @@ from libcni.cli.options import NetworkOption, NoTrunc, Option, Quiet, RecordedCo
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["attachments"]
-
 State = Literal["pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "legacy"]
 
 

@@ -6,14 +6,12 @@ from typing import Annotated
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import matches, no_record_error
 from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
-
-__all__ = ["check"]
 
 
 def check(  # noqa: PLR0913, PLR0917 - the options of the command

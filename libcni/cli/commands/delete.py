@@ -11,7 +11,7 @@ from typing import Annotated
 import libcni
 from libcni.cli.batch import BatchFile, Parallel, del_all
 from libcni.cli.containers import recorded_container
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import matches
 from libcni.cli.options import (
@@ -25,8 +25,6 @@ from libcni.cli.options import (
     SkipMissing,
 )
 from libcni.cli.session import Session
-
-__all__ = ["delete"]
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command

@@ -12,8 +12,6 @@ from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["diff"]
-
 
 def diff(
     session: Session, network: NetworkArgument = "", container: RecordedContainer = "", no_trunc: NoTrunc = False

@@ -12,8 +12,6 @@ from libcni.cli.options import Option
 from libcni.cli.render import Block, Fields, Table, one_line, print_block
 from libcni.cli.session import Session
 
-__all__ = ["doctor"]
-
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 
 

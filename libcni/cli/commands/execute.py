@@ -12,8 +12,6 @@ from libcni.cli.inputs import read_bytes
 from libcni.cli.options import Argument, CniArgs, IfName, Option
 from libcni.cli.session import Session
 
-__all__ = ["execute"]
-
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
 
 

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 import libcni
 from libcni.cli.containers import recorded_container
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
 from libcni.cli.render import TreeNode
 from libcni.cli.session import Session
-
-__all__ = ["explain"]
 
 _OTHERS = " (plus this program's environment without CNI_*)"
 

@@ -6,8 +6,6 @@ from libcni.cli.listing import named_attachments
 from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.session import Session
 
-__all__ = ["forget"]
-
 
 def forget(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
     """Drop the record of an attachment and run nothing.

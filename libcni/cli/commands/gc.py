@@ -7,13 +7,11 @@ from typing import Annotated, Any
 import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import load_document, network_of
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
-
-__all__ = ["gc"]
 
 
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command

@@ -10,8 +10,6 @@ from libcni.cli.options import Quiet
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["networks"]
-
 
 def networks(session: Session, quiet: Quiet = False) -> None:
     """List the configured networks and unusable files.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from libcni.oci import main
 
-__all__ = ["oci_hook"]
-
 
 def oci_hook(_session: object) -> None:
     """Attach and detach the containers of runc, crun and others.

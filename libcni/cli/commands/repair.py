@@ -10,8 +10,6 @@ from libcni.cli.options import Option, SkipMissing
 from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
 
-__all__ = ["repair"]
-
 
 def repair(
     session: Session,

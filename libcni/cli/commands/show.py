@@ -12,8 +12,6 @@ from libcni.cli.options import AttachmentArgument, NetworkOption
 from libcni.cli.render import Fields
 from libcni.cli.session import Session
 
-__all__ = ["show"]
-
 
 def show(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
     """Show all recorded data of a container."""

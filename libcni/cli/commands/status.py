@@ -9,8 +9,6 @@ from libcni.cli.options import IgnoredNetns, NetworkArgument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["status"]
-
 
 def status(session: Session, network: NetworkArgument, _netns: IgnoredNetns = "") -> None:
     """Ask whether a network can serve ADD.

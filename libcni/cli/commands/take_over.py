@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.failures import UsageError
+from libcni.cli.hints import UsageError
 from libcni.cli.listing import attachment_data, matches, no_record_error, row
 from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
-
-__all__ = ["take_over"]
 
 
 def take_over(

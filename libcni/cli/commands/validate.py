@@ -12,8 +12,6 @@ from libcni.cli.options import Argument, complete_network
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["validate"]
-
 _SECONDS = 5.0
 
 

@@ -11,8 +11,6 @@ from libcni.cli.options import Argument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-__all__ = ["versions"]
-
 
 def versions(
     session: Session,

@@ -7,8 +7,6 @@ from libcni.cli.follow import follow
 from libcni.cli.options import NetworkOption, NoTrunc, RecordedContainer
 from libcni.cli.session import Session
 
-__all__ = ["watch"]
-
 
 def watch(
     session: Session, container: RecordedContainer = "", network: NetworkOption = "", no_trunc: NoTrunc = False
