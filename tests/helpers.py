@@ -116,9 +116,9 @@ class RecordingNode(Node):
             raise PluginNotFoundError(plugin, self.path)
         return f"{self.path[0]}/{plugin}"
 
-    def find_all(self, plugins: Sequence[str], *, skip_missing: bool = False) -> tuple[str, ...]:
-        self.log.append(f"find {' '.join(plugins)}")
-        return super().find_all(plugins, skip_missing=skip_missing)
+    def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
+        self.log.append(f"find {' '.join(plugin.type for plugin in net.plugins)}")
+        return super().find_all(net, skip_missing=skip_missing)
 
     async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
         self.note(f"lock {'exclusive ' if exclusive else ''}{' '.join([*networks, container_id]).strip()}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from libcni.config.network import read_document
 from libcni.errors import ConfigError
 from libcni.oci.annotations import PREFIX
 from libcni.oci.state import json_object
@@ -80,7 +81,7 @@ class Installation:
 
     def _for_bundle(self, path: str) -> dict[str, Any]:
         file = _bundle_config(path) or path
-        document = _read(file)
+        document = json_object(read_document(file), file)
         namespaces = _object(document, "linux", file).get("namespaces") or []
         if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
             problem = "linux.namespaces: the container has no network namespace of its own"
@@ -120,14 +121,6 @@ def _bundle_config(path: str) -> str | None:
     if not os.path.isfile(inside):
         raise ConfigError("this is neither a bundle with a config.json nor a directory hooks.d", file=path)
     return inside
-
-
-def _read(file: str) -> dict[str, Any]:
-    try:
-        with open(file, "rb") as opened:
-            return json_object(opened.read(), file)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:

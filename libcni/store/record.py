@@ -124,11 +124,6 @@ class Record:
         """``capability_args``, decoded."""
         return jsontext.parse(self.capability_args) if self.capability_args else {}
 
-    @property
-    def complete(self) -> bool:
-        """Whether the ADD succeeded, in this boot or an earlier one, and no DEL has begun."""
-        return self.state == READY or (self.state == STALE_BOOT and self.result is not None)
-
 
 _FIELDS = frozenset(one.name for one in dataclasses.fields(Record))
 

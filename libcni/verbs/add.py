@@ -73,7 +73,7 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
     if negotiate_version:
         net = await negotiate(node, net)
-    chain = Chain(node, net, rt, node.find_all([plugin.type for plugin in net.plugins]), retry)
+    chain = Chain(node, net, rt, node.find_all(net), retry)
     # Before the record: if exec fails with E2BIG, the record would stay pending although nothing ran.
     node.check_environment(chain.invocation("ADD", 0, ahead=True))
     draft = check_readable(pending_record(net, rt))

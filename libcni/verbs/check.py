@@ -68,7 +68,7 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
             raise _not_attached(network, rt, f"its namespace has gone{problem}", "gone")
         netns = netns or record.netns
         rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
-    chain = Chain(node, used, rt, node.find_all([plugin.type for plugin in used.plugins]), retry)
+    chain = Chain(node, used, rt, node.find_all(used), retry)
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), result.text, then=then)

@@ -177,7 +177,7 @@ def _chains(
     if record is not None and record.state != LEGACY:
         recorded = recorded_conf(record, rt, use_given=policy.use_given)
     try:
-        executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+        executables = node.find_all(used, skip_missing=policy.skip_missing)
     except PluginNotFoundError as error:
         error.suggest("DelPolicy(skip_missing=True) detaches without it")
         raise
@@ -186,12 +186,12 @@ def _chains(
         return
     given = net or used
     for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
-        executables = node.find_all([plugin.type for plugin in given.plugins], skip_missing=True)
+        executables = node.find_all(given, skip_missing=True)
         if all(executables):
             yield Chain(node, given, conf, executables, policy.retry)
     # The mistake may be the path itself, and plugins refuse a file that is no namespace. None of them is in it.
     if rt.netns and node.is_no_namespace(rt.netns):
-        executables = node.find_all([plugin.type for plugin in used.plugins], skip_missing=policy.skip_missing)
+        executables = node.find_all(used, skip_missing=policy.skip_missing)
         yield Chain(node, used, recorded.with_netns(""), executables, policy.retry)
 
 

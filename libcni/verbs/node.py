@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -134,12 +134,12 @@ class Node(LockingNode):
         path: str = self._executor.find(plugin, self.path)
         return path
 
-    def find_all(self, plugins: Sequence[str], *, skip_missing: bool = False) -> tuple[str, ...]:
-        """Return the paths of plugin types' executables, "" for a missing one if ``skip_missing``."""
+    def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
+        """Return the paths of a network's executables, in order; "" for a missing one if ``skip_missing``."""
         found = []
-        for plugin in plugins:
+        for plugin in net.plugins:
             try:
-                found.append(self.find(plugin))
+                found.append(self.find(plugin.type))
             except PluginNotFoundError:
                 if not skip_missing:
                     raise

@@ -80,7 +80,7 @@ async def negotiate(node: Node, net: NetworkConfigList) -> NetworkConfigList:
     wanted = [version for version in ALL_VERSIONS if version in (net.cni_versions or (net.cni_version,))]
     common = set(wanted)
     blockers = []
-    executables = node.find_all([plugin.type for plugin in net.plugins])
+    executables = node.find_all(net)
     for plugin, executable in zip(net.plugins, executables, strict=True):
         supported = (await _ask(node, plugin.type, executable)).supported_versions
         if common.isdisjoint(supported):

@@ -174,20 +174,6 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         boot_id.__wrapped__()
 
 
-@pytest.mark.parametrize(
-    ("state", "result", "complete"),
-    [
-        (READY, None, True),
-        (PENDING, None, False),
-        (STALE_BOOT, RESULT, True),
-        (STALE_BOOT, None, False),
-        (CORRUPT, None, False),
-    ],
-)
-def test_complete(state: RecordState, result: str | None, complete: bool) -> None:
-    assert bare(state=state, result=result).complete == complete
-
-
 def _changed(**more: Any) -> bytes:
     return json.dumps({**json.loads(GO_FULL), **more}).encode()
 
@@ -290,7 +276,7 @@ def test_a_record_without_an_owner_belongs_to_none() -> None:
 def test_a_record_that_is_being_detached_keeps_all_else(store: RecordStore, state: RecordState) -> None:
     begun = store.begin(replace(FULL, state=state))
     marked = store.mark_detaching(begun)
-    assert (marked.state, marked.complete) == (DETACHING, False)
+    assert marked.state == DETACHING
     assert store.find(FULL.identity) == marked == replace(begun, state=DETACHING)
     assert store.mark_detaching(marked) is marked
 
