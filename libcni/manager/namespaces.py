@@ -19,6 +19,7 @@ from libcni.errors import CNIError
 __all__ = ["IdentifyingTool", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces"]
 
 RUN_DIRECTORY = "/run/netns"
+_TIMEOUT = 30.0
 
 NamespaceIdentity = tuple[int, ...]
 """Numbers that no two namespaces share in one boot: device, inode, and the time when the kernel made the inode."""
@@ -82,7 +83,7 @@ class Namespaces:
     ) -> None:
         self.directory: str = os.path.abspath(os.fspath(directory))
         if isinstance(tool, str):
-            tool = PyRoute2(self.directory) if tool == "pyroute2" else IPRoute2(directory=self.directory)
+            tool = PyRoute2(self.directory) if tool == "pyroute2" else IPRoute2(self.directory)
         self._tool: NamespaceTool = tool
 
     def path(self, name: str) -> str:
@@ -220,7 +221,7 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
 class _ThreadTool(IdentifyingTool):
     """Base class of this module's tools. They make a namespace in a thread, and pin it."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str = RUN_DIRECTORY) -> None:
         self._directory = directory
 
     def create(self, name: str) -> None:
@@ -234,23 +235,12 @@ class _ThreadTool(IdentifyingTool):
 
 
 class IPRoute2(_ThreadTool):
-    """Works with iproute2's ``ip``; in another directory than ``/run/netns`` with ``mount``, ``umount``, ``nsenter``.
-
-    Args:
-        program: the program ``ip``.
-        timeout: seconds for one run of a program.
-        directory: the directory of the names.
-    """
-
-    def __init__(self, program: str = "ip", timeout: float = 30.0, directory: str = RUN_DIRECTORY) -> None:
-        super().__init__(directory)
-        self._program = program
-        self._timeout = timeout
+    """Works with ``ip`` of iproute2; in another directory than ``/run/netns`` with ``mount`` and ``nsenter``."""
 
     def pin(self, name: str, pid: int) -> None:
         """Run ``ip netns attach``, or ``mount --bind``."""
         if self._directory == RUN_DIRECTORY:
-            self._run(name, self._program, "netns", "attach", name, str(pid))
+            self._run(name, "ip", "netns", "attach", name, str(pid))
             return
         path = f"{self._directory}/{name}"
         try:
@@ -268,7 +258,7 @@ class IPRoute2(_ThreadTool):
     def remove(self, name: str) -> None:
         """Run ``ip netns delete``, or ``umount``."""
         if self._directory == RUN_DIRECTORY:
-            self._run(name, self._program, "netns", "delete", name)
+            self._run(name, "ip", "netns", "delete", name)
             return
         path = f"{self._directory}/{name}"
         if namespace_at(path) is not None:
@@ -281,7 +271,7 @@ class IPRoute2(_ThreadTool):
 
     def lo_up(self, name: str) -> None:
         """Run ``ip link set lo up`` in the namespace."""
-        command = [self._program, "link", "set", "lo", "up"]
+        command = ["ip", "link", "set", "lo", "up"]
         if self._directory == RUN_DIRECTORY:
             command[1:1] = ["-netns", name]
         else:
@@ -290,12 +280,12 @@ class IPRoute2(_ThreadTool):
 
     def _run(self, name: str, *command: str) -> None:
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=self._timeout)  # noqa: S603
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT)  # noqa: S603
         except subprocess.CalledProcessError as error:
             reason = error.stderr.strip() or f"exit status {error.returncode}"
             raise NamespaceError(f"{' '.join(command)}: {reason}", name=name) from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            hint = "install iproute2" if command[0] == self._program else "install util-linux"
+            hint = "install iproute2" if command[0] == "ip" else "install util-linux"
             raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint=hint) from error
 
 

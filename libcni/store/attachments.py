@@ -18,7 +18,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.names import without_hash
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Identity, Record
+from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Record
 
 __all__ = ["Attachment"]
 
@@ -148,11 +148,6 @@ def _when(created: float | None) -> datetime | None:
         return None if created is None else datetime.fromtimestamp(created, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def identity_of(network: str, rt: RuntimeConf) -> Identity:
-    """Return the identity of an attachment's record."""
-    return network, rt.container_id, rt.ifname
 
 
 def pending_record(net: NetworkConfigList, rt: RuntimeConf) -> Record:

@@ -232,27 +232,20 @@ class LockSet:
         if len(_lock_sets) > _FEW_VERBS:
             self.close_plugin_descriptor()
 
-    def has_running_plugin(self, verb: str = "", container_id: str = "") -> bool:
-        """Return whether a plugin of ``verb`` still runs for a container: one of a killed runtime, or of this verb.
+    def has_running_plugin(self, verb: str) -> bool:
+        """Return whether a plugin of ``verb`` still runs for the container: one of a killed runtime, or of this verb.
 
-        ``verb``: "ADD"; any other verb means all verbs except ADD; "" means all. ``container_id``: "" means the
-        container of this lock set. If this verb's caller holds the container's lock, the answer is False, because the
-        caller's plugin is this process.
+        ``verb``: "ADD"; any other verb means all verbs except ADD. False if this verb's caller holds the container's
+        lock, because the caller's plugin is this process.
 
         Raises:
             RecordError: the lock file cannot be examined.
         """
-        if self._whole is not None or not (self._is_outermost or container_id):
+        if self._whole is not None or not self._is_outermost:
             return False
-        container_id = container_id or self.request.container_id
-        if CONTAINER + offset_of(container_id) in self._held_by_caller:
-            return False
-        regions = (ADDING, OTHER) if not verb else (_REGIONS.get(verb, OTHER),)
-        if container_id == self.request.container_id:
-            self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
+        self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
         try:
-            offset = offset_of(container_id)
-            return any(map(self._file.is_locked, [region + offset for region in regions]))
+            return self._file.is_locked(_REGIONS.get(verb, OTHER) + offset_of(self.request.container_id))
         except OSError as error:
             raise record_error("cannot be locked", self.path, error) from error
 

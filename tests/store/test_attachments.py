@@ -20,7 +20,6 @@ from libcni.store import records
 from libcni.store.attachments import (
     Attachment,
     attachment_of,
-    identity_of,
     network_to_use,
     pairs_that_name_may_mean,
     pending_record,
@@ -93,10 +92,6 @@ def test_a_path_that_did_not_exist_at_the_add_has_not_gone(tmp_path: Path) -> No
     assert attachment_of(replace(made_by_go, netns="opaque")).state == READY
     (tmp_path / "netns").touch()
     assert (attachment_of(made_here).state, attachment_of(made_by_go).state) == (READY, READY)
-
-
-def test_identity() -> None:
-    assert identity_of("net", RT) == ("net", "c1", "eth0")
 
 
 @pytest.mark.parametrize("state", [CORRUPT, LEGACY])

@@ -521,30 +521,13 @@ def test_a_plugin_cannot_lock_with_its_descriptor(hold: Make) -> None:
 def test_a_plugin_of_this_verb_that_still_runs_is_seen(hold: Make) -> None:
     one = hold(container="c1")
     assert one.try_acquire()
-    assert not one.has_running_plugin()
+    assert not one.has_running_plugin("ADD")
     survivor = os.dup(one.plugin_descriptor("ADD"))
     assert one.has_running_plugin("ADD")
-    assert one.has_running_plugin()
     assert not one.has_running_plugin("DEL")
     os.close(survivor)
     one.plugin_descriptor("ADD")
-    assert not one.has_running_plugin(), "the verb's own descriptor does not count as a running plugin"
-
-
-def test_the_plugins_of_other_containers_can_be_asked_for(hold: Make) -> None:
-    runtime = hold("n", container="c1")
-    assert runtime.try_acquire()
-    orphan = os.dup(runtime.plugin_descriptor("DEL"))
-    runtime.close()
-    collector = hold("n", exclusive=True)
-    assert collector.try_acquire()
-    assert [name for name in ("c2", "c1") if collector.has_running_plugin(container_id=name)] == ["c1"]
-    assert collector.has_running_plugin("DEL", "c1")
-    assert not collector.has_running_plugin("ADD", "c1")
-    other = hold("m", container="c2")
-    assert [name for name in ("c1", "c2") if other.has_running_plugin(container_id=name)] == ["c1"]
-    os.close(orphan)
-    assert not any(collector.has_running_plugin(container_id=name) for name in ("c1", "c2"))
+    assert not one.has_running_plugin("ADD"), "the verb's own descriptor does not count as a running plugin"
 
 
 def test_a_plugin_keeps_its_byte_when_the_verb_closes_its_copy(hold: Make, tmp_path: Path) -> None:
@@ -589,7 +572,7 @@ def test_each_refusal_is_a_record_error_and_leaves_nothing(
                 one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
                 one.try_acquire()
                 one.plugin_descriptor("ADD")
-                one.has_running_plugin()
+                one.has_running_plugin("ADD")
                 one.is_current()
             except RecordError as error:
                 refusals.append(error.errno)

@@ -42,8 +42,8 @@ def test_a_plugins_descriptor_is_closed_once_the_plugin_has_it(
                     await asyncio.sleep(0.01)
         assert opened(node.cache / "locks") == expected
         for name in names:
-            probe = locks.LockSet(str(node.cache), locks.LockRequest())
-            assert probe.has_running_plugin(container_id=name), "the plugin process holds its in-flight byte"
+            probe = locks.LockSet(str(node.cache), locks.LockRequest((), name))
+            assert probe.has_running_plugin("ADD"), "the plugin process holds its in-flight byte"
             probe.close()
         (node.root / "go").touch()
         await asyncio.gather(*adding)
