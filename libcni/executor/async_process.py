@@ -8,14 +8,14 @@ import resource
 import signal
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
 from libcni._helper_thread import HelperThread
 from libcni.errors import PluginTimeoutError
-from libcni.executor.child import KILL_WAIT, START_WAIT, Child, is_busy
+from libcni.executor.child import KILL_WAIT, START_WAIT, Child
 from libcni.executor.find import find_plugin
 from libcni.executor.process import (
     EXIT_ONLY_SECONDS,
@@ -23,7 +23,6 @@ from libcni.executor.process import (
     OUTPUT_LIMIT,
     TERM_SHARE,
     TRACED_DELAY,
-    busy_delays,
 )
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
@@ -113,19 +112,14 @@ class AsyncProcessExecutor:
                 slot.release()
 
     async def _start(self, child: Child, deadline: float) -> None:
-        delays: Iterator[float] | None = None
         while True:
             try:
                 return await _start(child, deadline)
             except PluginTimeoutError:
                 raise
             except (OSError, ValueError) as error:
-                delays = delays or busy_delays(deadline)
-                delay = next(delays, None) if is_busy(error) else None
-                if delay is None:
-                    raise child.start_error(error) from error
+                delay = child.retry_delay(error, deadline)
             await asyncio.sleep(delay)
-            child.allow_retry()
 
     async def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
         if child.exit_fd < 0:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -34,6 +34,7 @@ START_WAIT = 0.1
 _INHERITED = 19
 """The plugin's number of the descriptor ``CallOptions.inherit``; low, since a host may allow few descriptors."""
 
+_BUSY_SECONDS = 5.0
 _HAS_PIDFD = has_pidfd()
 _CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
@@ -76,12 +77,13 @@ class Child:
         self._spawner = 0  # the thread that starts the process now
         self._is_left = False
         self._launch: Callable[[array[int]], None]
+        self._delays: Iterator[float] | None = None
         self._status: Any = None
         self._is_abandoned = False
         self._began = 0.0
 
     def start(self, *, ahead: bool = False) -> None:
-        """Start the process. If it fails, it can be called again after ``allow_retry``.
+        """Start the process. If it fails, it can be called again after ``retry_delay``.
 
         Args:
             ahead: give the process an empty pipe for stdin, for ``feed``.
@@ -115,9 +117,28 @@ class Child:
                 raise
         return None
 
-    def allow_retry(self) -> None:
-        """Allow another start after one that failed."""
+    def retry_delay(self, error: OSError | ValueError, deadline: float) -> float:
+        """Allow another start after one that failed; return the seconds to sleep before it.
+
+        Raises:
+            PluginError: the executable cannot be started, or has been open for writing for 5 s or until the deadline.
+        """
+        self._delays = self._delays or busy_delays(deadline)
+        delay = next(self._delays, None) if isinstance(error, OSError) and error.errno == errno.ETXTBSY else None
+        if delay is None:
+            raise self._start_error(error) from error
         self._is_killed = self._is_left = False
+        return delay
+
+    def _start_error(self, error: OSError | ValueError) -> BaseException:
+        """Return the PluginError for an executable that cannot be started; an OSError without errno stays as it is."""
+        path = self.invocation.path
+        if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
+            return plugin_failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
+        if error.errno is None:
+            return error
+        problem = f"{path} cannot be started: {error.strerror}"
+        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
 
     # The steps of a start. If one fails, the caller kills the child.
 
@@ -317,16 +338,6 @@ class Child:
         problem = f"it was stopped, because it cannot be watched: {error.strerror}"
         raise plugin_failure(PluginError, self.invocation, problem, self._outcome()) from error
 
-    def start_error(self, error: OSError | ValueError) -> BaseException:
-        """Return the PluginError for an executable that cannot be started; an OSError without errno stays as it is."""
-        path = self.invocation.path
-        if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
-            return plugin_failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
-        if error.errno is None:
-            return error
-        problem = f"{path} cannot be started: {error.strerror}"
-        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
-
     def _waitid(self, flag: int = 0) -> Any:
         kind, target = (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pid[0])
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
@@ -358,9 +369,13 @@ def running_plugins() -> int:
     return len(_running)
 
 
-def is_busy(error: OSError | ValueError) -> bool:
-    """Return whether the executable is open for writing, as during an installation."""
-    return isinstance(error, OSError) and error.errno == errno.ETXTBSY
+def busy_delays(deadline: float) -> Iterator[float]:
+    """Yield the seconds to wait between tries to start an executable that is being written; at most 5 s in all."""
+    deadline = min(deadline, time.monotonic() + _BUSY_SECONDS)
+    delay = 0.01
+    while time.monotonic() + delay < deadline:
+        yield delay
+        delay = min(2 * delay, 0.5)
 
 
 def _after_fork() -> None:

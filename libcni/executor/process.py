@@ -7,12 +7,12 @@ import select
 import signal
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
-from libcni.executor.child import Child, is_busy
+from libcni.executor.child import Child
 from libcni.executor.find import find_plugin
 from libcni.executor.protocol import CallOptions
 from libcni.executor.streams import OutputLimitError
@@ -35,7 +35,6 @@ EXIT_ONLY_SECONDS = 0.005
 TRACED_DELAY = 0.02
 """Seconds between two looks at a plugin that has ended and whose tracer keeps its exit status."""
 
-_BUSY_SECONDS = 5.0
 _LONGEST_POLL = 86400.0
 
 
@@ -97,17 +96,12 @@ class ProcessExecutor:
             child.raise_translated(error)
 
     def _start(self, child: Child, deadline: float) -> None:
-        delays: Iterator[float] | None = None
         while True:
             try:
                 return child.start()
             except (OSError, ValueError) as error:
-                delays = delays or busy_delays(deadline)
-                delay = next(delays, None) if is_busy(error) else None
-                if delay is None:
-                    raise child.start_error(error) from error
+                delay = child.retry_delay(error, deadline)
             time.sleep(delay)
-            child.allow_retry()
 
 
 class PreparedProcess:
@@ -146,15 +140,6 @@ class PreparedProcess:
 
     def __exit__(self, *_: object) -> None:
         self.discard()
-
-
-def busy_delays(deadline: float) -> Iterator[float]:
-    """Yield the seconds to wait between tries to start an executable that is being written; at most 5 s in all."""
-    deadline = min(deadline, time.monotonic() + _BUSY_SECONDS)
-    delay = 0.01
-    while time.monotonic() + delay < deadline:
-        yield delay
-        delay = min(2 * delay, 0.5)
 
 
 def _wait_for_end(child: Child, deadline: float) -> bool:

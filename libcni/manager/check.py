@@ -10,9 +10,9 @@ from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionErro
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.networks import NetworkSet
-from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
+from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import AttachmentCheck, CheckReport
-from libcni.store.attachments import Attachment, recorded_network
+from libcni.store.attachments import Attachment, recorded_network, unnamed_error
 
 
 async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
@@ -38,7 +38,7 @@ async def check(context: OperationContext[Any], container_id: str, networks: Net
 
 async def _check(context: OperationContext[Any], attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
     if not attachment.network:
-        error: CNIError = unreadable_error(attachment)
+        error: CNIError = unnamed_error(attachment)
         context.emit(Event("problem", detail=str(error), error=error))
         return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from libcni.errors import RecordError
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
@@ -43,14 +42,3 @@ def may_belong_to(path: str, container_id: str) -> bool:
     # The name is <network>-<container>-<interface>, and each part may contain "-": so this may also match another
     # container. Too many matches are safe, too few are not.
     return f"-{container_id}-" in os.path.basename(path)
-
-
-def unreadable_error(attachment: Attachment) -> RecordError:
-    """Return the error for a torn record, which does not name its attachment."""
-    problem = attachment.problem or "the record does not identify an attachment"
-    return RecordError(
-        f"{attachment.path}: {problem}",
-        path=attachment.path,
-        missing="attachment",
-        hint="give the network's configuration to tear it down, or set the record aside with repair",
-    )

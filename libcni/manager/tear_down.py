@@ -17,9 +17,9 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
-from libcni.manager.recorded import in_order, may_belong_to, unreadable_error
+from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import DetachedAttachment, TearDownReport
-from libcni.store.attachments import Attachment
+from libcni.store.attachments import Attachment, unnamed_error
 from libcni.verbs.reports import DelPolicy, DelReport
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -65,7 +65,7 @@ class TearDown:
         attachments = await context.attachments(self.container_id)
         targets, unreadable = self._targets(attachments)
         errors: list[CNIError] = [
-            unreadable_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
+            unnamed_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
         ]
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]

@@ -105,6 +105,15 @@ def attachment_of(record: Record) -> Attachment:
     )
 
 
+def unnamed_error(attachment: Attachment) -> RecordError:
+    """Return the error for a record that does not identify its attachment."""
+    problem = attachment.problem or "the record does not identify an attachment"
+    hint = (
+        "DEL with the network's configuration detaches it; repair_records sets it aside, forget_attachment removes it"
+    )
+    return RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment", hint=hint)
+
+
 def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
     """Return each (container ID, interface name) whose record on a network could have this file name.
 

@@ -19,7 +19,14 @@ from libcni.errors import ConfigError, NetworkNotFoundError, RecordError, short_
 from libcni.executor.protocol import AsyncExecutor, Executor
 from libcni.observe.protocol import Observer, Operation, OperationName
 from libcni.protocol.result import Result
-from libcni.store.attachments import Attachment, attachment_of, network_to_use, recorded_conf, recorded_result
+from libcni.store.attachments import (
+    Attachment,
+    attachment_of,
+    network_to_use,
+    recorded_conf,
+    recorded_result,
+    unnamed_error,
+)
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.reports import check_type
@@ -290,9 +297,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
         RecordError: the record does not identify an attachment.
     """
     if not attachment.network:
-        problem = attachment.problem or "the record does not identify an attachment"
-        hint = "repair_records sets it aside, forget_attachment removes it"
-        raise RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment", hint=hint)
+        raise unnamed_error(attachment)
     return RuntimeConf(attachment.container_id, None, attachment.ifname)
 
 

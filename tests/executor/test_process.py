@@ -26,7 +26,7 @@ from libcni.errors import (
 )
 from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin, reaping
 from libcni.executor import process as process_module
-from libcni.executor.process import busy_delays
+from libcni.executor.child import busy_delays
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
 
@@ -268,7 +268,7 @@ def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
 def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(child, "_BUSY_SECONDS", 0.2)
     path = script(tmp_path, "echo done")
     with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
         execute(kind, path, timeout=None)
