@@ -81,7 +81,7 @@ class Node(LockingNode):
 
     def __init__(self, client: ClientState, executor: Any, timeout: float | None, operation: Operation) -> None:
         super().__init__(client, timeout)
-        self._executor: Any = executor
+        self._executor: Any = executor  # the subclasses declare its kind
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
