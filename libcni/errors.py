@@ -80,6 +80,7 @@ class CNIError(Exception):
     files may contain, are shown as escapes such as ``\x1b``. The fields hold the original values.
 
     Attributes:
+        text (str): the error's text without the hint.
         hint (str | None): how to solve the problem. It is part of the text.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
             attachment's record still exists.
@@ -90,17 +91,12 @@ class CNIError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
-        self._text: str = printable(shorten(message, KEPT))
-        super().__init__(self._text)
+        self.text: str = printable(shorten(message, KEPT))
+        super().__init__(self.text)
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self._text} ({printable(self.hint)})" if self.hint else self._text
-
-    @property
-    def text(self) -> str:
-        """The error's text without the hint."""
-        return self._text
+        return f"{self.text} ({printable(self.hint)})" if self.hint else self.text
 
     def suggest(self, hint: str) -> None:
         """Add a hint for the user, to ``hint`` and to the text."""

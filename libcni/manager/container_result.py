@@ -184,9 +184,9 @@ class ContainerResult:
         """The merged DNS settings of all networks, in their order; a network's domain precedes its search list."""
         search = [name for dns in self.dns for name in (dns.domain, *dns.search) if name]
         return ResolvConf(
-            _each_once(server for dns in self.dns for server in dns.nameservers),
-            _each_once(search),
-            _each_once(option for dns in self.dns for option in dns.options),
+            tuple(dict.fromkeys(server for dns in self.dns for server in dns.nameservers)),
+            tuple(dict.fromkeys(search)),
+            tuple(dict.fromkeys(option for dns in self.dns for option in dns.options)),
         )
 
     @property
@@ -227,7 +227,3 @@ class ContainerResult:
 
 def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:
     return [address.ip for address in addresses if address.ip.version == version]
-
-
-def _each_once(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
