@@ -20,7 +20,7 @@ from libcni._namespace import namespace_identity
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, PluginNotFoundError, PluginTimeoutError, RecordError
-from libcni.executor.protocol import AsyncPreparedPlugin, CallOptions, PreparedPlugin
+from libcni.executor.protocol import AsyncExecutor, AsyncPreparedPlugin, CallOptions, Executor, PreparedPlugin
 from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Operation
 from libcni.protocol.answer import plugin_error
@@ -57,6 +57,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 WaitingPlugin = PreparedPlugin | AsyncPreparedPlugin
+AnyExecutor = Executor | AsyncExecutor
 
 
 class _Ahead(NamedTuple):
@@ -79,9 +80,11 @@ class Node(LockingNode):
             an exception of the program's signal handler.
     """
 
-    def __init__(self, client: ClientState, executor: Any, timeout: float | None, operation: Operation) -> None:
+    def __init__(
+        self, client: ClientState, executor: AnyExecutor | None, timeout: float | None, operation: Operation
+    ) -> None:
         super().__init__(client, timeout)
-        self._executor: Any = executor  # the subclasses declare its kind
+        self._executor: AnyExecutor | None = executor
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
@@ -131,8 +134,9 @@ class Node(LockingNode):
 
     def find(self, plugin: str) -> str:
         """Return the path of a plugin type's executable; raises PluginNotFoundError."""
-        path: str = self._executor.find(plugin, self.path)
-        return path
+        if self._executor is None:
+            raise NotImplementedError
+        return self._executor.find(plugin, self.path)
 
     def find_all(self, net: NetworkConfigList, *, skip_missing: bool = False) -> tuple[str, ...]:
         """Return the paths of a network's executables, in order; "" for a missing one if ``skip_missing``."""

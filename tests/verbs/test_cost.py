@@ -61,7 +61,7 @@ def test_the_stack_is_short_and_nothing_is_suspended(tmp_path: Path) -> None:
 def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode: Any, limit: int) -> None:
     """A number, not a time: 468 before the verbs were coroutines.
 
-    On an idle machine it is 357 and 390. On a busy one each ADD may have polls, about ten calls.
+    On an idle machine it is 356 and 388. On a busy one each ADD may have polls, about ten calls.
     """
     fakes = FakePlugins(tmp_path)
     for name in "abc":
