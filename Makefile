@@ -9,8 +9,6 @@ REAL_PACKAGES := containernetworking-plugins iproute2 iptables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
 SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq
 
-# pytest finds libcni's own plugin and imports libcni before pytest-cov can measure, hence "coverage run".
-MEASURED := rm -f .coverage .coverage.* && $(BIN)/coverage run
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
 PARALLEL := -n 6 --dist load
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
@@ -45,11 +43,10 @@ demo-runc: $(READY) ## run two containers with runc and libcni's hook, and let t
 	@$(BIN)/python examples/demo_runc.py $(if $(DOCUMENTS),--documents)
 
 # Without root the tests with real plugins are skipped and say so; with CI=true they fail then.
-test: $(COMPILED) ## run the tests, with branch coverage
+# The coverage is measured by "make package", which runs the same tests.
+test: $(COMPILED) ## run the tests
 	@scripts/system-packages $(TEST_PACKAGES) || true
-	@$(MEASURED) -m pytest $(PARALLEL)
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report --skip-covered
+	@$(BIN)/pytest $(PARALLEL)
 
 # pytest exits with 5 where it finds no test: an error, unless no test is marked slow.
 test-slow: $(READY) ## run the slow suites: crash, concurrency, fuzz, conformance, podman
@@ -79,8 +76,9 @@ format: $(READY) ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-coverage: $(COMPILED) ## run the tests and write htmlcov/index.html
-	@$(MEASURED) -m pytest $(PARALLEL)
+coverage: $(COMPILED) ## run the tests and write their coverage to htmlcov/index.html
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest $(PARALLEL)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
 
@@ -95,7 +93,7 @@ docs: $(READY) ## build the documentation into site/
 	@scripts/need docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
 
-package: $(READY) ## build sdist and wheel into dist/, and run the tests against the installed wheel
+package: $(READY) ## build sdist and wheel into dist/, and test the installed wheel, with branch coverage
 	@scripts/need package
 	@scripts/package
 
