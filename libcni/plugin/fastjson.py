@@ -40,8 +40,8 @@ def loads(text: str) -> Any:
         value, end = make_scanner(_Options)(bare, 0)  # type: ignore[arg-type]  # any object with these attributes
         if end == len(bare):
             return value
-    except (ImportError, StopIteration, ValueError):
-        pass
+    except (ImportError, StopIteration, ValueError, SystemError):
+        pass  # SystemError: before Python 3.12 the scanner cannot raise JSONDecodeError while json is not imported
     # The slow way has the better message, and works on a Python without the C functions.
     import json
 

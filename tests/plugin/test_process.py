@@ -24,6 +24,12 @@ def test_a_plugin_answers_with_one_document_and_its_exit_status(tmp_path: Path) 
     assert (answer.status, answer.code) == (1, 1)
 
 
+@pytest.mark.parametrize("document", [b'{"cniVersion": "1.1.0"', b'{"a" 1}', b"nope", b""])
+def test_what_is_not_json_has_its_code_where_nothing_has_imported_json(tmp_path: Path, document: bytes) -> None:
+    answer = call_plugin(write_plugin(tmp_path, "quiet", QUIET), "ADD", document)
+    assert (answer.status, answer.code, answer.stderr) == (1, 6, "")
+
+
 def test_no_command_says_what_the_plugin_is(tmp_path: Path) -> None:
     answer = call_plugin(write_plugin(tmp_path, "quiet", QUIET), "")
     assert (answer.status, answer.stdout) == (0, "")
