@@ -229,9 +229,11 @@ def test_repair_names_the_rules_that_the_plugin_cannot_remove(node: OperatorNode
 
 def test_another_namespace_at_the_recorded_path(node: OperatorNode, named_namespace: str) -> None:
     node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
-    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
-    subprocess.run(["ip", "netns", "add", named_namespace], check=True)
-    node.mend("was replaced by another one")
+    # While the first one is open, the kernel cannot give its inode to the second one.
+    with open(f"/run/netns/{named_namespace}", "rb"):
+        subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+        subprocess.run(["ip", "netns", "add", named_namespace], check=True)
+        node.mend("was replaced by another one")
     node.assert_healthy()
 
 

@@ -61,7 +61,7 @@ def c_program(directory: Path, body: str, *, name: str = "plugin") -> str:
     """Compile a plugin whose ``main`` is ``body``, and return its path."""
     includes = "".join(
         f"#include <{header}>\n"
-        for header in ("errno.h", "signal.h", "stdio.h", "sys/ptrace.h", "sys/wait.h", "time.h", "unistd.h")
+        for header in ("errno.h", "fcntl.h", "signal.h", "stdio.h", "sys/ptrace.h", "sys/wait.h", "time.h", "unistd.h")
     )
     source = directory / f"{name}.c"
     source.write_text(f"#define _GNU_SOURCE\n{includes}int main(void) {{\n{body}\n}}\n")

@@ -22,7 +22,6 @@ from executor.plugins import (
     execute,
     invocation,
     number_in,
-    python,
     replace_in_executor,
     script,
 )
@@ -31,15 +30,24 @@ from libcni.executor import CallOptions, ProcessExecutor, child, reaping
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.testing import wait_until
 
-ON_TERM = "signal.signal(signal.SIGTERM, lambda *_: os.write(log, b't'))\n"
-
 
 def test_a_plugin_that_left_its_process_group_is_stopped(tmp_path: Path, kind: Kind) -> None:
-    body = f"log = os.open('{tmp_path}/log', os.O_CREAT | os.O_WRONLY)\n{ON_TERM}"
-    body += "os.setpgid(0, os.getpgid(os.getppid()))\n"
-    body += f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')\nwhile True: time.sleep(0.01)"
+    # In C: the plugin must have left its group before the deadline, and Python's start may take longer than that.
+    plugin = c_program(
+        tmp_path,
+        f"""
+        static int log;
+        void note(int number) {{ write(log, "t", 1); }}
+        log = open("{tmp_path}/log", O_CREAT | O_WRONLY, 0600);
+        signal(SIGTERM, note);
+        setpgid(0, getpgid(getppid()));
+        FILE *file = fopen("{tmp_path}/pid", "w");
+        fprintf(file, "%d\\n", getpid()); fclose(file);
+        for (;;) pause();
+        """,
+    )
     with pytest.raises(PluginTimeoutError):
-        execute(kind, python(tmp_path, body), 0.5, grace=0.3)
+        execute(kind, plugin, 0.5, grace=0.3)
     assert not is_running(number_in(tmp_path / "pid"))
     assert (tmp_path / "log").read_text() == "t"
 
