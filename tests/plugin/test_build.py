@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
+from libcni.errors import ErrorCode
 from libcni.executor.start_ahead import reads_first
 from libcni.plugin.build import BuildError, build, main
-from libcni.testing import assert_plugin_conforms, call_plugin
+from libcni.testing import call_plugin
 from plugin.plugins import LIBRARY, ROOT, config
 
 PLUGIN = """
@@ -81,11 +82,19 @@ def test_another_version_of_python_runs_the_source(built: Path) -> None:
     assert call_plugin(built, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
 
 
-def test_an_example_conforms_as_a_product(tmp_path: Path) -> None:
+def test_every_verb_of_an_example_works_in_the_product(tmp_path: Path) -> None:
     product = tmp_path / "pool-ipam"
     build(ROOT / "examples/pool_ipam.py", product, python=sys.executable)
-    pool = {"type": "pool-ipam", "ipam": {"subnet": "10.9.0.0/24", "dataDir": str(tmp_path / "data")}}
-    assert_plugin_conforms(product, pool, ipam=True, versions=["1.1.0"])
+    pool = config(ipam={"subnet": "10.9.0.0/24", "dataDir": str(tmp_path / "data")})
+    everything = {**pool, "cni.dev/valid-attachments": []}
+    assert call_plugin(product, "STATUS", pool).status == 0
+    assert call_plugin(product, "ADD", pool).document["ips"][0]["address"] == "10.9.0.2/24"
+    assert call_plugin(product, "CHECK", pool).status == 0
+    assert call_plugin(product, "DEL", pool).status == 0
+    assert call_plugin(product, "CHECK", pool).code == ErrorCode.UNKNOWN_CONTAINER
+    assert call_plugin(product, "ADD", pool).status == 0
+    assert call_plugin(product, "GC", everything, path="/nowhere").status == 0
+    assert call_plugin(product, "CHECK", pool).code == ErrorCode.UNKNOWN_CONTAINER
 
 
 def test_other_modules_of_the_plugin_can_be_included(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from libcni import CNIConfig, NetworkConfigList, PluginError, RuntimeConf
+from libcni.plugin import Plugin
 from libcni.testing import NetworkNamespace, assert_plugin_conforms
-from plugin.plugins import write_example, write_plugin
+from plugin.plugins import write_example
 from plugin.real_plugins import DIRECTORY, IFNAME
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("cni_namespaces")]
@@ -105,28 +106,13 @@ def test_the_chained_example_works_among_real_plugins(
     assert IFNAME not in cni_netns.interfaces()
 
 
-DELEGATING = """
-def ipam(request):
-    return request.config["ipam"]["type"]
-
-@plugin.add
-def add(request):
-    return request.delegate_add(ipam(request))
-
-@plugin.check
-def check(request):
-    request.delegate_check(ipam(request))
-
-@plugin.delete
-def delete(request):
-    request.delegate_del(ipam(request))
-"""
-
-
 def test_a_python_plugin_that_delegates_to_host_local_conforms(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "delegating", DELEGATING)
+    plugin = Plugin("delegating")
+    plugin.add(lambda request: request.delegate_add("host-local"))
+    plugin.check(lambda request: request.delegate_check("host-local"))
+    plugin.delete(lambda request: request.delegate_del("host-local"))
     config = {"ipam": {"type": "host-local", "subnet": "10.88.9.0/24", "dataDir": str(tmp_path / "data")}}
     versions = ["0.2.0", "1.0.0"]  # host-local of Debian 12 has no 1.1.0
-    report = assert_plugin_conforms(path, config, path=str(DIRECTORY), versions=versions)
+    report = assert_plugin_conforms(plugin, config, path=str(DIRECTORY), versions=versions)
     assert report.versions == tuple(versions)
     assert [path.name for path in (tmp_path / "data" / "conformance").iterdir() if path.name[0].isdigit()] == []

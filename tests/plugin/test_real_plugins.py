@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import NetworkNamespace
 from plugin.real_plugins import EVERY_GO_PLUGIN, SUBJECTS, examine, why_not
 
@@ -27,15 +28,19 @@ def machine(cni_namespaces: Callable[[], AbstractContextManager[NetworkNamespace
         yield
 
 
-# Each takes some seconds of the processor: two of them run with every change, all of them in the slow suite.
+# Each takes some seconds of the processor: two of them run with every change, in one version.
 @pytest.mark.parametrize(
-    "name",
-    [name if name in {"host-local", "tuning"} else pytest.param(name, marks=pytest.mark.slow) for name in SUBJECTS],
+    ("name", "versions"),
+    [
+        ("host-local", ["1.0.0"]),
+        ("tuning", ["1.0.0"]),
+        *(pytest.param(name, ALL_VERSIONS, marks=pytest.mark.slow) for name in SUBJECTS),
+    ],
 )
-def test_a_real_plugin_fails_its_known_faults_only(name: str) -> None:
+def test_a_real_plugin_fails_its_known_faults_only(name: str, versions: Sequence[str]) -> None:
     if reason := why_not(name):  # a gap must be a published one
         assert f"| {name} | not examined: {reason} |" in PUBLISHED.read_text(encoding="utf-8")
         return
-    report = examine(name)
+    report = examine(name, versions)
     assert report.versions
     assert {finding.check for finding in report.failures} == {*EVERY_GO_PLUGIN, *SUBJECTS[name].faults}, str(report)
