@@ -528,18 +528,15 @@ def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None
     ]
 
 
-def test_completion_knows_networks_and_containers(node: CommandNode) -> None:
-    node.add("alpha")
+def test_the_completion_script_works_in_bash(node: CommandNode) -> None:
     script = textwrap.dedent("""
         eval "$(libcni --show-completion bash)"
         complete() { COMP_WORDS=(libcni "$@"); COMP_CWORD=$#; _libcni_completion libcni; echo "${COMPREPLY[@]}"; }
-        complete d; complete add db; complete attachments --container al
+        complete add db
     """)
     env = {**node.env, "PATH": f"{os.path.dirname(node.command[0])}:{node.env['PATH']}"}
     ran = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False)
-    commands, networks, containers = ran.stdout.splitlines()
-    assert "doctor" in commands.split()
-    assert (networks, containers) == ("dbnet", "alpha")
+    assert ran.stdout == "dbnet\n"
 
 
 def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:

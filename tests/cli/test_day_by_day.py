@@ -415,7 +415,7 @@ def complete(node: CommandNode, shell: str, line: str) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_completes_containers_networks_and_options(node: CommandNode, shell: str) -> None:
+def test_each_shell_completes_commands_containers_networks_and_options(node: CommandNode, shell: str) -> None:
     node.add("alpha")
     containers = ["show al", "forget al", "del -c al", "check -c al", "attachments -c al", "diff -c al"]
     networks = ["add db", "gc db", "attachments -n db", "watch --network db"]
@@ -425,6 +425,7 @@ def test_each_shell_completes_containers_networks_and_options(node: CommandNode,
     for command in networks[:only]:
         assert "dbnet" in complete(node, shell, f"libcni {command}")
     assert "--on-existing" in complete(node, shell, "libcni add --on-e")
+    assert "doctor" in complete(node, shell, "libcni d")
 
 
 def test_the_manual_page_has_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,22 +135,13 @@ def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     assert service["NoNewPrivileges"] == "yes"
 
 
-def check_report(report: dict[str, Any], nodes: int) -> None:
-    assert report["attachments"] == nodes * report["containers per node"] * 2
-    assert report["a tenth broken: converged nodes"] == nodes - nodes // 10
-    assert report["a tenth broken: failed calls"] >= nodes // 10
-    assert report["healed: leaked leases"] == 0
-    assert report["every tenth call fails: leaked leases"] == 0
-    assert report["left in the end"] == 0
-
-
-def test_a_small_fleet_converges_and_leaks_nothing(tmp_path: Path) -> None:
-    report = asyncio.run(module("simulate").simulate(tmp_path, nodes=10, containers=2))
-    check_report(report, 10)
-
-
 @pytest.mark.slow
 def test_two_hundred_nodes_converge_and_broken_ones_do_not_hold_up_the_others(tmp_path: Path) -> None:
     report = asyncio.run(module("simulate").simulate(tmp_path))
-    check_report(report, 200)
+    assert report["attachments"] == 200 * report["containers per node"] * 2
+    assert report["a tenth broken: converged nodes"] == 180
+    assert report["a tenth broken: failed calls"] >= 20
+    assert report["healed: leaked leases"] == 0
+    assert report["every tenth call fails: leaked leases"] == 0
+    assert report["left in the end"] == 0
     assert report["every tenth call fails: failed calls"] > 0

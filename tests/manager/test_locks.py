@@ -48,21 +48,19 @@ def stopped(node: ManagerNode) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.usefixtures("stopped")
-@pytest.mark.parametrize("method", ["set_up", "tear_down", "check", "gc"])
-def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(
-    node: ManagerNode, make: Make, method: str
-) -> None:
+def test_every_wait_ends_with_the_clients_timeout_and_names_the_container(node: ManagerNode, make: Make) -> None:
     manager = make(client={"timeout": 0.5})
-    argument: Any = {"set_up": Container("c1", "/ns", ["a"]), "gc": []}.get(method, "c1")
-    started = time.monotonic()
-    with pytest.raises((LockTimeoutError, CNIErrorGroup)) as caught:
-        getattr(manager, method)(argument)
-    assert time.monotonic() - started < 5
-    error = caught.value.exceptions[0] if isinstance(caught.value, CNIErrorGroup) else caught.value
-    assert isinstance(error, LockTimeoutError)
-    assert error.what == "container c1"
-    assert "container c1" in str(error)
-    assert "//" not in str(error)
+    arguments: dict[str, Any] = {"set_up": Container("c1", "/ns", ["a"]), "tear_down": "c1", "check": "c1", "gc": []}
+    for method, argument in arguments.items():
+        started = time.monotonic()
+        with pytest.raises((LockTimeoutError, CNIErrorGroup)) as caught:
+            getattr(manager, method)(argument)
+        assert time.monotonic() - started < 5, method
+        error = caught.value.exceptions[0] if isinstance(caught.value, CNIErrorGroup) else caught.value
+        assert isinstance(error, LockTimeoutError), method
+        assert error.what == "container c1", method
+        assert "container c1" in str(error)
+        assert "//" not in str(error)
 
 
 @pytest.mark.usefixtures("stopped")
