@@ -1,35 +1,17 @@
-"""What makes the command line pleasant: short IDs, progress, signals, owners, ways out, completion, the manual page."""
+"""What makes the command line pleasant: short IDs, progress, signals, owners, ways out."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-import typer.main
 from processes import children, is_running
 
-from cli.node import DBNET, REPOSITORY, CommandNode
-from libcni import (
-    AttachmentExistsError,
-    CNIError,
-    InterfaceExistsError,
-    LockTimeoutError,
-    NamespaceMismatchError,
-    NotAttachedError,
-    PluginError,
-    PluginNotFoundError,
-    PluginTimeoutError,
-    RecordError,
-)
-from libcni.cli.hints import hint_of
-from libcni.cli.manual import completion_script, manual_page
-from libcni.cli.typer_app import make_app
+from cli.node import DBNET, CommandNode
 from libcni.testing import wait_until
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
@@ -284,33 +266,6 @@ def test_a_plugin_that_was_uninstalled_does_not_keep_the_container(node: Command
     assert node.run("del", "-c", "a", "--skip-missing").code == 0
 
 
-@pytest.mark.parametrize(
-    ("error", "command"),
-    [
-        (NotAttachedError("x", container_id="a", ifname="eth0", state="pending"), "libcni del -c a -i eth0"),
-        (RecordError("x", missing="configuration"), "libcni forget"),
-        (RecordError("x", missing="attachment"), "libcni repair --yes"),
-        (LockTimeoutError("x"), "libcni doctor"),
-        (PluginNotFoundError("p", ("/bin",)), "--path"),
-        (NotAttachedError("x", container_id="a", ifname="eth0", state="stale-boot"), "libcni del -c a -i eth0"),
-        (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
-        (PluginTimeoutError("x", verb="ADD"), "--timeout"),
-        (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
-        (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
-        (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
-        (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
-    ],
-)
-def test_errors_name_commands(error: CNIError, command: str) -> None:
-    assert command in hint_of(error)
-
-
-@pytest.mark.parametrize(("user", "hint"), [(1000, "run it as root"), (0, "libcni doctor")])
-def test_who_may_not_write_records_is_told_to_be_root(user: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert hint_of(RecordError("x", errno=errno.EACCES)).startswith(hint)
-
-
 def test_too_few_open_files_are_named_as_the_cause(node: CommandNode) -> None:
     node.add("a")
     limited = ["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *node.command, "del", "-c", "a"]
@@ -397,57 +352,6 @@ def test_short_answers_start_nothing_slow(node: CommandNode) -> None:
     node.add("a")
     assert not modules(node, "--version") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
     assert not modules(node, "attachments") & {"typer", "pydantic", "rich", "yaml", "asyncio"}
-
-
-# completion and the manual page
-
-
-def complete(node: CommandNode, shell: str, line: str) -> str:
-    variables = {"_LIBCNI_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
-    if shell == "bash":
-        words = line.split(" ")
-        variables = {
-            "_LIBCNI_COMPLETE": "complete_bash",
-            "COMP_WORDS": "\n".join(words),
-            "COMP_CWORD": str(len(words) - 1),
-        }
-    return node.run(_TYPER_COMPLETE_FISH_ACTION="get-args", **variables).out
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_completes_commands_containers_networks_and_options(node: CommandNode, shell: str) -> None:
-    node.add("alpha")
-    containers = ["show al", "forget al", "del -c al", "check -c al", "attachments -c al", "diff -c al"]
-    networks = ["add db", "gc db", "attachments -n db", "watch --network db"]
-    only = None if shell == "bash" else 1  # what a shell makes of the words is the same for every command
-    for command in containers[:only]:
-        assert "alpha" in complete(node, shell, f"libcni {command}")
-    for command in networks[:only]:
-        assert "dbnet" in complete(node, shell, f"libcni {command}")
-    assert "--on-existing" in complete(node, shell, "libcni add --on-e")
-    assert "doctor" in complete(node, shell, "libcni d")
-
-
-def test_the_manual_page_has_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    page = manual_page().replace("\\-", "-")
-    group = typer.main.get_command(make_app())
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
-        assert f"\n.SS libcni {name}" in page
-        for one in command.params:
-            assert all(flag in page for flag in one.opts if flag.startswith("--"))
-
-
-def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    shipped = {
-        "man/man1/libcni.1": manual_page(),
-        "bash-completion/completions/libcni": completion_script("bash"),
-        "zsh/site-functions/_libcni": completion_script("zsh"),
-        "fish/vendor_completions.d/libcni.fish": completion_script("fish"),
-    }
-    for path, text in shipped.items():
-        assert (REPOSITORY / "share" / path).read_text(encoding="utf-8") == text, f"run scripts/manual for {path}"
 
 
 def test_the_lines_of_a_help_text_are_folded_once(node: CommandNode) -> None:

@@ -1,0 +1,58 @@
+"""The manual page, and completion in each shell."""
+
+from __future__ import annotations
+
+import pytest
+import typer.main
+
+from cli.node import REPOSITORY, CommandNode
+from libcni.cli.manual import completion_script, manual_page
+from libcni.cli.typer_app import make_app
+
+
+def complete(node: CommandNode, shell: str, line: str) -> str:
+    variables = {"_LIBCNI_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
+    if shell == "bash":
+        words = line.split(" ")
+        variables = {
+            "_LIBCNI_COMPLETE": "complete_bash",
+            "COMP_WORDS": "\n".join(words),
+            "COMP_CWORD": str(len(words) - 1),
+        }
+    return node.run(_TYPER_COMPLETE_FISH_ACTION="get-args", **variables).out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_completes_commands_containers_networks_and_options(node: CommandNode, shell: str) -> None:
+    node.add("alpha")
+    containers = ["show al", "forget al", "del -c al", "check -c al", "attachments -c al", "diff -c al"]
+    networks = ["add db", "gc db", "attachments -n db", "watch --network db"]
+    only = None if shell == "bash" else 1  # what a shell makes of the words is the same for every command
+    for command in containers[:only]:
+        assert "alpha" in complete(node, shell, f"libcni {command}")
+    for command in networks[:only]:
+        assert "dbnet" in complete(node, shell, f"libcni {command}")
+    assert "--on-existing" in complete(node, shell, "libcni add --on-e")
+    assert "doctor" in complete(node, shell, "libcni d")
+
+
+def test_the_manual_page_has_every_command_and_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    page = manual_page().replace("\\-", "-")
+    group = typer.main.get_command(make_app())
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        assert f"\n.SS libcni {name}" in page
+        for one in command.params:
+            assert all(flag in page for flag in one.opts if flag.startswith("--"))
+
+
+def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shipped = {
+        "man/man1/libcni.1": manual_page(),
+        "bash-completion/completions/libcni": completion_script("bash"),
+        "zsh/site-functions/_libcni": completion_script("zsh"),
+        "fish/vendor_completions.d/libcni.fish": completion_script("fish"),
+    }
+    for path, text in shipped.items():
+        assert (REPOSITORY / "share" / path).read_text(encoding="utf-8") == text, f"run scripts/manual for {path}"
