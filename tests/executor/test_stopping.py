@@ -120,14 +120,18 @@ def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
         return has_ended(process)
 
     monkeypatch.setattr(child.Child, "has_ended", look)
-    started = time.monotonic()
-    with pytest.raises(PluginTimeoutError) as caught:
-        execute(kind, traced(tmp_path, lets_go=False), 0.4, grace=0.2)
-    assert time.monotonic() - started < 3, "the tracer keeps the status for ever"
+    plugin = traced(tmp_path, lets_go=False)
+    try:
+        started = time.monotonic()
+        with pytest.raises(PluginTimeoutError) as caught:
+            execute(kind, plugin, 0.4, grace=0.2)
+        taken = time.monotonic() - started
+    finally:
+        os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the thread reaps the plugin, as the fixture checks
+    assert taken < 10, "the tracer keeps the status for ever"
     assert caught.value.stdout == "{}\n"
     assert "another process traces it" in caught.value.problem
     assert looks < 200, "its descriptor is readable all the time: the call must not spin"
-    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the thread reaps the plugin, as the fixture checks
 
 
 def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind: Kind) -> None:
@@ -150,13 +154,16 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
 ) -> None:
     unkillable.setattr(child, "_HAS_PIDFD", has_pidfd)
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
-    started = time.monotonic()
-    with pytest.raises(PluginTimeoutError) as caught:
-        execute(kind, path, 0.3, grace=0.2)
-    assert 0.5 <= time.monotonic() - started < 3
+    try:
+        started = time.monotonic()
+        with pytest.raises(PluginTimeoutError) as caught:
+            execute(kind, path, 0.3, grace=0.2)
+        taken = time.monotonic() - started
+    finally:
+        unkillable.undo()
+        os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
+    assert 0.5 <= taken < 10
     assert "and has not ended after SIGKILL" in caught.value.problem
-    unkillable.undo()
-    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
 def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
