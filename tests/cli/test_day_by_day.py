@@ -81,9 +81,9 @@ def test_tables_fit_narrow_terminals(node: CommandNode, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [95, 101, 107])
-def test_a_folded_table_loses_no_word(broken_node: CommandNode, width: int) -> None:
-    shown = broken_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
-    namespace = broken_node.root / "ns" / "gone"
+def test_a_folded_table_loses_no_word(shown_node: CommandNode, width: int) -> None:
+    shown = shown_node.run_in_terminal("repair", width=width, NO_COLOR="1").out
+    namespace = shown_node.root / "ns" / "gone"
     assert "its namespace" in shown
     assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
 
