@@ -135,7 +135,7 @@ def test_a_timeout_is_its_own_error_and_rolled_back(cni: AsyncCNIConfig, node: F
     net = network_of(node, 'test "$CNI_COMMAND" != ADD || sleep 30')
     with pytest.raises(libcni.PluginTimeoutError):
         run(cni.add_network_list(net, rt(), timeout=0.3))
-    assert node.verbs() == ["ADD p", "DEL p"]
+    assert node.verbs()[-1] == "DEL p"  # on a busy machine the plugin may be stopped before it has noted its ADD
     assert cni.get_cached_attachments() == []
 
 
