@@ -93,10 +93,11 @@ def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, node: 
 
 def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node, f"echo $$ > {node.root}/pid; trap '' TERM; sleep 30; sleep 30")
+    number = node.root / "pid"
 
     async def main() -> None:
         task = asyncio.create_task(cni.add_network_list(net, rt()))
-        while not (node.root / "pid").exists():  # noqa: ASYNC110 - a process makes it
+        while not number.exists() or not number.read_text():  # noqa: ASYNC110 - a process writes it
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -105,7 +106,7 @@ def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(cni: AsyncCNI
     started = time.monotonic()
     run(main())
     assert time.monotonic() - started < 5
-    assert not is_running(int((node.root / "pid").read_text()))
+    assert not is_running(int(number.read_text()))
     assert node.verbs() == ["ADD p"]
     assert [one.state for one in cni.get_cached_attachments()] == ["pending"]
     network_of(node)

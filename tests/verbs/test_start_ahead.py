@@ -247,7 +247,7 @@ def test_a_process_whose_feed_failed_is_not_fed_for_the_next_call(
     with pytest.raises(CNIErrorGroup) as caught:
         node.cni.del_network_list(net, RT, policy=DelPolicy(keep_going=True))
     assert [report.state for report in caught.value.report.plugins] == ["failed", "done"]
-    assert children() == []
+    wait_until(lambda: children() == [])  # a thread reaps what has not ended at once
 
 
 def test_a_second_ctrl_c_while_a_waiting_plugin_is_killed_keeps_no_lock(
