@@ -10,7 +10,7 @@ TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
 SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
-PARALLEL := -n 6 --dist load
+PARALLEL := -n 4 --dist load
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -24,6 +24,7 @@ REPOSITORY = FLEET.parents[1]
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_print_what_it_says(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     shutil.copytree(REPOSITORY / "examples", clone / "examples", ignore=shutil.ignore_patterns("__pycache__"))

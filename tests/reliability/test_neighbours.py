@@ -34,11 +34,11 @@ def new_node(tmp_path: Path, host: Namespace) -> Iterator[Callable[[int], Shared
         node.close()
 
 
-def test_nobody_loses_what_is_theirs_in_a_hundred_steps(new_node: Callable[[int], SharedNode]) -> None:
+def test_nobody_loses_what_is_theirs_in_fifty_steps(new_node: Callable[[int], SharedNode]) -> None:
     node = new_node(13)
-    for _ in range(100):
+    for _ in range(50):
         node.step()
-    assert sum(node.counts.values()) > 50
+    assert sum(node.counts.values()) > 25
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,9 @@ def test_a_device_number_may_be_another_file_systems_later(image: Path, tmp_path
     answers = []
     try:
         for name, options in (("with", ()), ("without", ("-O", "^has_journal"))):
-            subprocess.run(["mkfs.ext4", "-q", *options, device], check=True)
+            # Another test's mount namespace may have a copy of the mount, and keep the device in use until it ends.
+            make = partial(subprocess.run, ["mkfs.ext4", "-q", *options, device], check=False)
+            wait_until(lambda: make().returncode == 0, 60)  # noqa: B023 - it is called now
             with mounted(device, tmp_path / name, "rw") as disk:
                 answers.append(files._is_ordered(disk.stat().st_dev, os.statvfs(disk).f_fsid))
     finally:
