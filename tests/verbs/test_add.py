@@ -427,6 +427,15 @@ def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(netns_i
     assert list(node.recorded.values()) == [stale]
 
 
+def test_a_refusal_that_cannot_be_recorded_is_still_the_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    node = RecordingNode({"begin": RecordError("the disk is full")}, interfaces={(RT.netns or "", RT.ifname): 2})
+    with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(InterfaceExistsError):
+        add(node)
+    assert node.calls == []
+    assert "a DEL after this ADD would delete eth0" in caplog.text
+    assert "the disk is full" in caplog.text
+
+
 @pytest.mark.parametrize("on_existing", ["refuse", "replace", "allow"])
 @pytest.mark.parametrize(
     ("more", "netns"),
