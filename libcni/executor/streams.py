@@ -30,8 +30,8 @@ class Streams:
         open_pipes: the read ends of stdout and stderr that are not at their end yet.
         theirs: the process's ends; close them when it has started.
         descriptors: all descriptors that are open, in lists for ``close_all``.
-        stdout: what the plugin has printed there; only the start if that was too much.
-        stderr: the end of what it has printed there, ``KEPT`` bytes or more.
+        stdout: the plugin's stdout so far; its first ``KEPT`` bytes after an OutputLimitError.
+        stderr: the last bytes of the plugin's stderr, ``KEPT`` or more.
     """
 
     def __init__(self, output_limit: int) -> None:

@@ -12,7 +12,7 @@ from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT,
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import checked_conf, netns_to_use
+from libcni.verbs.ownership import checked_conf, is_another_namespace, netns_to_use
 from libcni.verbs.reports import RetryPolicy
 
 
@@ -78,9 +78,8 @@ def _is_of_add(node: Node, record: Record, netns: str) -> bool:
     """Return whether a namespace exists and is the one of the ADD. ``netns`` has the recorded inode, or none."""
     if node.namespace_identity(netns) is None:
         return False
-    # The kernel gives the inode of a removed namespace to the next one, but never its cookie.
     found = node.look_up(netns, record.ifname) if record.netns_cookie else None
-    return found is None or found.cookie in {0, record.netns_cookie}
+    return found is None or not is_another_namespace(record, found)
 
 
 def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:

@@ -60,10 +60,18 @@ def made_no_interface(record: Record) -> bool:
     return entered_no_namespace(record) or (record.is_shared and record.result is None)
 
 
+def is_another_namespace(record: Record, found: InterfaceLookup) -> bool:
+    """Return whether the kernel's numbers show that a lookup was in another namespace than the recorded one.
+
+    The kernel gives the inode of a removed namespace to the next one, but never its cookie.
+    """
+    return bool(record.netns_cookie and found.cookie and record.netns_cookie != found.cookie)
+
+
 def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
     """Return whether an interface is the recorded one; None if the record has no interface number."""
     # An interface's number is unique only within its namespace.
-    if record.netns_cookie and found.cookie and record.netns_cookie != found.cookie:
+    if is_another_namespace(record, found):
         return False
     return None if record.ifindex is None else record.ifindex == found.ifindex
 

@@ -108,6 +108,14 @@ def traced(directory: Path, *, lets_go: bool) -> str:
     )
 
 
+def time_out(kind: Kind, plugin: str, timeout: float) -> tuple[PluginTimeoutError, float]:
+    """Run a plugin until its deadline; return the error and the seconds that the call took."""
+    started = time.monotonic()
+    with pytest.raises(PluginTimeoutError) as caught:
+        execute(kind, plugin, timeout, grace=0.2)
+    return caught.value, time.monotonic() - started
+
+
 def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,15 +130,12 @@ def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
     monkeypatch.setattr(child.Child, "has_ended", look)
     plugin = traced(tmp_path, lets_go=False)
     try:
-        started = time.monotonic()
-        with pytest.raises(PluginTimeoutError) as caught:
-            execute(kind, plugin, 0.4, grace=0.2)
-        taken = time.monotonic() - started
+        error, taken = time_out(kind, plugin, 0.4)
     finally:
         os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the thread reaps the plugin, as the fixture checks
     assert taken < 10, "the tracer keeps the status for ever"
-    assert caught.value.stdout == "{}\n"
-    assert "another process traces it" in caught.value.problem
+    assert error.stdout == "{}\n"
+    assert "another process traces it" in error.problem
     assert looks < 200, "its descriptor is readable all the time: the call must not spin"
 
 
@@ -155,15 +160,12 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
     unkillable.setattr(child, "_HAS_PIDFD", has_pidfd)
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
     try:
-        started = time.monotonic()
-        with pytest.raises(PluginTimeoutError) as caught:
-            execute(kind, path, 0.3, grace=0.2)
-        taken = time.monotonic() - started
+        error, taken = time_out(kind, path, 0.3)
     finally:
         unkillable.undo()
         os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
     assert 0.5 <= taken < 10
-    assert "and has not ended after SIGKILL" in caught.value.problem
+    assert "and has not ended after SIGKILL" in error.problem
 
 
 def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
