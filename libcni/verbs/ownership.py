@@ -143,13 +143,15 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     =====================================================  =======================================================
     The interface of that name in the namespace            DEL gets
     =====================================================  =======================================================
-    does not exist, or cannot be looked up                 the path
+    cannot be looked up                                    the path
+    is in a namespace with another number, or would be     ""
+    does not exist                                         the path
     has the recorded number                                the path; "" if an ADD that failed had found it there
-    has another number, or the namespace has               ""
+    has another number                                     ""
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
     no record at all, and is another record's              NamespaceMismatchError
-    no record at all, and the namespace is the program's   ""
+    is in the program's namespace, which no record names   ""
     =====================================================  =======================================================
 
     Args:
@@ -164,9 +166,16 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     """
     netns = rt.netns or ""
     found = look_up_interface(node, rt)
-    if found is None or not found.ifindex:
+    if found is None:
         return netns
-    if record is None and node.is_own_namespace(netns):  # ADD refuses it, and its caller may call DEL after that
+    if record is not None and is_another_namespace(record, found):
+        logger.warning("%s: %s is another namespace than that of its ADD, so DEL does not enter it", record.path, netns)
+        return ""
+    if not found.ifindex:
+        return netns
+    # ADD refuses this namespace, and its caller may call DEL after that. Go records only a path. If that is
+    # /proc/PID/ns/net, the number may be a process of the host by now.
+    if (record is None or record.netns_id is None) and node.is_own_namespace(netns):
         logger.warning(
             "container %s: %s is this program's own namespace, so DEL leaves its %s alone",
             rt.container_id,

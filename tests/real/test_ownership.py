@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from contextlib import suppress
@@ -322,6 +323,43 @@ def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(node: Re
     assert {text.split()[0] for text in node.leased().values()} == {"two"}
     assert len(reserved) == 2
     node.cni.check_network_list(net, conf("two", container))
+
+
+def test_a_new_namespace_with_that_inode_is_not_entered_without_the_interface_either(
+    node: RealNode, container: Namespace
+) -> None:
+    node.plugin("fake", PASS_ON, result=None)
+    node.cni.add_network_list(bridged(node, "net", "fake"), conf("one", container))
+    subprocess.run(["ip", "netns", "del", container.name], check=True)
+    subprocess.run(["ip", "netns", "add", container.name], check=True)
+    status = os.stat(container.path)
+    node.change_record("one", netnsId=[status.st_dev, status.st_ino])
+    node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    assert node.last_call("fake", "DEL").env["CNI_NETNS"] == ""
+    assert (states(node), node.leased()) == ([], {})
+
+
+@pytest.mark.parametrize("way", ["DEL", "GC", "the record"])
+def test_a_path_of_go_that_leads_to_the_programs_own_namespace_by_now_is_not_entered(
+    node: RealNode, container: Namespace, way: str
+) -> None:
+    """Some of Go's runtimes record /proc/PID/ns/net, and the kernel uses process numbers again."""
+    net = bridged(node)
+    node.cni.add_network_list(net, conf("c1", container))
+    node.strip_record("c1")
+    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
+    document["netns"] = f"/proc/{os.getpid()}/ns/net"
+    node.record("c1").write_text(json.dumps(document), encoding="utf-8")
+    add_link(node.host)
+    link = node.host.link("eth0")
+    if way == "DEL":
+        node.cni.del_network_list(net, conf("c1", document["netns"]))
+    elif way == "GC":
+        node.cni.gc_network_list(net, [])
+    else:
+        node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    assert node.host.link("eth0") == link
+    assert (states(node), node.leased()) == ([], {})
 
 
 @both_clients
