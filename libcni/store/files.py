@@ -7,6 +7,7 @@ import fcntl
 import functools
 import itertools
 import os
+import re
 import stat
 import struct
 import time
@@ -28,6 +29,7 @@ _FS_IOC_FIEMAP = 0xC020660B
 _WRITE_AND_WAIT = struct.pack("=QQIIII", 0, (1 << 64) - 1, 1, 0, 0, 0)
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 _serial = itertools.count()
+_DRAFT = re.compile(r"\d+-\d+-\d+")
 
 
 class UnusableFileError(Exception):
@@ -211,16 +213,22 @@ def stale_drafts(directory: int, older_than: float) -> list[str]:
     """Return the names of the drafts of killed writers that are older than ``older_than`` seconds.
 
     Drafts of running writers are left out, unless ``older_than`` is 0: then the caller holds locks that exclude all
-    writers. Directories are not drafts.
+    writers. Directories and files with other names are not drafts: another program may use the directory, too.
     """
     # The name begins with the writer's process ID. IDs are used again: a stale draft may survive this sweep, but the
     # draft of a running writer is never removed.
     return [
         name
         for name in sorted(os.listdir(directory))
-        if is_old_file(name, directory, older_than)
+        if is_draft(name)
+        and is_old_file(name, directory, older_than)
         and (older_than <= 0 or not os.path.exists(f"/proc/{name.partition('-')[0]}"))
     ]
+
+
+def is_draft(name: str) -> bool:
+    """Return whether ``write_draft`` gives files such names."""
+    return _DRAFT.fullmatch(name) is not None
 
 
 def is_old_file(name: str, directory: int, older_than: float) -> bool:

@@ -19,6 +19,7 @@ from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
     UnusableFileError,
+    is_draft,
     is_old_file,
     read_file,
     record_error,
@@ -49,6 +50,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 _NAME_BYTES = 255
 _CLAIMS = 10
 _HOUR = 3600.0
+_PARTIAL_START = b'{"created":'
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
@@ -213,7 +215,7 @@ class RecordStore:
             record: the pending record, from ``begin``.
             result: the text of the last plugin's result.
         """
-        data = f'{{"created":{dumps(record.created)},"result":{result}}}'
+        data = f'{_PARTIAL_START.decode()}{dumps(record.created)},"result":{result}}}'
         name = _name_of(record)
         try:
             with Directory(self.partials, create=True) as directory:
@@ -369,7 +371,7 @@ class RecordStore:
     def _ended_partials(self, directory: int, older_than: float) -> list[str]:
         """Return the names of the old files in ``partial`` whose ADD has ended."""
         old = [name for name in sorted(os.listdir(directory)) if is_old_file(name, directory, older_than)]
-        return [name for name in old if not self._is_unfinished(name)]
+        return [name for name in old if _is_partial(name, directory) and not self._is_unfinished(name)]
 
     def _is_unfinished(self, name: str) -> bool:
         """Return whether the file of this name may be the record of an ADD that did not end."""
@@ -416,6 +418,16 @@ class RecordStore:
         except OSError as error:
             raise record_error("cannot be read", path, error) from error
         return decode(data, path)
+
+
+def _is_partial(name: str, directory: int) -> bool:
+    """Return whether ``keep_partial`` wrote a file. Another program may have files in this directory, too."""
+    try:
+        data = read_file(name, directory)
+    except (OSError, UnusableFileError):
+        return False
+    # A power cut may leave a file of 0 bytes.
+    return is_draft(name) or data.startswith(_PARTIAL_START) or (not data and name.count("-") > 1)
 
 
 def _name_of(record: Record) -> str:

@@ -140,16 +140,28 @@ def test_a_directory_among_the_temporary_files_stops_nothing(cache: Path, folder
     partial = cache / "partial"
     partial.mkdir()
     (partial / "net-c1-eth0").write_bytes(b"of an ADD that did not end: it is needed")
-    (partial / "ended").write_bytes(b"{}")
+    (partial / "ended").write_bytes(b'{"created":1.0,"result":{}}')
     (cache / folder / "0-directory").mkdir()
     report = repair_records(cache, dry_run=dry_run)
     assert (len(report.corrupt), report.temporary) == (1, (f"{cache}/tmp/4194305-1-1", f"{partial}/ended"))
     assert report.left == (f"{cache}/{folder}/0-directory: it is a directory, which libcni did not make",)
 
 
+@pytest.mark.parametrize("name", ["tmp/session", "tmp/12-34", "tmp/12-34-5.bak", "partial/a-b-c", "partial/empty"])
+def test_the_file_of_another_program_is_no_temporary_file(cache: Path, name: str) -> None:
+    """A runtime may keep its own state below the same directory."""
+    (cache / "partial").mkdir()
+    (cache / name).write_text("" if name.endswith("empty") else "theirs", encoding="utf-8")
+    os.utime(cache / name, (1, 1))
+    assert repair_records(cache, dry_run=True).temporary == (f"{cache}/tmp/4194305-1-1",)
+    assert RecordStore(str(cache)).sweep() == [f"{cache}/tmp/4194305-1-1"]
+    repair_records(cache)
+    assert (cache / name).exists()
+
+
 def test_a_temporary_file_that_cannot_be_removed_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cache / "partial").mkdir()
-    (cache / "partial" / "ended").write_bytes(b"{}")
+    (cache / "partial" / "ended").write_bytes(b'{"created":1.0,"result":{}}')
 
     def failing(*_: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
