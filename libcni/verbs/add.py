@@ -92,12 +92,17 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
     result: Result | None = None
     printed: bytes | None = None
+
+    def undoing() -> Chain | None:
+        # DEL would detach the earlier attachment, which is in use.
+        return None if earlier is not None else _own_chain(chain, record, result)
+
     try:
         for index in range(len(net.plugins)):
             prev_result = result.text if result is not None else None
             invocation = chain.invocation("ADD", index, prev_result)
             then = index + 1 if index + 1 < len(net.plugins) else None
-            outcome = await chain.call(invocation, prev_result, then=then)
+            outcome = await chain.call(invocation, prev_result, then=then, undo=undoing)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
                 read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
                 result = await node.decode(invocation, outcome.stdout, read)
@@ -188,9 +193,7 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
     """Run DEL through the chain of an ADD. Go on after errors, and return them."""
     # A process that a plugin left may still act, and no later DEL would undo its work.
     have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
-    known = record.with_fields(result=result.text if result is not None else None)
-    rt = RuntimeConf(record.container_id, record.netns, record.ifname)
-    chain = chain.with_netns(netns_of_own_interface(node, known, rt, record.network))
+    chain = _own_chain(chain, record, result)
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
     while True:
         reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
@@ -202,6 +205,13 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
         if not have_ended:
             text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
             return [RecordError(text, path=record.path)]
+
+
+def _own_chain(chain: Chain, record: Record, result: Result | None) -> Chain:
+    """Return the chain for DEL of an ADD that did not end: without namespace if the interface is not of this ADD."""
+    known = record.with_fields(result=result.text if result is not None else None)
+    rt = RuntimeConf(record.container_id, record.netns, record.ifname)
+    return chain.with_netns(netns_of_own_interface(chain.node, known, rt, record.network))
 
 
 async def _make_room(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -68,7 +69,13 @@ class Chain:
         )
 
     async def call(
-        self, invocation: Invocation, prev_result: str | None = None, *, sharers: int = 1, then: int | None = None
+        self,
+        invocation: Invocation,
+        prev_result: str | None = None,
+        *,
+        sharers: int = 1,
+        then: int | None = None,
+        undo: Callable[[], Chain | None] | None = None,
     ) -> Outcome:
         """Run one of the plugins; run it again if it answers "try again later" and ``retry`` allows that.
 
@@ -77,6 +84,7 @@ class Chain:
             prev_result: the text of its ``prevResult``, or None for none.
             sharers: how many calls share the time that is left, this one included.
             then: the index of the plugin that is called after this one; its process may be started ahead.
+            undo: for ADD: returns the chain for the DEL before a further ADD; None if no DEL may be run.
 
         Raises:
             PluginError: the plugin failed.
@@ -92,16 +100,26 @@ class Chain:
             try:
                 return await self.node.execute(invocation, sharers=sharers)
             except PluginError as error:
-                if not error.retryable or not await self._may_retry(invocation, prev_result, error):
+                if not error.retryable or not await self._may_retry(invocation, prev_result, error, undo):
                     raise
         return await self.node.execute(invocation, sharers=sharers)
 
-    async def _may_retry(self, invocation: Invocation, prev_result: str | None, error: PluginError) -> bool:
+    async def _may_retry(
+        self,
+        invocation: Invocation,
+        prev_result: str | None,
+        error: PluginError,
+        undo: Callable[[], Chain | None] | None,
+    ) -> bool:
         """Prepare a further call; return whether it may be made. Before a second ADD the plugin receives a DEL."""
         # A plugin must not receive ADD twice without a DEL in between (spec 1.1.0, section 3).
         if invocation.verb == "ADD":
+            chain = undo() if undo is not None else self
+            if chain is None:
+                error.add_note("the ADD was not tried again: the DEL before that would detach the earlier attachment")
+                return False
             try:
-                await self.node.execute(self.invocation("DEL", invocation.index, prev_result))
+                await self.node.execute(chain.invocation("DEL", invocation.index, prev_result))
             except PluginError as undoing:
                 error.add_note(f"the ADD was not tried again, because the DEL before that failed: {undoing}")
                 return False
