@@ -67,6 +67,14 @@ class Pins:
     def __init__(self, directory: str = DIRECTORY) -> None:
         self.directory: str = os.path.abspath(directory)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only this user can look into the directory, as ``pin`` makes it: then all names in it are pins."""
+        try:
+            return not os.stat(self.directory).st_mode & 0o077
+        except OSError:
+            return False
+
     def all(self, container_id: str | None = None) -> list[Pin]:
         """Return all pins, or those of one container. Names without a namespace, of hooks that were killed, count too.
 
@@ -100,15 +108,18 @@ class Pins:
         source = f"/proc/{pid}/ns/net"
         if pin.identity is not None and pin.identity == namespace_of(pid):
             return pin
+        is_made = False
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
             # O_EXCL: a file that another program has made here meanwhile must not be mounted over.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+            is_made = True
             _mount(source, pin.path)
         except OSError as error:
-            with suppress(OSError):
-                os.unlink(pin.path)
+            if is_made:  # otherwise the file is another program's, such as a hook with other records
+                with suppress(OSError):
+                    os.unlink(pin.path)
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
                 hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to (--pins)",

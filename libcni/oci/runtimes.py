@@ -87,7 +87,15 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
     directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
-    pins = [pin for directory in sorted(directories) for pin in Pins(directory).all()]
+    recorded = {(one.netns, one.container_id) for one in attachments}
+    pins = [
+        pin
+        for pins in map(Pins, sorted(directories))
+        for pin in pins.all()
+        # A hook that was killed leaves a pin without a record. In a directory such as /run/netns, a name of that form
+        # may be a namespace of another program.
+        if (pin.path, pin.container_id) in recorded or pins.is_private
+    ]
     known = container_ids(runtimes)
     used = namespaces_of_processes()
     # After a reboot the kernel uses the recorded inode numbers for other namespaces.

@@ -65,3 +65,15 @@ def test_a_process_that_has_gone_cannot_be_pinned_and_leaves_nothing(node: HookN
     with pytest.raises(CNIError, match="cannot pin the network namespace /proc/999999999/ns/net"):
         node.pins.pin("c1", 999999999)
     assert node.pins.all() == []
+
+
+def test_a_file_that_another_program_makes_meanwhile_is_not_removed(
+    node: HookNode, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = process()
+    theirs = Path(node.pins.directory, f"c1.{pid}")
+    monkeypatch.setattr(Pins, "remove", lambda *_: theirs.touch())  # after this hook has looked for an old one
+    with pytest.raises(CNIError, match="File exists"):
+        node.pins.pin("c1", pid)
+    assert theirs.exists()
+    monkeypatch.undo()

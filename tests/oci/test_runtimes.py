@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,6 +102,22 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
     assert node.pinned == [("runs", runs)]
     [call] = [call for call in plugin.calls if call.verb == "DEL"]
     assert call.env["CNI_NETNS"] == f"{node.pins.directory}/ended.{ended}"
+
+
+def test_a_name_like_a_pins_in_a_directory_of_others_stays(node: HookNode, process: Process, root: Path) -> None:
+    """An operator may have the pins in /run/netns, or give the hook's owner to an attachment in a namespace there."""
+    node.configure_capable("front", "a")
+    os.makedirs(node.pins.directory)  # as "ip netns" makes it: others may have names there
+    os.chmod(node.pins.directory, 0o755)
+    theirs, ended = process(), process()
+    node.pins.pin("vlan", theirs)  # as "ip netns attach vlan.100"
+    assert node.attach(ended, container_id="ended") == ""
+    end(theirs)
+    end(ended)
+    cni = node.cni
+    _, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
+    assert [pin.container_id for pin in pins] == ["ended"]
+    assert node.pinned == [("vlan", theirs)]
 
 
 def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Process, root: Path) -> None:
