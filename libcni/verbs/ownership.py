@@ -166,12 +166,8 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     """
     netns = rt.netns or ""
     found = look_up_interface(node, rt)
-    if found is None:
-        return netns
-    if record is not None and is_another_namespace(record, found):
-        logger.warning("%s: %s is another namespace than that of its ADD, so DEL does not enter it", record.path, netns)
-        return ""
-    if not found.ifindex:
+    # In another namespace the plugins could find more than this interface.
+    if found is None or not (found.ifindex or (record is not None and is_another_namespace(record, found))):
         return netns
     # ADD refuses this namespace, and its caller may call DEL after that. Go records only a path. If that is
     # /proc/PID/ns/net, the number may be a process of the host by now.
