@@ -68,6 +68,7 @@ class Record:
         ifindex: the number of its interface in the namespace, or None if it is not recorded.
         netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
         is_shared: whether the interface existed before the ADD, so that it does not belong to this attachment alone.
+        is_refused: whether the ADD was refused for that reason, before it ran a plugin.
         path: the file.
         problem: why it is corrupt, or "".
     """
@@ -93,6 +94,7 @@ class Record:
     ifindex: int | None = None
     netns_cookie: int | None = None
     is_shared: bool = False
+    is_refused: bool = False
     path: str = ""
     problem: str = ""
 
@@ -194,6 +196,8 @@ def encode(record: Record) -> bytes:
     }
     if record.ifindex is not None or record.netns_cookie is not None:
         own |= {"netnsCookie": record.netns_cookie, "ifindex": record.ifindex, "shared": record.is_shared}
+    if record.is_refused:
+        own["refused"] = True
     config = base64.b64encode(record.config).decode()
     parts = [
         f'"kind":"{_KIND}","containerId":{quote(record.container_id)},"config":"{config}"',
@@ -320,6 +324,7 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
         "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
         "is_shared": own.get("shared") is True,
+        "is_refused": own.get("refused") is True,
     }
 
 

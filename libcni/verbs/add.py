@@ -148,7 +148,10 @@ async def _refuse(node: Node, draft: Record, found: InterfaceLookup, *, is_recor
     """
     if not is_recorded:
         try:
-            await node.begin(draft.with_fields(is_shared=True, **_identity_fields(found)), None, take_back=False)
+            # A record that cannot be read may be of an attachment whose plugins have run.
+            is_refused = node.records.find(draft.identity) is None
+            draft = draft.with_fields(is_shared=True, is_refused=is_refused, **_identity_fields(found))
+            await node.begin(draft, None, take_back=False)
         except RecordError as error:
             logger.warning("a DEL after this ADD would delete %s in %s: %s", draft.ifname, draft.netns, error)
     raise InterfaceExistsError(

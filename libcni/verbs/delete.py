@@ -129,6 +129,10 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         PluginError: a plugin failed.
         CNIErrorGroup: with ``policy.keep_going``: plugins failed.
     """
+    if record is not None and record.is_refused and not policy.use_given:
+        # No plugin has run. A DEL would free the addresses that this container ID has by other records.
+        _remove_record(node, record)
+        return DelReport(())
     netns = netns_to_use(node, record, rt, use_given=policy.use_given)
     if not (policy.use_given and rt.netns is not None):
         netns = netns_of_own_interface(node, record, rt.with_netns(netns), net.name if net is not None else "")

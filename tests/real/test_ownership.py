@@ -115,6 +115,33 @@ def test_a_refused_add_owns_no_interface(node: RealNode, container: Namespace, w
     assert states(node) == []
 
 
+@pytest.mark.parametrize("way", ["DEL", "GC"])
+def test_a_refused_add_owns_no_address(node: RealNode, container: Namespace, way: str) -> None:
+    """The container is attached with the same ID in another record directory: host-local knows it by the ID alone."""
+    net = bridged(node)
+    node.client(cache_dir=node.root / "theirs").add_network_list(net, conf("c1", container))
+    reserved = node.leased()
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list(net, conf("c1", container))
+    if way == "DEL":
+        node.cni.del_network_list(net, conf("c1", container))
+    else:
+        node.cni.gc_network_list(net, [])
+    assert (node.leased(), states(node)) == (reserved, [])
+
+
+def test_a_refused_add_over_a_torn_record_does_not_hide_what_its_plugins_did(
+    node: RealNode, container: Namespace
+) -> None:
+    net = bridged(node)
+    node.cni.add_network_list(net, conf("c1", container))
+    node.record("c1").write_bytes(b"torn")
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list(net, conf("c1", container))
+    node.cni.del_network_list(net, conf("c1", container))
+    assert (node.leased(), states(node)) == ({}, [])
+
+
 def test_when_the_interface_has_gone_a_refused_add_succeeds(node: RealNode, container: Namespace) -> None:
     add_link(container)
     net = bridged(node)
