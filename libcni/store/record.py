@@ -324,7 +324,6 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
         "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
         "is_shared": own.get("shared") is True,
-        "is_refused": own.get("refused") is True,
     }
 
 
@@ -361,6 +360,11 @@ class _RecordInFile(Record):
     def plugins(self) -> tuple[str, ...]:
         member = self._own_members.get("plugins")
         return () if member is None else tuple([element.text for element in jsontext.elements(member.text)])
+
+    @functools.cached_property
+    def is_refused(self) -> bool:
+        member = self._own_members.get("refused")
+        return member is not None and member.value is True
 
     @functools.cached_property
     def capability_args(self) -> str:
