@@ -64,6 +64,10 @@ class ContainerNamespaces:
         """Return the path of a container's namespace, whether it exists or not."""
         return self._namespaces.path(container_id)
 
+    def exists(self, container_id: str) -> bool:
+        """Return whether there is a namespace of the container's name, whoever made it."""
+        return self._namespaces.exists(container_id)
+
     def ensure(self, container_id: str) -> str:
         """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
 

@@ -18,6 +18,7 @@ from libcni.manager.default_route import set_default_route
 from libcni.manager.events import Event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.options import SetUpOptions
+from libcni.store.record import READY, STALE_BOOT
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import DelPolicy
 
@@ -33,7 +34,8 @@ class SetUp:
         options: the options of every ADD.
         done: the attachments that were made so far.
         current: the attachment whose ADD runs, or None.
-        started: when the set-up began, in seconds since 1970.
+        has_made_namespace: whether the set-up makes the namespace: it did not exist before.
+        started: when the set-up began, in seconds since the boot.
     """
 
     context: OperationContext[Any]
@@ -44,7 +46,9 @@ class SetUp:
     options: SetUpOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
-    started: float = field(default_factory=time.time)
+    has_made_namespace: bool = False
+    # Not seconds since 1970: if that clock was set back, an earlier attachment would seem to be this set-up's.
+    started: float = field(default_factory=lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
 
     async def run(self) -> ContainerResult:
         """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
@@ -80,17 +84,26 @@ class SetUp:
             return self.container.netns
         namespaces, container_id = self.namespaces, self.container.id
         assert namespaces is not None, "the manager refuses a container without namespace before this"
+        self.has_made_namespace = not await self.context.in_thread(lambda: namespaces.exists(container_id))
         return await self.context.in_thread(lambda: namespaces.ensure(container_id))
 
     async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:
         timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
+        # With on_existing="allow" a DEL of this ADD would detach the earlier attachment as well, which is in use.
+        is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
         # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
-        self.current = planned
+        self.current = planned if is_new else None
         result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
         self.current = None
-        self.done.append(planned)
+        if is_new:
+            self.done.append(planned)
         self.context.emit(Event("attachment-added", planned.net.name, planned.rt.container_id, planned.rt.ifname))
         return AttachmentResult(planned.net.name, planned.rt.ifname, result, planned.reference)
+
+    async def _is_attached(self, planned: PlannedAttachment) -> bool:
+        wanted = (planned.net.name, planned.rt.ifname, READY)
+        recorded = await self.context.attachments(self.container.id)
+        return any((one.network, one.ifname, one.state) == wanted for one in recorded)
 
     async def _undo(self, error: BaseException) -> None:
         """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``."""
@@ -107,8 +120,9 @@ class SetUp:
                 failed.append(problem)
                 error.add_note(f"when network {planned.net.name} was detached again: {problem}")
         namespaces, container_id = self.namespaces, self.container.id
-        # If a DEL failed, the namespace stays: a later DEL needs it.
-        if namespaces is not None and self.container.netns is None and not failed:
+        # If a DEL failed, the namespace stays: a later DEL needs it. So does one that existed before, which the
+        # container may live in: a tear-down or GC removes it.
+        if namespaces is not None and self.has_made_namespace and not failed:
             try:
                 await self.context.in_thread(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:
@@ -126,5 +140,5 @@ class SetUp:
         key = (current.net.name, current.rt.ifname)
         recorded = [one.record for one in await self.context.attachments(self.container.id)]
         # An older record is the live attachment of an earlier set-up, which must not be detached here.
-        made = [one for one in recorded if (one.network, one.ifname) == key and (one.created or 0) >= self.started]
-        return [current] if made else []
+        known = [one for one in recorded if (one.network, one.ifname) == key and one.state != STALE_BOOT]
+        return [current] if any((one.uptime or 0) >= self.started for one in known) else []

@@ -220,6 +220,22 @@ def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(node: ManagerNode,
     assert make(namespaces=Namespaces(tool)).tear_down("c1").netns_removed == "/run/netns/c1"
 
 
+def test_a_failed_set_up_leaves_a_namespace_that_an_earlier_one_made(node: ManagerNode, make: Make) -> None:
+    """The container's processes may live in it."""
+    node.configure("a")
+    node.configure("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool))
+    manager.set_up(Container("c1", networks=["a"]))
+    manager.tear_down("c1", ifnames=["eth0"])
+    node.plugin("b", "[ $CNI_COMMAND != ADD ] || exit 1")
+    with pytest.raises(PluginError):
+        manager.set_up(Container("c1", networks=["b"]))
+    assert list(tool.there) == ["c1"]
+    manager.tear_down("c1")
+    assert tool.there == {}
+
+
 def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, make: Make) -> None:
     node.configure("a")
     tool = FakeTool()

@@ -390,8 +390,23 @@ def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
     assert node.calls("DEL")[-1] == "DEL a c1 eth0"
 
 
-def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
+def test_a_failure_leaves_the_attachment_of_before_that_it_was_allowed_to_change(
     node: ManagerNode, make: Callable[..., Any]
+) -> None:
+    for name in ("a", "b", "c"):
+        node.configure(name)
+    manager = make(loopback=node.network("a", name="lo"))
+    manager.set_up(Container("c1", "/ns", ["a"]))
+    node.plugin("c", "[ $CNI_COMMAND != ADD ] || exit 1")
+    with pytest.raises(PluginError):
+        manager.set_up(Container("c1", "/ns", ["a", "b", "c"]), on_existing="allow")
+    assert node.calls("DEL") == ["DEL c c1 eth2", "DEL b c1 eth1"]
+    assert node.states() == ["ready", "ready"]
+
+
+@pytest.mark.parametrize("later", [0.0, 3600.0], ids=["", "the clock was set back since"])
+def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
+    node: ManagerNode, make: Callable[..., Any], later: float
 ) -> None:
     class RaisingAtOnce(Observer):
         def begin(self, operation: Operation) -> None:
@@ -400,6 +415,7 @@ def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
 
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns"))
+    node.change_record(network="a", created=time.time() + later)
     with pytest.raises(RuntimeError, match="observer"):
         make(client={"observer": RaisingAtOnce()}).set_up(Container("c1", "/ns"))
     assert node.calls() == ["ADD a c1 eth0"]
