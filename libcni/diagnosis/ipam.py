@@ -14,8 +14,11 @@ from typing import Any
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
+from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, READY
+from libcni.store.records import RecordStore
 
 _error = partial(NodeFinding, "ipam", "error")
 
@@ -97,6 +100,12 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
     owners = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
     containers = {container_id for container_id, _ in owners}
     corrupt = {os.path.basename(one.path) for one in node.attachments if one.state == CORRUPT}
+    try:
+        corrupt.update(RecordStore(node.cni.cache_dir).names_set_aside())
+    except RecordError as error:
+        yield NotChecked("ipam", error.path, str(error))
+        return
+    corrupt = {without_hash(name) for name in corrupt}
     # Without the list of records every reservation would look like a leak.
     if node.record_error is not None:
         return

@@ -348,6 +348,20 @@ class RecordStore:
             raise record_error("cannot be moved aside", record.path, error) from error
         return f"{aside}/{target}"
 
+    def names_set_aside(self) -> list[str]:
+        """Return the former file names of the records in ``<cache_dir>/corrupt``; long ones are cut.
+
+        Raises:
+            RecordError: the directory cannot be listed.
+        """
+        aside = f"{self.cache_dir}/corrupt"
+        try:
+            return [name.rpartition(".")[0] for name in sorted(os.listdir(aside))]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise record_error("cannot be listed", aside, error) from error
+
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
         """Remove the temporary files of killed writers, and partial results without a pending record; return the paths.
 

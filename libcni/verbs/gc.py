@@ -11,9 +11,10 @@ from libcni.config.identifiers import check_container_id, check_ifname, check_ne
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError
+from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError, RecordError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
+from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach
@@ -100,11 +101,12 @@ class _Found:
     legacy: list[Record] = field(default_factory=list)
     living: list[Pair] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
+    set_aside: list[str] = field(default_factory=list)
     network: NetworkConfigList | None = None
 
 
 def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
-    found = _Found()
+    found = _Found(set_aside=node.records.names_set_aside())
     for record in node.records.iter_records():
         if record.state == CORRUPT:
             found.corrupt.append(record)
@@ -171,8 +173,19 @@ def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
 
     So the list must not omit a living attachment. It has the caller's pairs and those of the network's records of all
     owners. If a record has no identity (unreadable or legacy), it has each pair that the record's file name may mean.
+    To set a record aside detaches nothing, so this holds for those that ``repair`` has moved, too.
+
+    Raises:
+        RecordError: an unreadable record has a name that means no pair.
     """
-    names = [record.path.rpartition("/")[2] for record in (*found.corrupt, *found.legacy)]
+    for record in found.corrupt:
+        if not without_hash(record.path.rpartition("/")[2]):
+            raise RecordError(
+                f"{record.path}: {record.problem}, so GC did not call the plugins: they could free its addresses",
+                path=record.path,
+                hint="set it aside with repair_records if its container has ended",
+            )
+    names = [record.path.rpartition("/")[2] for record in (*found.corrupt, *found.legacy)] + found.set_aside
     unnamed = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
     return list(dict.fromkeys([*pairs, *found.living, *unnamed]))
 

@@ -44,6 +44,13 @@ def test_a_leaked_reservation(node: OperatorNode) -> None:
     node.assert_healthy()
 
 
+def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.record("c1").write_bytes(b"torn")
+    libcni.repair_records(node.cache)
+    assert [one.subject for one in node.diagnose().findings if one.check == "ipam"] == []
+
+
 def test_a_leaked_reservation_of_a_network_that_has_no_file(node: OperatorNode) -> None:
     node.attach("c1")
     (node.conf_dir / "net.conflist").unlink()

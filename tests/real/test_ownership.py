@@ -18,6 +18,7 @@ import libcni
 from libcni import (
     AsyncCNIConfig,
     CNIConfig,
+    CNIErrorGroup,
     ConfigError,
     DelPolicy,
     InterfaceExistsError,
@@ -412,6 +413,28 @@ def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
         node.cni.del_network_list(bridged(node), conf("one", container))
     assert container.ip("address") == links
     assert states(node) == [("two", "ready")]
+
+
+def test_a_torn_record_that_was_set_aside_is_still_of_a_living_container(node: RealNode, container: Namespace) -> None:
+    net = node.network("fake", cniVersion="1.1.0")
+    node.cni.add_network_list(net, conf("c1", container))
+    node.record("c1").write_bytes(b"torn")
+    libcni.repair_records(node.cache)
+    node.cni.gc_network_list(net, [])
+    valid = node.last_call("fake", "GC").config["cni.dev/valid-attachments"]
+    assert valid == [{"containerID": "c1", "ifname": "eth0"}]
+
+
+def test_plugins_get_no_list_that_may_lack_a_living_container(node: RealNode, container: Namespace) -> None:
+    """The file name of a long identity is only a hash."""
+    net = node.network("fake", cniVersion="1.1.0", name="n" * 100)
+    node.cni.add_network_list(net, conf("c" * 200, container))
+    [path] = node.results.iterdir()
+    path.write_bytes(b"torn")
+    with pytest.raises(CNIErrorGroup) as caught:
+        node.cni.gc_network_list(net, [])
+    assert "GC did not call the plugins" in str(caught.value.exceptions[0])
+    assert node.calls("GC") == []
 
 
 @both_clients
