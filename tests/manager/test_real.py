@@ -11,9 +11,16 @@ from uuid import uuid4
 
 import pytest
 from helpers import network
-from nodes import Namespace, RealNode
+from nodes import Namespace, NewNamespace, RealNode
 
-from libcni import CNIErrorGroup, ConfigError, NetworkConfigList, PluginError, PortMapping
+from libcni import (
+    CNIErrorGroup,
+    ConfigError,
+    InterfaceExistsError,
+    NetworkConfigList,
+    PluginError,
+    PortMapping,
+)
 from libcni.manager import (
     AsyncNetworkManager,
     AttachmentDefinitions,
@@ -236,3 +243,18 @@ def test_a_namespace_of_the_caller_stays_with_all_that_is_in_it(manager: Network
     with pytest.raises(NamespaceError):
         manager.set_up(Container(names[0]))
     assert Namespaces().exists(names[0])
+
+
+def test_after_a_refused_set_up_a_tear_down_leaves_all_interfaces_that_were_there(
+    manager: NetworkManager, new_namespace: NewNamespace
+) -> None:
+    """Another program has attached the container: the set-up was refused for eth0, and never came to eth1."""
+    inner = new_namespace()
+    for number in range(2):
+        inner.run("ip", "link", "add", f"eth{number}", "type", "veth", "peer", f"x{number}")
+    links = inner.links()
+    container = Container("c1", inner.path, ["front", "back"], loopback=False)
+    with pytest.raises(InterfaceExistsError):
+        manager.set_up(container)
+    manager.tear_down(container)
+    assert inner.links() == links
