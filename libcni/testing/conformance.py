@@ -82,8 +82,9 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     Args:
         plugin: a Plugin, which is called in this process, or the path of an executable. Only an executable can be
             called several times at once.
-        config: a configuration with which its ADD succeeds; ``cniVersion``, ``name`` and ``prevResult`` are added.
-            If it has an ``ipam.type``, the helper also checks that every verb is forwarded to that plugin.
+        config: a configuration with which its ADD succeeds; ``cniVersion``, ``name`` and ``prevResult`` are added. A
+            ``name`` gets a random end: GC must not free the addresses of a network that this machine uses. If there is
+            an ``ipam.type``, the helper also checks that every verb is forwarded to that plugin.
         namespace: a namespace for a plugin that needs one. Its links, addresses, routes and rules must be the same
             after DEL; those of the host must not grow with each attachment.
         path: CNI_PATH, for plugins that delegate.

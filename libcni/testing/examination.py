@@ -59,7 +59,9 @@ class Examination:
         timeout: float,
     ) -> None:
         self.plugin = plugin
-        self.config_base = config
+        # A network of the configuration's name may be in use on this machine. GC would free the addresses of its
+        # containers, because the list of valid attachments has those of this examination only.
+        self.config_base = {**config, "name": f"{config.get('name', 'conformance')}-{uuid4().hex[:8]}"}
         self.namespace = namespace
         self.prev_result = prev_result
         self.ipam = ipam
@@ -101,7 +103,6 @@ class Examination:
         config = {
             **self.config_base,
             "cniVersion": version,
-            "name": self.config_base.get("name", "conformance"),
             **more,
         }
         if self.prev_result is not None and "prevResult" not in more:

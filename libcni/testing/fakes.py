@@ -100,7 +100,7 @@ class FakePlugin:
 
 
 class FakePlugins:
-    """Fake plugins in one directory.
+    """Fake plugins in one directory. A method that writes one raises FileExistsError if the name is another file's.
 
     Attributes:
         path: the directory, for CNI_PATH.
@@ -201,7 +201,7 @@ class FakePlugins:
                 VERSION prints ``versions``, and the other verbs print nothing.
             versions: the supported versions.
         """
-        calls = _home(self.path / name) / "calls"
+        calls = self._home_of(name) / "calls"
         calls.mkdir(parents=True, exist_ok=True)
         home, log = (shlex.quote(str(path.absolute())) for path in (calls, self.path / _LOG))
         text = _SHELL.format(home=home, name=shlex.quote(name), log=log, body=dedent(body))
@@ -212,13 +212,25 @@ class FakePlugins:
         return self._write(name, text)
 
     def _python(self, name: str, file: str, text: str) -> FakePlugin:
-        home = _home(self.path / name)
+        home = self._home_of(name)
         shutil.rmtree(home, ignore_errors=True)
         (home / "calls").mkdir(parents=True)
         (home / file).write_text(text, encoding="utf-8")
         # The plugin is a copy of the script and runs with -IS: it must not depend on the test's own packages and paths.
         source = Path(fake_script.__file__).read_text(encoding="utf-8")
         return self._write(name, f"#!{sys.executable} -IS\n{source}")
+
+    def _home_of(self, name: str) -> Path:
+        """Return the directory of a fake plugin; refuse a name that something else has.
+
+        In the directory of the real plugins, or in a home directory, it would replace a file or remove a directory.
+        """
+        path = self.path / name
+        home = _home(path)
+        is_fake = (home / "calls").is_dir()
+        if not is_fake and (os.path.lexists(path) or os.path.lexists(home)):
+            raise FileExistsError(f"{path} or {home} exists and is no fake plugin: give FakePlugins an empty directory")
+        return home
 
     def _write(self, name: str, text: str) -> FakePlugin:
         path, new = self.path / name, self.path / f".{name}.new"

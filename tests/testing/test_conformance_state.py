@@ -337,3 +337,17 @@ def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:
     missed = {f"{verb} is forwarded to the IPAM plugin" for verb in ("STATUS", "CHECK", "GC")}
     assert failing(report) == missed
     assert failing(check_plugin(right, config, path=str(tmp_path), versions=NEWEST)) == set()
+
+
+def test_no_container_of_a_network_in_use_loses_its_address() -> None:
+    pools: dict[str, Pool] = {}
+
+    def pool(verb: str) -> Callable[[Request], None]:
+        return lambda request: getattr(pools.setdefault(request.name, Pool()), verb)(request)
+
+    shared = Recorder(add=pool("_add"), delete=pool("_delete"), check=pool("_check"), gc=pool("_gc"))
+    pools["dbnet"] = Pool()
+    pools["dbnet"].held["c1"] = 2
+    report = check_plugin(shared.plugin, {"name": "dbnet"}, ipam=True, versions=NEWEST)
+    assert report.failures == []
+    assert pools["dbnet"].held == {"c1": 2}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from libcni.testing import wait_until
+from libcni.testing import FakePlugins, wait_until
 
 ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 Log = Callable[[], list[dict[str, Any]]]
@@ -509,3 +509,15 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found.add(str(node.module).partition(".")[0])
     return found
+
+
+@pytest.mark.parametrize("there", ["bridge", ".bridge/precious"])
+@pytest.mark.parametrize("write", ["shell", "scenario"])
+def test_nothing_but_a_fake_is_replaced(tmp_path: Path, there: str, write: str) -> None:
+    """A developer may give the directory of the real plugins, or the home directory."""
+    path = tmp_path / there
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("theirs", encoding="utf-8")
+    with pytest.raises(FileExistsError, match="is no fake plugin"):
+        getattr(FakePlugins(tmp_path), write)("bridge")
+    assert path.read_text(encoding="utf-8") == "theirs"
