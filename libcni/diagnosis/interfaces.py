@@ -10,7 +10,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.namespaces import masquerade_commands
 from libcni.diagnosis.netlink import Link, links
 from libcni.diagnosis.node_view import NodeView, detach_command, name_of, plugin_documents, result_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, VersionError
 from libcni.store.attachments import Attachment
 
@@ -137,7 +137,7 @@ def _detached_ends(one: Attachment, host: Mapping[str, Link], bridge: Link) -> I
         if is_end and link is not None and link.master != bridge.index:
             yield _error(
                 name_of(one), f"its host interface {link.name} is not on bridge {bridge.name}",
-                "the container is cut off", commands=(f"ip link set {link.name} master {bridge.name}",),
+                "the container is cut off", commands=(f"ip link set {quoted(link.name)} master {quoted(bridge.name)}",),
             )  # fmt: skip
 
 

@@ -139,7 +139,8 @@ def _missing(node: NodeView, network: str, directory: str, reservations: Iterabl
                 yield _error(
                     name_of(one), f"its address {address} is not reserved in {directory}",
                     "the next ADD can give the same address to another container",
-                    commands=(f"mkdir -p {quoted(directory)}", f"{content} > {path}"),
+                    # set -C: another container may have got the address since.
+                    commands=(f"mkdir -p {quoted(directory)}", f"(set -C; {content} > {path})"),
                 )  # fmt: skip
             elif reserved.container_id != one.container_id:
                 yield _error(

@@ -148,8 +148,10 @@ def _lost_path(one: Attachment, process: str) -> NodeFinding:
         # A mount over another container's namespace would let the tear-down of that container remove this one's.
         remedy = "another container has the path: call repair when the process has ended"
         return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, remedy)
-    path = quoted(one.netns)
-    command = f"touch {path} && mount --bind /proc/{process}/ns/net {path}"
+    path, link = quoted(one.netns), f"/proc/{process}/ns/net"
+    inode = one.record.netns_id[1] if one.record.netns_id is not None else 0
+    # Another process may have the number when the command is typed, for example one of the host.
+    command = f'[ "$(readlink {link})" = "net:[{inode}]" ] && touch {path} && mount --bind {link} {path}'
     meaning += ". The command restores the path"
     return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, commands=(command,))
 

@@ -232,7 +232,10 @@ def _has_interface(other: Record, record: Record | None, found: InterfaceLookup)
         return is_same
     if record is None:
         return True
-    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now.
+    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now. The time since
+    # the boot comes first: the clock may have been set back between the two.
+    if other.uptime is not None and record.uptime is not None and other.boot == record.boot:
+        return other.uptime > record.uptime
     if other.created is not None and record.created is not None:
         return other.created > record.created
     return other.result is not None and record.result is None

@@ -44,6 +44,17 @@ def test_a_leaked_reservation(node: OperatorNode) -> None:
     node.assert_healthy()
 
 
+def test_an_address_that_another_container_got_since_stays_its_own(node: OperatorNode) -> None:
+    node.attach("c1")
+    reservation = node.leases / "net" / "10.231.0.2"
+    reservation.unlink()
+    make, write = node.finding("its address 10.231.0.2 is not reserved").commands
+    reservation.write_text("c2\r\neth0", encoding="utf-8")
+    node.type(make)
+    node.type(write, code=1)
+    assert reservation.read_text(encoding="utf-8") == "c2\neth0"
+
+
 def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(node: OperatorNode) -> None:
     node.attach("c1")
     node.record("c1").write_bytes(b"torn")
@@ -161,6 +172,29 @@ def test_a_host_interface_that_left_the_bridge(node: OperatorNode) -> None:
     subprocess.run(["ip", "link", "set", veth, "nomaster"], check=True)
     assert node.mend("is not on bridge br-node").commands == (f"ip link set {veth} master br-node",)
     node.assert_healthy(run_check=True)
+
+
+def test_a_name_that_a_shell_would_read_as_a_command_is_one_word(node: OperatorNode) -> None:
+    node.attach("c1")
+    (veth,) = _veths()
+    subprocess.run(["ip", "link", "set", veth, "down"], check=True)
+    subprocess.run(["ip", "link", "set", veth, "name", "veth;touch", "nomaster"], check=True)
+    subprocess.run(["ip", "link", "set", "veth;touch", "up"], check=True)
+    text = node.record("c1").read_text(encoding="utf-8")
+    node.record("c1").write_text(text.replace(veth, "veth;touch"), encoding="utf-8")
+    assert node.mend("is not on bridge").commands == ("ip link set 'veth;touch' master br-node",)
+    node.assert_healthy()
+
+
+def test_a_path_is_not_restored_from_another_process_of_that_number(node: OperatorNode) -> None:
+    inner = node.attach("c1")
+    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
+        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
+        subprocess.run(["umount", inner.path], check=True)
+        (command,) = node.finding("does not lead to its namespace any more").commands
+        sleeper.kill()
+    node.type(command.replace(f"/proc/{sleeper.pid}/", f"/proc/{os.getpid()}/"), code=1)
+    assert not os.path.ismount(inner.path)
 
 
 def _veths() -> list[str]:

@@ -385,6 +385,12 @@ def test_of_two_adds_that_did_not_end_the_later_one_has_the_interface(mine: floa
     assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
 
 
+def test_a_clock_that_was_set_back_does_not_change_which_add_was_later() -> None:
+    records = [unfinished(2.0, uptime=10.0), unfinished(1.0, "c2", uptime=20.0)]
+    node = RecordingNode(records=records, namespaces=PLACE, interfaces=[("/here", "eth0")])
+    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == ""
+
+
 @pytest.mark.parametrize(("created", "result", "netns"), [(None, "{}", ""), (None, None, "/here")])
 def test_what_go_attached_has_the_interface(created: None, result: str | None, netns: str) -> None:
     theirs = replace(unfinished(1.0, "c2"), created=created, result=result)
