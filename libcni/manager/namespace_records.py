@@ -6,8 +6,10 @@ import logging
 import os
 from dataclasses import dataclass
 
+from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
+from libcni.diagnosis.netlink import links
 from libcni.errors import InvalidIdentifierError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
 from libcni.manager.recorded import may_belong_to
@@ -20,8 +22,9 @@ from libcni.store.files import (
     replace_file,
     sync_directory,
 )
-from libcni.store.record import boot_id
+from libcni.store.record import CORRUPT, STALE_BOOT, Record, boot_id
 from libcni.store.records import RecordStore
+from libcni.verbs.ownership import made_no_interface
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -114,7 +117,9 @@ class ContainerNamespaces:
             )
 
     def remove_if_unused(self, container_id: str) -> str:
-        """Remove the namespace that a set-up made if nothing is recorded as attached; return its path or "".
+        """Remove the namespace that a set-up made if nothing is recorded as attached in it; return its path or "".
+
+        Other containers may be attached in it, too: then the next GC removes it after the last of them.
 
         Raises NamespaceError if it cannot be removed, and RecordError if the records cannot be read.
         """
@@ -123,6 +128,9 @@ class ContainerNamespaces:
             return ""
         path = self.path(container_id)
         removed = ""
+        if self._is_same(container_id, recorded) and (other := self._other_in(path)) is not None:
+            logger.warning("%s stays: container %s may be attached in it (%s)", path, other.container_id, other.path)
+            return ""
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         if self._is_same(container_id, recorded):
             removed = path if self._namespaces.remove(container_id) else ""
@@ -151,6 +159,21 @@ class ContainerNamespaces:
         """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
         records = self._attachments.records(container_id)
         return any(one.container_id or may_belong_to(one.path, container_id) for one in records)
+
+    def _other_in(self, path: str) -> Record | None:
+        """Return the record of an attachment in a namespace, or None; a torn record may be one."""
+        try:
+            # Most namespaces have only lo left by now. To look through thousands of records takes a second.
+            if links(path).keys() <= {"lo"}:
+                return None
+        except OSError:
+            pass
+        here = namespace_identity(path)
+        for one in self._attachments.iter_records():
+            is_here = (one.netns_id or namespace_identity(one.netns)) == here and one.state != STALE_BOOT
+            if one.state == CORRUPT or (is_here and not made_no_interface(one)):
+                return one
+        return None
 
     def _is_mine(self, container_id: str, recorded: NamespaceRecord) -> bool:
         """Return whether this manager made a namespace: two managers may share the directory of the records."""

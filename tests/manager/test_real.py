@@ -258,3 +258,41 @@ def test_after_a_refused_set_up_a_tear_down_leaves_all_interfaces_that_were_ther
         manager.set_up(container)
     manager.tear_down(container)
     assert inner.links() == links
+def test_a_namespace_stays_as_long_as_another_container_is_attached_in_it(
+    manager: NetworkManager, names: list[str]
+) -> None:
+    one, other = names
+    path = manager.set_up(Container(one)).netns
+    other_result = manager.set_up(Container(other, path, ["front@net1"], loopback=False))
+    assert manager.tear_down(one).netns_removed == ""
+    assert manager.gc([other]).netns_removed == ()
+    inner = Namespace(one)
+    assert inner.links() == ["lo", "net1"]
+    assert inner.addresses("net1") == [str(address.address) for address in other_result.interfaces["net1"].addresses]
+    manager.check(other)
+    manager.tear_down(other)
+    assert manager.gc([]).netns_removed == (path,)
+
+
+def test_a_namespace_with_an_interface_stays_as_long_as_a_record_is_torn(
+    manager: NetworkManager, real_node: RealNode, names: list[str]
+) -> None:
+    one, other = names
+    path = manager.set_up(Container(one)).netns
+    manager.set_up(Container(other, path, ["front@net1"], loopback=False))
+    record = real_node.results / f"front-{other}-net1"
+    data = record.read_bytes()
+    record.write_bytes(data[:50])
+    assert manager.tear_down(one).netns_removed == ""
+    record.write_bytes(data)
+    manager.check(other)
+    manager.tear_down(other)
+    assert manager.tear_down(one).netns_removed == path
+
+
+def test_a_torn_record_keeps_no_namespace_without_interfaces(
+    manager: NetworkManager, real_node: RealNode, names: list[str]
+) -> None:
+    path = manager.set_up(Container(names[0])).netns
+    (real_node.results / f"front-{names[1]}-eth0").write_bytes(b'{"kind"')
+    assert manager.tear_down(names[0]).netns_removed == path

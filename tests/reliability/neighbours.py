@@ -29,7 +29,7 @@ from libcni.store.namespace import EnteredNamespace
 
 _PR_SET_CHILD_SUBREAPER = 36
 PERSON = ("a person", "")
-INTERFACES = ("eth0", "net1")
+INTERFACES = ["eth0", "net1"]
 
 Pair = tuple[str, str]
 Key = tuple[int, int, str]
@@ -43,19 +43,31 @@ class Picture:
     interfaces: dict[Key, str]
     reservations: dict[str, str]
     records: dict[str, bytes]
+    namespaces: dict[str, int]
+
+    def recorded(self) -> Iterator[tuple[int, str, str]]:
+        """Return (namespace's cookie, interface, container) of each record that can be read."""
+        for data in self.records.values():
+            with suppress(ValueError, KeyError):  # torn, or of an ADD that found no namespace
+                record = json.loads(data)
+                yield record["libcni"]["netnsCookie"], record["ifName"], record["containerId"]
 
 
 @dataclass
 class May:
-    """What a step may change: attachments by (container, interface), records by name, a namespace.
+    """What a step may change: attachments by (container, interface), records by name, the inside of a namespace.
 
-    ``target``: the namespace that an ADD attaches to.
+    ``target``: the namespace that an ADD attaches to. ``namespaces``: the paths of those that it may remove.
     """
 
     pairs: set[Pair] = field(default_factory=set)
     records: set[str] = field(default_factory=set)
     person: int = 0
     target: int = 0
+    namespaces: set[str] = field(default_factory=set)
+
+
+Step = Callable[[Picture], May | None]
 
 
 class SharedNode(RealNode):
@@ -99,23 +111,21 @@ class SharedNode(RealNode):
 
     def picture(self) -> Picture:
         interfaces: dict[Key, str] = {}
-        for path in self.paths:
-            place = identity(path)
-            if not place:
-                continue
+        namespaces = {path: place for path in self.paths if (place := identity(path))}
+        for path, place in namespaces.items():
             for link in json.loads(self._ip("-n", Path(path).name, "-j", "address", "show") or "[]"):
                 if link.get("ifname") in INTERFACES:
                     addresses = sorted(one["local"] for one in link["addr_info"] if one["scope"] == "global")
                     interfaces[place, link["ifindex"], link["address"]] = f"{link['ifname']} {addresses}"
         reservations = {str(path): path.read_text() for path in self.leases.glob("*/10.*")}
         records = {path.name: path.read_bytes() for path in self.results.glob("*")}
-        return Picture(interfaces, reservations, records)
+        return Picture(interfaces, reservations, records, namespaces)
 
     # the steps
 
-    def step(self) -> None:
-        """Do one thing, and compare."""
-        weights: dict[Callable[[Picture], May | None], int] = {
+    def weights(self) -> dict[Step, int]:
+        """Return the steps, with how often each is done."""
+        return {
             self._add: 30,
             self._del: 22,
             self._check: 6,
@@ -127,11 +137,15 @@ class SharedNode(RealNode):
             self._person_namespace: 5,
             self._tear: 3,
         }
+
+    def step(self) -> None:
+        """Do one thing, and compare."""
+        weights = self.weights()
         work = self.chance.choices(list(weights), list(weights.values()))[0]
         before = self.picture()
         self.log.append(work.__name__)
         may = work(before)
-        if work == self._killed and may is not None and self.orphan is None and self.chance.random() < 0.4:
+        if work.__name__.startswith("_killed") and may is not None and self.orphan is None and self.chance.random() < 0.4:
             self.orphan = may  # the next step meets the plugin that has no runtime any more
             return
         settle()
@@ -143,13 +157,17 @@ class SharedNode(RealNode):
 
     def _compare(self, before: Picture, after: Picture, may: May) -> None:
         orphan, self.orphan = self.orphan or May(), None
-        makers = {one.target: pair for one in (orphan, may) for pair in one.pairs if one.target}
+        makers = {(one.target, pair[1]): pair for one in (orphan, may) for pair in one.pairs if one.target}
         may.pairs |= orphan.pairs
         self._make_known(before, makers)  # the orphan made it before this step
-        lost = [*self._lost_interfaces(before, after, may), *self._lost_files(before, after, may)]
+        lost = [
+            *self._lost_namespaces(before, after, may),
+            *self._lost_interfaces(before, after, may),
+            *self._lost_files(before, after, may),
+        ]
         records = {name: data.decode(errors="replace") for name, data in before.records.items()}
         state = [before.interfaces, self.makers, before.reservations, records]
-        told = "\n".join(map(str, ["; ".join(self.log[-12:]), *state]))
+        told = "\n".join(map(str, ["\n".join(self.log[-12:]), *state]))
         assert not lost, f"lost: {lost}, after {told}"
         self._make_known(after, makers)
 
@@ -157,18 +175,27 @@ class SharedNode(RealNode):
         """Wait for the orphan, if there is one, and note what it made. Two at once could not be told apart."""
         if self.orphan is not None:
             settle()
-            self._make_known(self.picture(), dict.fromkeys([self.orphan.target], next(iter(self.orphan.pairs))))
+            self._make_known(self.picture(), {(self.orphan.target, pair[1]): pair for pair in self.orphan.pairs})
             self.orphan.target = 0
 
-    def _make_known(self, picture: Picture, makers: dict[int, Pair]) -> None:
+    def _make_known(self, picture: Picture, makers: dict[tuple[int, str], Pair]) -> None:
         for key, what in picture.interfaces.items():
-            pair = makers.get(key[0], PERSON)
-            self.makers.setdefault(key, pair if what.startswith(f"{pair[1]} ") else PERSON)
+            self.makers.setdefault(key, makers.get((key[0], what.split()[0]), PERSON))
+
+    @staticmethod
+    def _lost_namespaces(before: Picture, after: Picture, may: May) -> Iterator[str]:
+        for path, place in before.namespaces.items():
+            if path not in may.namespaces and place != may.person and after.namespaces.get(path) != place:
+                yield f"the namespace {path}"
 
     def _lost_interfaces(self, before: Picture, after: Picture, may: May) -> Iterator[str]:
-        lived = {identity(path) for path in self.paths}
+        # A manager that removes its container's namespace removes what is in it and on no other container's record.
+        removable = {place: Path(path).name for path, place in before.namespaces.items() if path in may.namespaces}
+        recorded = list(before.recorded())
         for key, what in before.interfaces.items():
-            is_free = self.makers[key] in may.pairs or key[0] == may.person or key[0] not in lived
+            maker, name = self.makers[key], what.split()[0]
+            others = [one for one in recorded if one[:2] == (key[0], name) and one[2] != removable.get(key[0])]
+            is_free = maker in may.pairs or key[0] == may.person or (key[0] in removable and not others)
             if not is_free and after.interfaces.get(key) != what:
                 yield f"{what} of {self.makers[key]}"
 

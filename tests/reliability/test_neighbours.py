@@ -1,4 +1,4 @@
-"""Two runtimes with different owners and a person with ``ip``, at random, with real plugins in real namespaces."""
+"""Two owners' runtimes, their managers, and a person with ``ip``, at random, with real plugins in real namespaces."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from nodes import Namespace
 
+from reliability.managers import ManagedNode
 from reliability.neighbours import SharedNode, adopt_orphans
 
 pytestmark = pytest.mark.real
@@ -19,12 +20,16 @@ STEPS = int(os.environ.get("LIBCNI_STEPS", "2000"))
 SEED = int(os.environ.get("LIBCNI_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 
+NODES = [SharedNode, ManagedNode]
+NewNode = Callable[[type[SharedNode], int], SharedNode]
+
+
 @pytest.fixture
-def new_node(tmp_path: Path, host: Namespace) -> Iterator[Callable[[int], SharedNode]]:
+def new_node(tmp_path: Path, host: Namespace) -> Iterator[NewNode]:
     made: list[SharedNode] = []
 
-    def make(seed: int) -> SharedNode:
-        made.append(SharedNode(tmp_path, host, seed))
+    def make(kind: type[SharedNode], seed: int) -> SharedNode:
+        made.append(kind(tmp_path, host, seed))
         return made[-1]
 
     adopt_orphans(wanted=True)
@@ -34,18 +39,20 @@ def new_node(tmp_path: Path, host: Namespace) -> Iterator[Callable[[int], Shared
         node.close()
 
 
-def test_nobody_loses_what_is_theirs_in_fifty_steps(new_node: Callable[[int], SharedNode]) -> None:
-    node = new_node(13)
+@pytest.mark.parametrize("kind", NODES)
+def test_nobody_loses_what_is_theirs_in_fifty_steps(new_node: NewNode, kind: type[SharedNode]) -> None:
+    node = new_node(kind, 13)
     for _ in range(50):
         node.step()
     assert sum(node.counts.values()) > 25
 
 
 @pytest.mark.slow
-def test_nobody_loses_what_is_theirs(new_node: Callable[[int], SharedNode], say: Callable[[str], None]) -> None:
-    say(f"neighbours: {STEPS} steps, LIBCNI_SEED={SEED}")
+@pytest.mark.parametrize("kind", NODES)
+def test_nobody_loses_what_is_theirs(new_node: NewNode, kind: type[SharedNode], say: Callable[[str], None]) -> None:
+    say(f"neighbours, {kind.__name__}: {STEPS} steps, LIBCNI_SEED={SEED}")
     started = time.monotonic()
-    node = new_node(SEED)
+    node = new_node(kind, SEED)
     for _ in range(STEPS):
         node.step()
     done = ", ".join(f"{name.strip('_')} {count}" for name, count in sorted(node.counts.items()))
