@@ -46,11 +46,12 @@ class Picture:
     namespaces: dict[str, int]
 
     def recorded(self) -> Iterator[tuple[int, str, str]]:
-        """Return (namespace's cookie, interface, container) of each record that can be read."""
+        """Return (namespace's cookie, interface, container) of each readable record whose ADD may have made it."""
         for data in self.records.values():
             with suppress(ValueError, KeyError):  # torn, or of an ADD that found no namespace
                 record = json.loads(data)
-                yield record["libcni"]["netnsCookie"], record["ifName"], record["containerId"]
+                if not record["libcni"]["shared"]:
+                    yield record["libcni"]["netnsCookie"], record["ifName"], record["containerId"]
 
 
 @dataclass
