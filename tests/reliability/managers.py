@@ -12,7 +12,7 @@ from processes import fork, kill_after
 
 from libcni import CNIError, NetworkConfigList
 from libcni.manager import AsyncNetworkManager, Container, Namespaces, NetworkManager, NetworkRequest
-from reliability.neighbours import INTERFACES, May, Pair, Picture, SharedNode, Step, identity
+from reliability.neighbours import INTERFACES, May, Picture, SharedNode, Step, identity
 
 
 class ManagedNode(SharedNode):

@@ -146,7 +146,8 @@ class SharedNode(RealNode):
         before = self.picture()
         self.log.append(work.__name__)
         may = work(before)
-        if work.__name__.startswith("_killed") and may is not None and self.orphan is None and self.chance.random() < 0.4:
+        was_killed = work.__name__.startswith("_killed")
+        if was_killed and may is not None and self.orphan is None and self.chance.random() < 0.4:
             self.orphan = may  # the next step meets the plugin that has no runtime any more
             return
         settle()
