@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from conformance.exact import read
@@ -28,6 +30,14 @@ _UNKNOWN_TO_GO = re.compile(
     r'unsupported CNI result version "1\.1\.0"'
     r"|no converter for CNI result version (1\.1\.0 to|[0-9.]+ to 1\.1\.0)"
 )
+
+
+@pytest.fixture(scope="session")
+def go_program() -> Path:
+    """Return the Go program, which is built once; skip if it cannot be built."""
+    if shutil.which("go") is None or not GOPATH.exists():
+        pytest.skip("needs Go and Go libcni: apt-get install golang-go golang-github-appc-cni-dev")
+    return build(ROOT / "build" / "go_libcni")
 
 
 def build(target: Path) -> Path:

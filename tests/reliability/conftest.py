@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conformance.golang import go_program
 
 from reliability.c_node import CNode, build_plugins
+
+__all__ = ["c_node", "go_program", "plugins", "say"]
 
 
 @pytest.fixture(scope="session")

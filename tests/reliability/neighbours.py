@@ -256,11 +256,11 @@ class SharedNode(RealNode):
                     and what.startswith(f"{ifname} ")
                     and self.makers.get(key) != (container, ifname)
                 ]
-                if theirs and any(self._unrecorded(key) for key in theirs):
+                if theirs and any(self._unrecorded(key, ifname) for key in theirs):
                     return False
         return True
 
-    def _unrecorded(self, key: Key) -> bool:
+    def _unrecorded(self, key: Key, _ifname: str) -> bool:
         made = [one.record for one in self.attachments() if not one.record.is_shared]
         return (key[0], key[1]) not in {(record.netns_cookie, record.ifindex) for record in made}
 
@@ -272,7 +272,7 @@ class SharedNode(RealNode):
         given = self.chance.choice([path, None, ""])
         here = [key for key, what in before.interfaces.items() if key[0] == identity(path) and what.startswith(ifname)]
         is_recorded = (net.name, container, ifname) in recorded
-        if given and not is_recorded and any(self._unrecorded(key) for key in here):
+        if given and not is_recorded and any(self._unrecorded(key, ifname) for key in here):
             return None  # no record says whose it is, and the caller names it: DEL has to believe that
         self._tell(owner, container, ifname, net.name, given)
         policy = DelPolicy(keep_going=self.chance.random() < 0.2)
