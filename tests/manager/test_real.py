@@ -258,6 +258,8 @@ def test_after_a_refused_set_up_a_tear_down_leaves_all_interfaces_that_were_ther
         manager.set_up(container)
     manager.tear_down(container)
     assert inner.links() == links
+
+
 def test_a_namespace_stays_as_long_as_another_container_is_attached_in_it(
     manager: NetworkManager, names: list[str]
 ) -> None:
