@@ -33,6 +33,11 @@ DBNET: dict[str, Any] = {
         {"type": "fake-tuning", "capabilities": {"mac": True}, "runtimeConfig": {"mac": "on disk"}},
     ],
 }
+REFUSING = {"cniVersion": "1.1.0", "name": "refusing", "plugins": [{"type": "fake", "fake": {
+    "ADD": {"error": {"code": 7, "msg": "no", "details": "not today"}, "stderr": "complaint\n"}}}]}  # fmt: skip
+HANGING = {"cniVersion": "1.1.0", "name": "hanging", "plugins": [{"type": "fake", "fake": {"ADD": {"sleep": 300}}}]}
+FIRST = "3f4c1b2a9d8e7f60" * 4
+SECOND = "3f4c1b2a9d8e1111" * 4
 _DAYS_AGO = 2.5 * 86400
 
 
@@ -108,6 +113,10 @@ class CommandNode(FakeNode):
         text = re.sub(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d", r"2026-01-01\g<1>00:00:00", text)
         text = re.sub(r"\.\d{19}\b", ".0000000000000000000", text)
         return re.sub(r"\d\.\d{3} s", "0.000 s", text)
+
+
+def containers(node: CommandNode) -> list[str]:
+    return [one.container_id for one in node.cni.get_cached_attachments()]
 
 
 def _read_all(descriptor: int) -> bytes:

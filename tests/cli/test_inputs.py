@@ -1,45 +1,15 @@
-"""Small parts of the command line, without a process."""
+"""Networks and capability arguments, as words, files and stdin give them."""
 
 from __future__ import annotations
 
-import io
 import json
-from typing import Literal
 
 import pytest
+import yaml
 
-from libcni import (
-    CNIError,
-    CNIErrorGroup,
-    ConfigError,
-    LockTimeoutError,
-    NetworkNotFoundError,
-    PluginError,
-    PluginTimeoutError,
-    RecordError,
-)
-from libcni.cli.failures import exit_code
+from cli.node import DBNET, CommandNode
+from libcni import ConfigError
 from libcni.cli.inputs import capability_args
-from libcni.cli.render import Block, Fields, Table, TreeNode, print_block, print_data
-
-HOSTILE = "a\x1b[2J\tb\nc"
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (PluginError("x"), 1),
-        (RecordError("x"), 1),
-        (ConfigError("x"), 3),
-        (NetworkNotFoundError("x"), 4),
-        (PluginTimeoutError("x"), 5),
-        (LockTimeoutError("x"), 5),
-        (CNIErrorGroup("x", [ConfigError("x"), ConfigError("y")]), 3),
-        (CNIErrorGroup("x", [ConfigError("x"), PluginError("y")]), 1),
-    ],
-)
-def test_each_kind_of_error_has_its_exit_code(error: CNIError, code: int) -> None:
-    assert exit_code(error) == code
 
 
 def test_numbers_in_json_are_numbers_although_yaml_would_read_text() -> None:
@@ -53,54 +23,38 @@ def test_bad_yaml_is_named_with_its_place() -> None:
     assert caught.value.file == "capability arguments"
 
 
-class Terminal(io.StringIO):
-    """Pretends to be a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-@pytest.mark.parametrize(
-    "block",
-    [
-        HOSTILE,
-        Fields(HOSTILE, [(HOSTILE, HOSTILE)]),
-        Table(("x", "y"), [["1", HOSTILE]], title=HOSTILE),
-        TreeNode(HOSTILE, [TreeNode("a", [TreeNode(HOSTILE)])]),
-    ],
-)
-def test_control_characters_are_shown_as_escapes_everywhere(
-    kind: type[io.StringIO], block: Block, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pipe may lead to a pager, which passes them on."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    file = kind()
-    print_block(block, file)
-    assert "a\\x1b[2J" in file.getvalue()
-    assert file.getvalue().replace("\n", "").replace("\t", "").isprintable()
+def test_a_network_may_be_yaml_and_capabilities_too(node: CommandNode) -> None:
+    (node.root / "net.yaml").write_text(yaml.safe_dump(DBNET), encoding="utf-8")
+    (node.root / "caps.yaml").write_text("mac: c2:11:22:33:44:55\n", encoding="utf-8")
+    ran = node.run("add", "./net.yaml", node.netns("a"), "--capabilities", "@caps.yaml")
+    assert ran.data["interfaces"][-1]["mac"] == "c2:11:22:33:44:55"
+    assert node.run("check", "net.yaml", node.netns("a")).code == 0
+    assert node.run("del", "-", node.netns("a"), stdin=yaml.safe_dump(DBNET)).code == 0
 
 
-def test_each_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_block(Table(("x", "y"), [["a\nb", "c"]]))
-    assert capsys.readouterr().out == "X     Y\na\\nb  c\n"
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_definition_is_accepted_and_names_its_network(node: CommandNode, form: str) -> None:
+    config = json.dumps({key: value for key, value in DBNET.items() if key != "name"})
+    document = {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "fromnad"},
+        "spec": {"config": config},
+    }
+    text = yaml.safe_dump(document) if form == "yaml" else json.dumps(document)
+    (node.root / f"nad.{form}").write_text(text, encoding="utf-8")
+    ran = node.run("explain", f"./nad.{form}", "-o", "json")
+    assert ran.data["network"] == "fromnad"
 
 
-def test_plain_blocks(capsys: pytest.CaptureFixture[str]) -> None:
-    print_block(Fields("title", [("a", "1\n2"), ("long", "3")]))
-    print_block(Table(("x", "y"), [["1", ""], ["22", "z"]]))
-    print_block(Table(("x",), [], empty="nothing"))
-    assert capsys.readouterr().out == "title\n  a     1\n        2\n  long  3\nX   Y\n1\n22  z\nnothing\n"
+def test_a_definition_without_a_configuration_says_what_to_do(node: CommandNode) -> None:
+    document = {"kind": "NetworkAttachmentDefinition", "metadata": {"name": "dbnet"}, "spec": {}}
+    ran = node.run("add", "-", "/ns/a", stdin=json.dumps(document))
+    assert ran.code == 3
+    assert "give the name of the network on this node: dbnet" in ran.err
 
 
-@pytest.mark.parametrize("output", ["json", "yaml"])
-def test_what_no_encoding_carries_is_escaped_in_data(
-    output: Literal["json", "yaml"], capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = {"name": "a\x1b[31m\x9b\ud800b", "plain": "\u00e4"}
-    print_data(data, output)
-    printed = capsys.readouterr().out
-    printed.encode()
-    assert "\u00e4" in printed
-    assert not {"\x1b", "\x9b", "\ud800"} & set(printed)
-    assert output == "yaml" or json.loads(printed) == data
+def test_json_on_the_command_line_keeps_its_numbers(node: CommandNode) -> None:
+    text = json.dumps({**DBNET, "plugins": [{"type": "fake", "big": 0}]}).replace('"big": 0', '"big": 1e400')
+    ran = node.run("explain", "-", "-o", "json", stdin=text)
+    assert '"big":1e400' in ran.data["verbs"][0]["calls"][0]["stdin_text"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import textwrap
+
 import pytest
 import typer.main
 
@@ -56,3 +60,14 @@ def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pyt
     }
     for path, text in shipped.items():
         assert (REPOSITORY / "share" / path).read_text(encoding="utf-8") == text, f"run scripts/manual for {path}"
+
+
+def test_the_completion_script_works_in_bash(node: CommandNode) -> None:
+    script = textwrap.dedent("""
+        eval "$(libcni --show-completion bash)"
+        complete() { COMP_WORDS=(libcni "$@"); COMP_CWORD=$#; _libcni_completion libcni; echo "${COMPREPLY[@]}"; }
+        complete add db
+    """)
+    env = {**node.env, "PATH": f"{os.path.dirname(node.command[0])}:{node.env['PATH']}"}
+    ran = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert ran.stdout == "dbnet\n"

@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import pytest
 from forkserver import ForkServer
-from nodes import PLUGINS, Namespace, NewNamespace, RealNode
+from nodes import PLUGINS, FakeNode, Namespace, NewNamespace, RealNode
 
 import libcni
-from libcni import DoctorReport, NodeFinding
+from libcni import CNIConfig, DoctorReport, NodeFinding, RuntimeConf, diagnose
 
 
 class OperatorNode(RealNode):
@@ -94,3 +94,37 @@ def named_namespace() -> Iterator[str]:
     yield name
     if Path("/run/netns", name).exists():
         subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def install(node: OperatorNode, content: bytes, mode: int = 0o755) -> Path:
+    """Install a plugin in the place of bridge, found before it."""
+    path = node.bin / "bridge"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+GOOD = b"""#!/bin/sh
+echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'
+"""
+
+
+@pytest.fixture
+def healthy(tmp_path: Path) -> FakeNode:
+    """Return a healthy node with the network net and the attachment c1."""
+    node = FakeNode(tmp_path)
+    node.plugin("a", result={"cniVersion": "1.0.0"})
+    node.configure("net", "a")
+    node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
+    return node
+
+
+@pytest.fixture
+def cni(healthy: FakeNode) -> CNIConfig:
+    return healthy.cni
+
+
+def only(cni: CNIConfig) -> NodeFinding:
+    (finding,) = diagnose(cni).findings
+    assert finding.remedy or finding.commands
+    return finding

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from executor.plugins import KINDS, Kind, nothing_is_left_open
+from executor.plugins import KINDS, Kind, nothing_is_left_open, replace_in_executor
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +21,11 @@ def _nothing_is_left_open() -> Iterator[None]:
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Name the executor to use."""
     return str(request.param)
+
+
+@pytest.fixture
+def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Make signals do nothing, as to a process that hangs in the kernel."""
+    replace_in_executor(monkeypatch, os, kill=lambda *_: None, killpg=lambda *_: None)
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
+    return monkeypatch

@@ -143,3 +143,7 @@ def replace_in_executor(patch: pytest.MonkeyPatch, module: ModuleType, **functio
     for user in (child, reaping, streams):
         if hasattr(user, module.__name__):
             patch.setattr(user, module.__name__, replaced)
+
+
+def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
+    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, inherit))

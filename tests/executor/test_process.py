@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import signal
 import subprocess
@@ -16,68 +15,15 @@ from typing import Any
 import pytest
 from processes import is_running
 
-from executor.plugins import BASE, ENV, Kind, execute, invocation, script
+from executor.plugins import BASE, ENV, Kind, execute, run, script
 from libcni.errors import (
-    InvalidIdentifierError,
-    InvalidOutputError,
     PluginError,
-    PluginNotFoundError,
     PluginTimeoutError,
 )
-from libcni.executor import CallOptions, Executor, ProcessExecutor, child, find_plugin, reaping
+from libcni.executor import Executor, ProcessExecutor, child, reaping
 from libcni.executor import process as process_module
-from libcni.executor.child import busy_delays
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
-
-
-def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
-    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, inherit))
-
-
-# find
-
-
-def test_the_first_executable_file_is_found(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-    script(tmp_path / "b", "", name="x")
-    script(tmp_path / "c", "", name="x")
-    path = [str(tmp_path / name) for name in ("none", "a", "b", "c")]
-    assert find_plugin("x", path) == ProcessExecutor().find("x", path) == str(tmp_path / "b" / "x")
-
-
-def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
-    for name in ("a", "b", "c", "d"):
-        (tmp_path / name).mkdir()
-    script(tmp_path / "a", "", name="x", mode=0o644)
-    (tmp_path / "b" / "x").mkdir()
-    (tmp_path / "c" / "x").symlink_to("nowhere")
-    path = [str(tmp_path / name) for name in ("a", "b", "c", "d")]
-    with pytest.raises(PluginNotFoundError) as caught:
-        find_plugin("x", path)
-    error = caught.value
-    assert (error.plugin, error.searched) == ("x", tuple(path))
-    assert error.rejected == (f"{path[0]}/x is not executable", f"{path[1]}/x is not a regular file")
-    assert error.hint == "make it executable: chmod +x"
-    (tmp_path / "d" / "x").symlink_to(script(tmp_path, "", name="real"))
-    assert find_plugin("x", path) == f"{path[3]}/x"
-
-
-def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PluginNotFoundError) as caught:
-        find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
-    assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
-    with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
-        find_plugin("x", [])
-    assert caught.value.hint is None
-
-
-@pytest.mark.parametrize("plugin", ["../x", "/bin/sh", "", ".", "a\0"])
-def test_a_path_is_no_plugin(plugin: str) -> None:
-    with pytest.raises(InvalidIdentifierError):
-        find_plugin(plugin, ["/usr"])
-
 
 # run
 
@@ -95,22 +41,6 @@ def test_the_plugin_gets_the_given_environment_and_no_more(tmp_path: Path) -> No
     assert lines[-2:] == ["0", os.getcwd()]
     given = {line for line in lines[:-2] if not line.startswith(("PWD=", "SHLVL=", "_=", "OLDPWD="))}
     assert given == {"CNI_COMMAND=ADD", "CNI_PATH=/x", "PATH=/usr/bin:/bin"}
-
-
-def test_large_input_and_large_output_do_not_deadlock(tmp_path: Path) -> None:
-    data = b'"' + b"x" * 3_000_000 + b'"'
-    outcome = run(script(tmp_path, "cat >&2; head -c 2000000 /dev/zero"), data)
-    assert len(outcome.stdout) == 2_000_000
-    assert outcome.stderr == data[-64 * 1024 :]
-
-
-def test_a_plugin_may_ignore_its_input(tmp_path: Path) -> None:
-    assert run(script(tmp_path, "exec true"), b"x" * 1_000_000).exit_status == 0
-
-
-def test_stdin_is_sealed_and_stdout_can_be_reopened(tmp_path: Path) -> None:
-    body = "cat /dev/stdin; echo more > /dev/stdout; echo x > /dev/stdin 2>/dev/null || echo sealed"
-    assert run(script(tmp_path, body), b"in ").stdout == b"in more\nsealed\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
@@ -195,18 +125,6 @@ def test_without_a_timeout_the_call_waits_for_the_exit(tmp_path: Path) -> None:
     assert run(script(tmp_path, "sleep 0.1; echo done"), timeout=None).stdout == b"done\n"
 
 
-@pytest.mark.parametrize(("pipe", "name"), [("", "stdout"), (">&2", "stderr")])
-def test_output_is_limited(tmp_path: Path, pipe: str, name: str) -> None:
-    with pytest.raises(InvalidOutputError, match=f"more than 1000 bytes on {name}"):
-        run(script(tmp_path, f"yes {pipe}"), output_limit=1000)
-
-
-def test_a_flood_while_it_is_stopped_is_still_a_timeout(tmp_path: Path, kind: Kind) -> None:
-    body = "trap 'yes >&2 & yes' TERM; while :; do sleep 0.01; done"
-    with pytest.raises(PluginTimeoutError):
-        execute(kind, script(tmp_path, body), 0.2, output_limit=1000)
-
-
 def test_an_exception_in_the_waiting_call_kills_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 30")
 
@@ -273,21 +191,6 @@ def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
     with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
         execute(kind, path, timeout=None)
     assert caught.value.hint == "another program writes to it"
-
-
-def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    delays = busy_delays(1.0)
-    assert [next(delays) for _ in range(8)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
-    assert list(busy_delays(0.0)) == []
-
-
-def test_a_busy_executable_is_tried_for_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    for delay in busy_delays(math.inf):
-        now[0] += delay
-    assert 4.5 <= now[0] <= 5.0
 
 
 # what the host program does to its children

@@ -36,3 +36,12 @@ def make(request: pytest.FixtureRequest, node: ManagerNode) -> Callable[..., Any
     if request.param == "blocking":
         return node.manager
     return lambda **options: Blocking(node.async_manager(**options))
+
+
+@pytest.fixture
+def three_attached(node: ManagerNode) -> ManagerNode:
+    """Three networks, attached in an order that is not that of their names."""
+    for name in ("b", "c", "a"):
+        node.configure(name)
+    node.manager().set_up(Container("c1", "/ns", ["b@x9", "c@x1", "a@x5"]))
+    return node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,14 @@ def fails(verb: str, code: int = 100, msg: str = "no", *, when: str = "true") ->
 def words(text: str) -> list[str]:
     """Return the words of a text."""
     return re.findall(r"\w+", text)
+
+
+class Killed(BaseException):
+    """Ends a set-up as a kill does: nothing is undone."""
+
+
+Make = Callable[..., Any]
+
+
+def names(place_manager: object) -> list[str]:
+    return [net.name for net in place_manager.networks]  # type: ignore[attr-defined]

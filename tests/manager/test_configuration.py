@@ -6,35 +6,10 @@ import os
 import shutil
 
 import pytest
-from helpers import network
 
 from libcni.errors import NetworkNotFoundError
 from libcni.manager import Container
-from manager.fakes import ManagerNode
-
-
-def names(place_manager: object) -> list[str]:
-    return [net.name for net in place_manager.networks]  # type: ignore[attr-defined]
-
-
-def test_the_default_is_the_first_valid_by_order(node: ManagerNode) -> None:
-    node.write("00-bad.conflist", "{")
-    node.configure("z", file="10-z.conflist")
-    node.configure("a", file="20-a.conflist")
-    manager = node.manager()
-    assert [net.name for net in manager.default_networks()] == ["z"]
-    node.configure("y", file="05-y.conflist")
-    manager.reload()
-    assert [net.name for net in manager.default_networks()] == ["y"]
-
-
-def test_the_default_may_be_named_several_or_a_number(node: ManagerNode) -> None:
-    for name in ("a", "b", "c"):
-        node.configure(name)
-    assert [net.name for net in node.manager(default="b").default_networks()] == ["b"]
-    assert [net.name for net in node.manager(default=["c", "a"]).default_networks()] == ["c", "a"]
-    assert [net.name for net in node.manager(default=2).default_networks()] == ["a", "b"]
-    assert [net.name for net in node.manager(default=9, minimum=1).default_networks()] == ["a", "b", "c"]
+from manager.fakes import ManagerNode, names
 
 
 def test_the_default_can_be_changed_at_run_time(node: ManagerNode) -> None:
@@ -54,121 +29,12 @@ def test_no_configuration_at_all_names_the_directories(node: ManagerNode) -> Non
         node.manager().set_up(Container("c1", "/ns"))
 
 
-def test_several_directories_the_first_wins(node: ManagerNode) -> None:
-    node.configure("a", file="99-a.conflist")
-    node.configure("b")
-    other = node.root / "other"
-    other.mkdir()
-    node.configure("a", "else", file=other / "00-a.conflist")
-    node.configure("c", "a", file=other / "01-c.conflist")
-    manager = node.manager(conf_dirs=[node.conf_dir, other, node.root / "none"])
-    assert names(manager) == ["a", "b", "c"]
-    assert manager.network("a").plugins[0].type == "a"
-    assert "already in" in str(manager.configuration.problems[0])
-
-
-def test_configurations_given_in_code_come_first(node: ManagerNode) -> None:
-    node.configure("a")
-    given = [network("own", name=name) for name in ("z", "a")]
-    manager = node.manager(networks=given)
-    assert names(manager) == ["z", "a"]
-    assert manager.network("a").plugins[0].type == "own"
-    assert node.manager(networks=given, conf_dirs=[]).configuration.problems == ()
-
-
-def test_a_half_written_file_leaves_the_last_good_network_in_force(node: ManagerNode) -> None:
-    node.configure("a", file="10-a.conflist")
-    node.configure("b", file="20-b.conflist")
-    manager = node.manager()
-    good = manager.network("a")
-    for half in ("", '{"cniVersion": "1.0.0", "na'):
-        node.write("10-a.conflist", half)
-        manager.reload()
-        assert names(manager) == ["a", "b"]
-        assert manager.network("a") == good
-        assert manager.configuration.kept == ("a",)
-        assert "10-a.conflist" in str(manager.configuration.problems[0])
-        state = manager.status().network("a")
-        assert state is not None
-        assert state.kept
-    node.configure("a", "b", file="10-a.conflist")
-    manager.reload()
-    assert manager.network("a").plugins[0].type == "b"
-    assert (manager.configuration.kept, manager.configuration.problems) == ((), ())
-
-
-def test_a_bad_drop_in_leaves_the_last_good_network_in_force(node: ManagerNode) -> None:
-    node.configure("a")
-    manager = node.manager()
-    (node.conf_dir / "a").mkdir()
-    (node.conf_dir / "a" / "x.conf").write_text("{")
-    manager.reload()
-    assert manager.configuration.kept == ("a",)
-    assert [plugin.type for plugin in manager.network("a").plugins] == ["a"]
-
-
-def test_a_file_that_is_removed_takes_its_network_along(node: ManagerNode) -> None:
-    path = node.configure("a")
-    node.configure("b")
-    manager = node.manager()
-    path.unlink()
-    manager.reload()
-    assert names(manager) == ["b"]
-
-
-def test_a_network_that_gets_another_name_in_the_same_file_is_gone_under_the_old_one(node: ManagerNode) -> None:
-    node.configure("a", file="x.conflist")
-    manager = node.manager()
-    node.configure("b", file="x.conflist")
-    manager.reload()
-    assert names(manager) == ["b"]
-
-
-def test_a_file_whose_network_comes_twice_is_not_kept_under_the_old_name(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b", file="x.conflist")
-    manager = node.manager()
-    node.configure("a", file="x.conflist")
-    manager.reload()
-    assert names(manager) == ["a"]
-
-
-def test_a_directory_that_has_gone_leaves_its_last_good_networks_in_force(node: ManagerNode) -> None:
-    node.configure("a")
-    manager = node.manager()
-    shutil.rmtree(node.conf_dir)
-    manager.reload()
-    assert names(manager) == ["a"]
-    assert "the directory is gone" in str(manager.configuration.problems[0])
-    assert names(node.manager()) == []
-    node.conf_dir.mkdir()
-    node.configure("b")
-    manager.reload()
-    assert names(manager) == ["b"]
-
-
 def test_what_is_kept_can_be_given_up(node: ManagerNode) -> None:
     node.configure("a")
     manager = node.manager()
     shutil.rmtree(node.conf_dir)
     manager.reload(keep=False)
     assert names(manager) == []
-
-
-def test_an_empty_directory_has_no_networks(node: ManagerNode) -> None:
-    path = node.configure("a")
-    manager = node.manager()
-    path.unlink()
-    manager.reload()
-    assert names(manager) == []
-    assert manager.status().reason == f"no configuration in {node.conf_dir}"
-
-
-def test_a_directory_that_is_none_is_a_problem(node: ManagerNode) -> None:
-    file = node.root / "file"
-    file.touch()
-    manager = node.manager(conf_dirs=[node.conf_dir, file])
-    assert str(file) in str(manager.configuration.problems[0])
 
 
 def test_events_of_reloads(node: ManagerNode) -> None:

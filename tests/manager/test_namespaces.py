@@ -8,7 +8,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +16,8 @@ import pytest
 
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces
-from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import IPRoute2
-from libcni.store.record import boot_id
-from manager.fakes import FakeTool, ManagerNode, fails
+from manager.fakes import FakeTool, Killed, Make, ManagerNode, fails
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: ManagerNode) -> None:
@@ -127,19 +125,12 @@ def test_a_namespace_that_was_given_is_left_alone(node: ManagerNode) -> None:
     assert tool.done == []
 
 
-class Killed(BaseException):
-    """Ends a set-up as a kill does: nothing is undone."""
-
-
 def kill_at(manager: Any, kind: str) -> None:
     def observer(event: Any) -> None:
         if event.kind == kind:
             raise Killed
 
     manager.observe(observer)
-
-
-Make = Callable[..., Any]
 
 
 def test_a_namespace_that_the_caller_made_is_never_removed(node: ManagerNode, make: Make) -> None:
@@ -166,44 +157,6 @@ def test_a_set_up_refuses_a_name_that_somebody_else_made(node: ManagerNode, make
         make(namespaces=Namespaces(tool)).set_up(Container("c1"))
     assert tool.done == []
     assert node.calls() == []
-
-
-class LinkingTool:
-    """A tool that needs no root: each name is a link to this program's own namespace."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self.directory = directory
-
-    def create(self, name: str) -> None:
-        (self.directory / name).symlink_to("/proc/self/ns/net")
-
-    def remove(self, name: str) -> None:
-        (self.directory / name).unlink()
-
-    def pin(self, name: str, pid: int) -> None: ...
-
-    def lo_up(self, name: str) -> None: ...
-
-
-def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path) -> None:
-    """Otherwise that manager could never remove its namespace."""
-
-    def manager(owner: str) -> ContainerNamespaces:
-        directory = tmp_path / owner
-        return ContainerNamespaces(Namespaces(LinkingTool(directory), directory), str(tmp_path / "cache"), owner)
-
-    first, second = manager("first"), manager("second")
-    with open("/proc/self/ns/net", "rb"):  # the kernel gives an inode that nothing uses another time
-        path = first.ensure("c1")
-        with pytest.raises(NamespaceError, match=r"/first/c1 of another manager \(owner 'first'\)"):
-            second.ensure("c1")
-        assert os.listdir(tmp_path / "second") == []
-        assert second.remove_if_unused("c1") == ""
-        assert first.remove_if_unused("c1") == path
-        second.ensure("c1")
-        os.unlink(second.path("c1"))
-        assert first.ensure("c1") == path
 
 
 def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(node: ManagerNode, make: Make) -> None:
@@ -251,60 +204,6 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, mak
     assert set(tool.there) == {"neighbour", "live"}
     assert manager.gc([("live", "eth0")]).netns_removed == ()
     assert manager.gc([]).netns_removed == ("/run/netns/live",)
-
-
-def test_a_name_that_lost_its_namespace_is_used_again(node: ManagerNode, make: Make) -> None:
-    class OnDisk(FakeTool):
-        def remove(self, name: str) -> None:
-            self.done.append(f"remove {name}")
-            (node.root / "netns" / name).unlink()
-
-    node.configure("a")
-    (node.root / "netns").mkdir()
-    tool = OnDisk()
-    namespaces = Namespaces(tool, node.root / "netns")
-    make(namespaces=namespaces).set_up(Container("c1"))
-    (node.root / "netns" / "c1").touch()  # what is left of a removal that was killed
-    tool.there.clear()
-    make(namespaces=namespaces).set_up(Container("c1"), on_existing="replace")
-    assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
-
-
-def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make) -> None:
-    node.configure("a")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool))
-    manager.set_up(Container("c1"))
-    tool.there["c1"] = (0, 0, 99)
-    assert manager.tear_down("c1").netns_removed == ""
-    assert tool.there == {"c1": (0, 0, 99)}
-    assert list(node.cache.glob("namespaces/*")) == []
-
-
-def test_a_namespace_of_another_boot_is_made_anew(node: ManagerNode, make: Make) -> None:
-    node.configure("a")
-    tool = FakeTool()
-    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
-    (record,) = node.cache.glob("namespaces/*")
-    record.write_text(record.read_text().replace(boot_id(), "another-boot"))
-    tool.there.clear()
-    next(node.cache.glob("results/*")).unlink()
-    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
-    assert tool.done.count("create c1") == 2
-
-
-def test_a_torn_record_of_a_namespace_removes_nothing(
-    node: ManagerNode, make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    node.configure("a")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool))
-    manager.set_up(Container("c1"))
-    (record,) = node.cache.glob("namespaces/*")
-    record.write_bytes(b"")
-    manager.tear_down("c1")
-    assert "c1" in tool.there
-    assert str(record) in caplog.text
 
 
 @pytest.mark.real

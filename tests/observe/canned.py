@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,7 @@ def failure_of(cni: CNIConfig) -> CNIError:
     except CNIError as error:
         return error
     raise AssertionError("it was expected to fail")
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {name.removeprefix("cni_"): value for name, value in vars(record).items() if name.startswith("cni_")}

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libcni import Invocation, LoggingObserver, Operation, Outcome, PluginTimeoutError
 from libcni.testing import RecordingExecutor
-from observe.canned import NET, RT, client, failure_of, refusal
-
-
-def fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name.removeprefix("cni_"): value for name, value in vars(record).items() if name.startswith("cni_")}
+from observe.canned import NET, RT, client, failure_of, fields, refusal
 
 
 def test_each_call_and_the_verb_are_logged_with_their_fields(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,24 +45,6 @@ def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCa
     failure_of(client(tmp_path, RecordingExecutor({("bridge", "ADD"): timeout}), LoggingObserver()))
     assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
     assert fields(caplog.records[0])["seconds"] == 2.5
-
-
-@pytest.mark.parametrize("redact", [False, True])
-def test_debug_shows_the_configuration_and_redacts_capability_values_on_request(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, redact: bool
-) -> None:
-    caplog.set_level(logging.DEBUG, "libcni.calls")
-    client(tmp_path, RecordingExecutor(), LoggingObserver(redact=redact)).add_network_list(NET, RT)
-    text = fields(caplog.records[0])["config"]
-    shown = '"[redacted]"' if redact else '"c2:11:22:33:44:55"'
-    assert f'"runtimeConfig":{{"mac":{shown}}}' in text
-    assert ("c2:11:22:33:44:55" in caplog.text) is not redact
-
-
-def test_what_is_no_json_is_redacted_whole() -> None:
-    from libcni.observe.redact import redacted
-
-    assert redacted(b"secret") == '"[redacted]"'
 
 
 def test_the_message_of_a_log_record_is_printable(caplog: pytest.LogCaptureFixture) -> None:

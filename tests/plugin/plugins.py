@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcni
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import Plugin, Request
+from libcni.testing import call_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,3 +81,10 @@ def write_example(directory: Path, name: str, module: str) -> Path:
     )
     path.chmod(0o755)
     return path
+
+
+def request(args: str = "", verb: str = "ADD", **more: Any) -> Request:
+    recorder = Recorder()
+    answer = call_plugin(recorder.plugin, verb, config(**more), args=args, path="/opt/cni/bin::/usr/lib/cni")
+    assert answer.status == 0, answer
+    return recorder.requests[0]

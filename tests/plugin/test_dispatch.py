@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import sys
 from io import BytesIO, StringIO, TextIOWrapper
 
@@ -247,21 +246,6 @@ def test_an_error_document_that_add_returns_is_an_error() -> None:
     )
 
 
-def test_a_returned_document_is_compared_with_the_specification_in_tests() -> None:
-    def add(request: Request) -> dict[str, object]:
-        return {"ips": [{"address": "10.0.0.2"}]}
-
-    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
-    assert (answer.code, answer.document["msg"]) == (6, "ADD returned no valid result")
-    assert "ips[0].address has no prefix" in answer.document["details"]
-
-
-@pytest.mark.parametrize("code", [0, -7])
-def test_a_code_that_says_success_is_refused_at_once(code: int) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        VerbError("no", code=code)
-
-
 def test_a_plugin_without_versions_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="at least one version"):
         Plugin("p", versions=[])
@@ -297,14 +281,6 @@ def test_run_answers_for_this_process_and_exits(
     captured = capfd.readouterr()
     assert json.loads(captured.out) == {"cniVersion": "1.1.0", "code": 999, "msg": "no"}
     assert captured.err == ("from the descriptor" if stderr == "open" else "")
-
-
-def test_a_verb_error_reads_well() -> None:
-    assert str(VerbError("full")) == "full"
-    assert str(VerbError("full", code=11, details="all of it")) == "full; all of it"
-    assert VerbError("full").code == ErrorCode.INTERNAL
-    restored = pickle.loads(pickle.dumps(VerbError("full", code=11, details="all of it")))
-    assert (restored.code, restored.msg, restored.details) == (11, "full", "all of it")
 
 
 def test_the_name_of_a_decorated_function_is_still_the_function() -> None:

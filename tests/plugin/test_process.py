@@ -158,16 +158,6 @@ def test_version_does_not_wait_for_a_pipe_on_which_nothing_comes(tmp_path: Path)
         assert process.wait(20) == 0
 
 
-def test_a_result_is_compared_with_the_specification_if_the_plugin_is_asked_to(tmp_path: Path) -> None:
-    body = 'plugin.add(lambda r: {"ips": [{"address": "10.0.0.2"}]})\nplugin.delete(lambda r: None)'
-    path = write_plugin(tmp_path, "loose", body)
-    assert call_plugin(path, "ADD", config()).status == 0
-    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/x", "CNI_IFNAME": "eth0"}
-    command = [str(path), "--check"]
-    done = subprocess.run(command, env=env, input=json.dumps(config()), capture_output=True, text=True, check=False)
-    assert "ips[0].address has no prefix" in json.loads(done.stdout)["details"]
-
-
 @pytest.mark.slow
 def test_the_start_keeps_the_limits_of_the_bench() -> None:
     bench = [sys.executable, str(ROOT / "bench/plugin_start.py"), "30"]

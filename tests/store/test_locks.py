@@ -10,9 +10,7 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +20,8 @@ from libcni.errors import LockTimeoutError, RecordError
 from libcni.store import lock_file, locks
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
-
-Make = Callable[..., LockSet]
-
-
-@pytest.fixture
-def hold(tmp_path: Path) -> Iterator[Make]:
-    """Make holds in one cache directory; all are closed at the end."""
-    made: list[LockSet] = []
-
-    def make(
-        *networks: str, container: str = "", exclusive: bool = False, token: str = "", every: bool = False
-    ) -> LockSet:
-        request = LockRequest(networks, container, exclusive=exclusive, all_containers=every)
-        made.append(LockSet(str(tmp_path), request, token))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from store.canned import opened
+from store.conftest import Make
 
 
 @pytest.mark.parametrize(
@@ -355,85 +336,6 @@ except OSError:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "closed\n"
-
-
-# one open file for all verbs of a process
-
-
-def opened(path: Path) -> int:
-    """Count the descriptors of this process that lead to a file."""
-    count = 0
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            count += os.readlink(f"/proc/self/fd/{name}") == str(path)
-        except FileNotFoundError:
-            continue
-    return count
-
-
-def is_free_elsewhere(cache: Path, request: str) -> bool:
-    """Return whether another process could hold a lock."""
-    code = f"""
-from libcni.store.locks import LockRequest, LockSet
-print(LockSet({str(cache)!r}, LockRequest({request})).try_acquire())
-"""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
-
-
-def test_many_verbs_share_one_descriptor(hold: Make, tmp_path: Path) -> None:
-    many = [hold("n", container=f"c{index}") for index in range(100)]
-    assert all(one.try_acquire() for one in many)
-    assert opened(tmp_path / "locks") == 1
-    for one in many:
-        one.close()
-    assert opened(tmp_path / "locks") == 0
-    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
-
-
-def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_path: Path) -> None:
-    first, second = hold("n", container="c1"), hold("n", container="c2")
-    assert first.try_acquire()
-    assert second.try_acquire()
-    first.close()
-    assert not is_free_elsewhere(tmp_path, "('n',), exclusive=True")
-    assert is_free_elsewhere(tmp_path, "(), 'c1'")
-    second.close()
-    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
-
-
-def test_a_lock_of_all_containers_releases_all(hold: Make, tmp_path: Path) -> None:
-    every = hold(every=True)
-    assert every.try_acquire()
-    assert not is_free_elsewhere(tmp_path, "(), 'c1'")
-    other = hold(container="c1")
-    assert not other.try_acquire()
-    every.close()
-    assert other.try_acquire()
-    assert not hold(every=True).try_acquire()
-    assert is_free_elsewhere(tmp_path, "(), 'c2'")
-
-
-def test_threads_exclude_each_other(tmp_path: Path) -> None:
-    inside: list[int] = []
-    worst: list[int] = []
-
-    def work() -> None:
-        for _ in range(50):
-            one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
-            for delay in one.retry_delays(time.monotonic() + 60):
-                time.sleep(delay)
-            inside.append(1)
-            worst.append(len(inside))
-            time.sleep(0)
-            inside.pop()
-            one.close()
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(worst), max(worst)) == (400, 1)
 
 
 def test_closed_locks_cannot_be_acquired(hold: Make) -> None:

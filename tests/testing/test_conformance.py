@@ -13,7 +13,7 @@ from plugin.plugins import Recorder, example
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import Plugin, Request, VerbError
-from libcni.testing import Answer, ConformanceReport, assert_plugin_conforms, call_plugin, check_plugin
+from libcni.testing import Answer, ConformanceReport, assert_plugin_conforms, check_plugin
 
 PREVIOUS = {
     "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
@@ -299,26 +299,3 @@ def test_known_faults_may_be_let_pass() -> None:
     assert failing(report) == {"an error says the cniVersion"}
     with pytest.raises(AssertionError):
         assert_plugin_conforms(bent, {}, known_faults=["ADD"])
-
-
-def test_a_plugin_that_ends_by_a_signal_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "killed"
-    path.write_text("#!/bin/sh\nkill -9 $$\n", encoding="utf-8")
-    path.chmod(0o755)
-    report = check_plugin(path, {})
-    assert report.versions == ()
-    assert report.findings[0].problem.startswith("signal 9")
-    assert str(report).startswith(f"{path}: 3 of 7 checks failed\n  VERSION answers: signal 9")
-
-
-def test_findings_read_well() -> None:
-    report = check_plugin(Recorder().plugin, {}, versions=["1.0.0"])
-    assert "ADD (1.0.0): right" in map(str, report.findings)
-    assert str(report) == f"recorder: 0 of {len(report.findings)} checks failed"
-
-
-def test_the_answer_of_a_call_can_be_looked_into() -> None:
-    got = call_plugin(example("hosts"), "VERSION")
-    assert got.code is None
-    with pytest.raises(ValueError, match="not a JSON object"):
-        _ = Answer(0, "[]", "").document

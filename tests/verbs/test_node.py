@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,88 +15,10 @@ from nodes import FakeNode
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, PluginTimeoutError, RecordError
 from libcni.protocol.invocation import Invocation
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.namespace import EnteredNamespace
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor, network_namespace
-
-RT = RuntimeConf("c1", None, "eth0")
-
-
-@pytest.fixture
-def cni(node: FakeNode) -> CNIConfig:
-    node.plugin("a")
-    return node.cni
-
-
-@pytest.fixture
-def orphan(request: pytest.FixtureRequest, node: FakeNode) -> Iterator[int]:
-    """Be a plugin of a verb whose runtime is gone: hold what it has inherited."""
-    hold = LockSet(str(node.cache), LockRequest((), "c1"))
-    assert hold.try_acquire()
-    descriptor = os.dup(hold.plugin_descriptor(request.param))
-    hold.close()
-    yield descriptor
-    try:
-        os.close(descriptor)
-    except OSError:
-        return  # the test has closed it
-
-
-@pytest.mark.parametrize("orphan", ["DEL"], indirect=True)
-def test_a_del_that_outlived_its_runtime_is_waited_for(cni: CNIConfig, orphan: int) -> None:
-    threading.Timer(0.15, os.close, [orphan]).start()
-    started = time.monotonic()
-    cni.add_network_list(network("a"), RT)
-    assert 0.1 < time.monotonic() - started < 5
-
-
-@pytest.mark.parametrize("orphan", ["ADD"], indirect=True)
-def test_an_add_that_outlived_its_runtime_is_waited_for_where_its_record_is_pending(
-    node: FakeNode, cni: CNIConfig, orphan: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    node.plugin("a", "[ $CNI_COMMAND != ADD ] || exit 1")
-    with pytest.raises(PluginError):
-        cni.add_network_list(network("a"), RT, rollback=False)
-    started = time.monotonic()
-    with caplog.at_level(logging.WARNING, "libcni"):
-        cni.del_network_list(network("a"), RT, timeout=0.4)
-    assert 0.15 < time.monotonic() - started < 2
-    assert "a plugin of an earlier verb is still running" in caplog.text
-    assert cni.get_cached_attachments() == []
-    os.fstat(orphan)
-
-
-@pytest.mark.parametrize("orphan", ["ADD"], indirect=True)
-@pytest.mark.usefixtures("orphan")
-def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
-    started = time.monotonic()
-    cni.add_network_list(network("a"), RT)
-    cni.del_network_list(network("a"), RT)
-    assert time.monotonic() - started < 2
-
-
-def test_only_an_add_fails_for_want_of_a_lock(
-    node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def none_left(_hold: LockSet, _verb: str) -> int:
-        raise RecordError("Too many open files")
-
-    monkeypatch.setattr(LockSet, "plugin_descriptor", none_left)
-    with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
-        cni.add_network_list(network("a"), RT)
-    cni.del_network_list(network("a"), RT)
-    assert node.verbs() == ["DEL a", "DEL a"]
-    assert "DEL goes on without a lock: Too many open files" in caplog.text
-
-
-def test_a_lock_file_that_is_removed_again_and_again(
-    node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LockSet, "is_current", lambda _hold: False)
-    with pytest.raises(RecordError, match="other programs keep removing the lock file"):
-        cni.add_network_list(network("a"), RT)
-    assert node.verbs() == []
+from verbs.conftest import RT
 
 
 def test_temporary_files_that_stay_stop_no_gc(

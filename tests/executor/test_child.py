@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +21,11 @@ from executor.plugins import (
     execute,
     invocation,
     number_in,
-    replace_in_executor,
     script,
 )
 from libcni.errors import PluginError, PluginTimeoutError
-from libcni.executor import CallOptions, ProcessExecutor, child, reaping
-from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor.child import busy_delays
 from libcni.testing import wait_until
 
 
@@ -145,14 +143,6 @@ def test_a_traced_plugin_whose_tracer_lets_go_has_succeeded(tmp_path: Path, kind
     assert outcome.seconds < 5, "the call waited for its deadline"
 
 
-@pytest.fixture
-def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Make signals do nothing, as to a process that hangs in the kernel."""
-    replace_in_executor(monkeypatch, os, kill=lambda *_: None, killpg=lambda *_: None)
-    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
-    return monkeypatch
-
-
 @pytest.mark.parametrize("has_pidfd", [True, False])
 def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
     tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch, has_pidfd: bool
@@ -166,76 +156,6 @@ def test_a_plugin_that_cannot_be_killed_does_not_block_the_call(
         os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
     assert 0.5 <= taken < 10
     assert "and has not ended after SIGKILL" in error.problem
-
-
-def test_without_a_thread_the_next_start_reaps_what_could_not_be_killed(
-    tmp_path: Path, kind: Kind, unkillable: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    unkillable.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(PluginTimeoutError):
-        execute(kind, script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30"), 0.3, grace=0.1)
-    unkillable.undo()
-    pid = number_in(tmp_path / "pid")
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not is_running(pid))
-    assert execute(kind, script(tmp_path, "echo {}")).exit_status == 0
-
-
-def test_two_threads_do_not_reap_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first wait the number may be another process's."""
-    waited: list[int] = []
-
-    def wait(pid: int, _: int) -> tuple[int, int]:
-        waited.append(pid)
-        if len(waited) == 1:
-            other = threading.Thread(target=reaping.reap_stragglers)
-            other.start()
-            other.join()
-        return (pid, 0) if pid != 2 else (0, 0)
-
-    replace_in_executor(monkeypatch, os, waitpid=wait)
-    monkeypatch.setattr(reaping, "unreaped", stragglers := [1, 2, 3])
-    reaping.reap_stragglers()
-    assert [pid for pid in waited if pid != 2] == [1, 3]
-    assert stragglers == [2], "it still runs"
-
-
-def test_cancelling_a_plugin_that_cannot_be_killed_does_not_block_the_loop(
-    tmp_path: Path, unkillable: pytest.MonkeyPatch
-) -> None:
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
-
-    async def main() -> None:
-        task = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE)))
-        await asyncio.sleep(0.2)
-        task.cancel()
-        ticks = 0
-        while not task.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        assert task.cancelled()
-        assert ticks > 10
-
-    asyncio.run(main())
-    unkillable.undo()
-    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
-
-
-def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Path) -> None:
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
-    loop = asyncio.new_event_loop()
-    coroutine = AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
-    task = loop.create_task(coroutine)
-    loop.run_until_complete(asyncio.sleep(0.2))
-    pid = number_in(tmp_path / "pid")
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    del task
-    loop.close()
-    coroutine.close()
-    wait_until(lambda: not is_running(pid))
 
 
 # forks
@@ -309,24 +229,6 @@ print("alive")
     assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr
 
 
-def test_a_hanging_plugin_is_reaped_by_a_thread_after_ctrl_c(tmp_path: Path, unkillable: pytest.MonkeyPatch) -> None:
-    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
-    unkillable.setattr(child.Child.kill, "__defaults__", (0.1,))
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    old = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
-    finally:
-        signal.signal(signal.SIGALRM, old)
-    unkillable.undo()
-    os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
-
-
 def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:
     """It is an OSError too, but no system call's."""
 
@@ -341,3 +243,18 @@ def test_a_timeout_error_of_a_signal_handler_stays_one(tmp_path: Path) -> None:
     finally:
         signal.signal(signal.SIGALRM, old)
     assert not isinstance(caught.value, PluginError)
+
+
+def test_the_delays_between_tries_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    delays = busy_delays(1.0)
+    assert [next(delays) for _ in range(8)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
+    assert list(busy_delays(0.0)) == []
+
+
+def test_a_busy_executable_is_tried_for_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for delay in busy_delays(math.inf):
+        now[0] += delay
+    assert 4.5 <= now[0] <= 5.0

@@ -1,47 +1,22 @@
-"""VERSION, STATUS, validation and negotiation, with canned answers and no process."""
+"""VERSION, validation and negotiation, with canned answers and no process."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers import RecordingNode
 
 import libcni
 from libcni import NetworkConfigList, Outcome
-from libcni.protocol.invocation import Invocation
-from libcni.verbs.status import status
 from libcni.verbs.version import negotiate, validate, version
-
-
-def network(*types: str, version: str = "1.1.0", versions: list[str] | None = None) -> NetworkConfigList:
-    document: dict[str, Any] = {"name": "n", "cniVersion": version, "plugins": [{"type": name} for name in types]}
-    return NetworkConfigList.from_dict(document | ({"cniVersions": versions} if versions else {}))
-
-
-Verb = Callable[..., Coroutine[Any, Any, Any]]
-
-
-def drive(
-    verb: Verb, asked: NetworkConfigList | str, answers: Mapping[str, Outcome | None], **options: Any
-) -> tuple[Any, list[Invocation]]:
-    """Run a verb; ``answers`` has what each plugin type answers, None for a missing one."""
-    missing = [name for name, answer in answers.items() if answer is None]
-    given = {(name, plugin): answer for plugin, answer in answers.items() if answer for name in ("VERSION", "STATUS")}
-    node = RecordingNode(given, missing=missing, path=["/bin1"])
-    return node.run(verb, asked, **options), node.calls
+from verbs.asked import drive, fails, network
 
 
 def says(*versions: str, own: str = "1.0.0") -> Outcome:
     listed = ",".join(f'"{version}"' for version in versions)
     return Outcome(stdout=f'{{"cniVersion":"{own}","supportedVersions":[{listed}]}}'.encode())
-
-
-def fails(code: int, msg: str) -> Outcome:
-    return Outcome(exit_status=1, stdout=f'{{"cniVersion":"1.0.0","code":{code},"msg":"{msg}"}}'.encode())
 
 
 def test_version_asks_with_what_old_plugins_insist_on() -> None:
@@ -152,26 +127,3 @@ def test_negotiation_names_the_plugin_that_blocks() -> None:
 def test_negotiation_chooses_nothing_that_the_document_does_not_name() -> None:
     with pytest.raises(libcni.VersionError):
         drive(negotiate, network("a", version="1.1.0"), {"a": says("1.0.0")})
-
-
-def test_status_says_for_each_plugin_whether_it_can_serve() -> None:
-    answers = {"a": Outcome(), "b": fails(50, "no bridge"), "c": None, "d": fails(51, "uplink down")}
-    found, calls = drive(status, network("a", "b", "c", "d"), answers)
-    assert [plugin.state for plugin in found.plugins] == ["ready", "not-ready", "missing", "not-ready"]
-    assert [getattr(error, "code", None) for error in found.errors] == [50, None, 51]
-    assert not found.ready
-    assert [call.env["CNI_COMMAND"] for call in calls] == ["STATUS"] * 3
-    assert calls[0].stdin == b'{"cniVersion":"1.1.0","name":"n","type":"a"}'
-    assert {calls[0].env[name] for name in ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS")} == {""}
-
-
-def test_status_that_stops_does_so_at_the_first_no() -> None:
-    answers = {"a": fails(50, "no"), "b": Outcome()}
-    found, calls = drive(status, network("a", "b"), answers, stop_at_first=True)
-    assert len(found.plugins) == len(calls) == 1
-
-
-def test_before_1_1_0_there_is_no_status_but_a_missing_plugin_is_noticed() -> None:
-    found, calls = drive(status, network("a", "b", version="1.0.0"), {"a": Outcome(), "b": None})
-    assert [plugin.state for plugin in found.plugins] == ["unsupported", "missing"]
-    assert calls == []

@@ -1,0 +1,37 @@
+"""``libcni del``: from the record alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.node import DBNET, CommandNode, containers
+
+
+def test_del_of_a_container_needs_no_configuration(node: CommandNode) -> None:
+    node.add("a")
+    node.write("30-front.conflist", {**DBNET, "name": "front", "plugins": [{"type": "fake"}]})
+    assert node.run("add", "front", node.netns("a"), "-c", "a", "-i", "eth1").code == 0
+    for path in node.conf_dir.iterdir():
+        path.unlink()
+    ran = node.run("del", "--container", "a", "--ifname", "eth0")
+    assert ran.out == "detached a eth0 from dbnet\n"
+    assert node.run("del", "-c", "a").out == "detached a eth1 from front\n"
+    assert node.cni.get_cached_attachments() == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("dbnet-c1-eth0", 1), ("dbnet-c2-eth0", 0)])
+def test_del_from_the_records_fails_if_the_record_is_corrupt(node: CommandNode, name: str, code: int) -> None:
+    node.results.mkdir(parents=True)
+    (node.results / name).write_text("{", encoding="utf-8")
+    ran = node.run("del", "-c", "c1")
+    assert ran.code == code
+    assert (str(node.results / name) in ran.err) is (code == 1)
+
+
+def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
+    node.add("a")
+    ran = node.run("del", "dbnet", node.netns("b"), "-c", "a")
+    assert ran.code != 0
+    assert "libcni del -c a -i eth0" in ran.err
+    assert containers(node) == ["a"]
+    assert node.run("del", "-c", "a", "-i", "eth0").code == 0

@@ -1,0 +1,20 @@
+"""``libcni explain``: the calls of a verb, also from the record."""
+
+from __future__ import annotations
+
+from cli.node import DBNET, CommandNode
+
+
+def test_explain_shows_del_from_the_record(node: CommandNode) -> None:
+    node.add("a")
+    changed = {**DBNET, "plugins": [{"type": "fake", "changed": True}]}
+    node.write("10-dbnet.conflist", changed)
+    ran = node.run("explain", "dbnet", "-c", "a", "--verb", "del", "-o", "json")
+    assert ran.code == 0, ran.err
+    (verb,) = ran.data["verbs"]
+    assert [call["plugin"] for call in verb["calls"]] == ["fake-tuning", "fake-bridge"]
+    assert verb["calls"][0]["environment"]["CNI_NETNS"] == node.netns("a")
+    assert verb["calls"][0]["stdin"]["prevResult"]["ips"]
+    assert "from the record" in verb["note"]
+    ran = node.run("explain", "dbnet", "-c", "nobody", "--verb", "del", "-o", "json")
+    assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]

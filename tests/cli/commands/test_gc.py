@@ -1,0 +1,56 @@
+"""``libcni gc``: the valid set, from words or a file, and the owner's attachments alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.node import CommandNode, containers
+
+
+def test_gc_keeps_what_is_valid(node: CommandNode) -> None:
+    for name in ("a", "b", "c"):
+        node.add(name)
+    (node.root / "valid").write_text("b:eth0\nx:eth0\n", encoding="utf-8")
+    assert node.run("gc", "dbnet", "--valid", "a", "--from-file", "valid").code == 0
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["a", "b"]
+    assert node.run("gc", "dbnet", "--none-valid", "--valid", "a").code == 2
+    (node.root / "list").write_text('["a"]', encoding="utf-8")
+    assert node.run("gc", "dbnet", "ignored", "--from-file", "list", "-o", "json").data["detached"] == [
+        {"container_id": "b", "ifname": "eth0", "network": "dbnet"}
+    ]
+    assert node.run("gc", "dbnet", "--none-valid").code == 0
+    assert node.cni.get_cached_attachments() == []
+
+
+@pytest.mark.parametrize("content", ["", "\n", "[]", "null"])
+def test_an_empty_file_does_not_mean_that_no_container_is_valid(node: CommandNode, content: str) -> None:
+    node.add("a")
+    (node.root / "valid").write_text(content, encoding="utf-8")
+    for ran in (node.run("gc", "dbnet", "--from-file", "valid"), node.run("gc", "dbnet", "--from-file", "-", stdin="")):
+        assert ran.code == 2
+        assert "--none-valid" in ran.err
+    assert len(node.cni.get_cached_attachments()) == 1
+    assert node.run("gc", "dbnet", "--from-file", "valid", "--none-valid").code == 0
+    assert node.cni.get_cached_attachments() == []
+
+
+def test_gc_of_a_network_without_a_file_works_from_the_records(node: CommandNode) -> None:
+    for name in ("a", "b"):
+        node.add(name)
+    (node.conf_dir / "10-dbnet.conflist").unlink()
+    planned = node.run("gc", "dbnet", "--valid", "a", "--dry-run", "-o", "json").data
+    assert [one["container_id"] for one in planned["stale"]] == ["b"]
+    assert node.run("gc", "dbnet", "--valid", "a").code == 0
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["a"]
+    assert node.run("gc", "nothere", "--none-valid").code == 4
+
+
+def test_gc_without_a_file_leaves_other_owners_alone(node: CommandNode) -> None:
+    node.add("plain")
+    node.run("add", "dbnet", node.netns("ours"), "-c", "ours", "--owner", "podman")
+    (node.conf_dir / "10-dbnet.conflist").unlink()
+    assert node.run("gc", "dbnet", "--none-valid").code == 0
+    assert containers(node) == ["ours"]
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    (command,) = next(one for one in findings if one["check"] == "drift")["commands"]
+    assert command == "libcni gc dbnet --none-valid --owner podman"

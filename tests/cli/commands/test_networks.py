@@ -1,0 +1,12 @@
+"""``libcni networks``."""
+
+from __future__ import annotations
+
+from cli.node import CommandNode
+
+
+def test_a_missing_directory_of_configurations_is_named(node: CommandNode) -> None:
+    nowhere = node.root / "nowhere"
+    assert (
+        node.run("networks", NETCONFPATH=str(nowhere)).out == f"no networks in {nowhere}: there is no such directory\n"
+    )

@@ -1,0 +1,123 @@
+"""Errors on stderr, with all that is known, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.node import HANGING, REFUSING, CommandNode
+from libcni import (
+    CNIError,
+    CNIErrorGroup,
+    ConfigError,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    PluginError,
+    PluginTimeoutError,
+    RecordError,
+)
+from libcni.cli import failures
+from libcni.cli.failures import error_data, exit_code
+from libcni.cli.session import Session
+from libcni.testing import wait_until
+
+
+@pytest.mark.parametrize(
+    ("code", "argv"),
+    [
+        (0, ["networks"]),
+        (1, ["add", "refusing", "/ns/a"]),
+        (2, ["add"]),
+        (2, ["add", "dbnet", "/ns/a", "--ifname", "a/b"]),
+        (2, ["nosuchcommand"]),
+        (2, ["explain", "dbnet", "--verb", "nonsense"]),
+        (2, ["del"]),
+        (3, ["add", "broken.yaml", "/ns/a"]),
+        (3, ["add", "dbnet", "/ns/a", "--capabilities", "[1]"]),
+        (4, ["add", "nothere", "/ns/a"]),
+        (4, ["check", "dbnet", "/ns/a"]),
+        (4, ["exec", "nosuch", "ADD"]),
+        (0, ["del", "--container", "nobody", "--timeout", "5"]),
+        (2, ["add", "dbnet", "/ns/a", "--batch", "batch.yaml"]),
+        (2, ["del", "-c", "a", "--batch", "batch.yaml"]),
+        (2, ["networks", "-o", "openmetrics"]),
+        (2, ["take-over"]),
+        (4, ["forget", "nobody"]),
+        (5, ["add", "hanging", "/ns/a", "--timeout", "0.3"]),
+    ],
+)
+def test_exit_codes(node: CommandNode, code: int, argv: list[str]) -> None:
+    node.write("refusing.conflist", REFUSING)
+    node.write("hanging.conflist", HANGING)
+    (node.root / "broken.yaml").write_text("name: [", encoding="utf-8")
+    ran = node.run(*argv)
+    assert ran.code == code
+    assert "Traceback" not in ran.err
+    assert bool(ran.err) is (code != 0 or argv[0] == "del")
+
+
+def test_a_lock_that_is_held_is_exit_code_5(node: CommandNode) -> None:
+    node.write("hanging.conflist", HANGING)
+    first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a"], env=node.env)
+    try:
+        wait_until(node.cni.get_cached_attachments, 20)
+        time.sleep(0.2)
+        ran = node.run("del", "hanging", "/ns/a", "--timeout", "0.2")
+        assert ran.code == 5
+        assert "held the lock" in ran.err
+        doctor = node.run("doctor").out
+        assert f"({first.pid})" in doctor
+    finally:
+        first.send_signal(signal.SIGINT)
+        assert first.wait(20) == 130
+
+
+def test_an_error_has_all_that_is_known(node: CommandNode) -> None:
+    node.write("refusing.conflist", REFUSING)
+    ran = node.run("add", "refusing", "/ns/a", "-o", "json")
+    error = json.loads(ran.err)["error"]
+    assert error["kind"] == "PluginError"
+    assert (error["code"], error["msg"], error["details"], error["stderr"]) == (7, "no", "not today", "complaint\n")
+    assert (error["plugin"], error["verb"], error["exit_status"], error["exit"]) == ("fake", "ADD", 1, 1)
+    assert ran.out == ""
+    assert yaml.safe_load(node.run("add", "refusing", "/ns/a", "-o", "yaml").err)["error"]["code"] == 7
+
+
+def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
+    document: Any = {"error": {"code": 7, "msg": "\x1b[2Jgone"}}
+    node.write("refusing.conflist", {**REFUSING, "plugins": [{"type": "fake", "fake": {"ADD": document}}]})
+    assert "\x1b" not in node.run("add", "refusing", "/ns/a").err
+
+
+def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
+    error = PluginError("it failed", plugin="a", verb="ADD")
+    error.rollback_errors = (PluginError("it failed, too", plugin="a", verb="DEL"),)
+    error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
+    error.add_note("ADD was detaching another one first")
+    assert error_data(error)["notes"] == ["ADD was detaching another one first"]
+    session = Session("", "", "", "", 60.0, "text", verbose=False)
+    assert ("note", "ADD was detaching another one first") in failures._details(error, session)
+    assert "notes" not in error_data(PluginError("it failed", plugin="a", verb="ADD"))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PluginError("x"), 1),
+        (RecordError("x"), 1),
+        (ConfigError("x"), 3),
+        (NetworkNotFoundError("x"), 4),
+        (PluginTimeoutError("x"), 5),
+        (LockTimeoutError("x"), 5),
+        (CNIErrorGroup("x", [ConfigError("x"), ConfigError("y")]), 3),
+        (CNIErrorGroup("x", [ConfigError("x"), PluginError("y")]), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: CNIError, code: int) -> None:
+    assert exit_code(error) == code

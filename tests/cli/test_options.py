@@ -1,0 +1,35 @@
+"""Options, and the variables that replace them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli.node import CommandNode, containers
+
+
+def test_cnitools_environment_is_read(node: CommandNode) -> None:
+    log = str(node.root / "log")
+    caps = '{"mac": "c2:11:22:33:44:55"}'
+    ran = node.run(
+        "add", "dbnet", node.netns("a"), CAP_ARGS=caps, CNI_ARGS="A=b;C=d", CNI_IFNAME="net7", FAKE_CNI_LOG=log
+    )
+    assert ran.code == 0
+    call = json.loads(Path(log).read_text(encoding="utf-8").splitlines()[-1])
+    assert call["env"]["CNI_ARGS"] == "A=b;C=d"
+    assert call["env"]["CNI_IFNAME"] == "net7"
+    assert json.loads(call["stdin"])["runtimeConfig"] == json.loads(caps)
+
+
+def test_the_flag_is_stronger_than_the_variable(node: CommandNode) -> None:
+    node.run("add", "dbnet", node.netns("a"), "-i", "net1", CNI_IFNAME="net7")
+    assert [one.ifname for one in node.cni.get_cached_attachments()] == ["net1"]
+
+
+def test_an_owner_with_control_characters_is_refused(node: CommandNode) -> None:
+    by_option = node.run("add", "dbnet", node.netns("a"), "--owner", "a\tb")
+    by_variable = node.run("gc", "dbnet", "--none-valid", LIBCNI_OWNER="a\x1b[m")
+    for ran in (by_option, by_variable):
+        assert ran.code == 2
+        assert "invalid owner" in ran.err
+    assert containers(node) == []

@@ -1,0 +1,34 @@
+"""What a slow verb shows in a terminal."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+from cli.node import HANGING, CommandNode
+from libcni.testing import wait_until
+
+
+def test_a_slow_verb_says_which_plugin_runs_and_that_it_rolls_back(node: CommandNode) -> None:
+    refusal = {"ADD": {"sleep": 1.6, "error": {"code": 7, "msg": "no"}}, "DEL": {"sleep": 1.6}}
+    slow = {"cniVersion": "1.1.0", "name": "slow", "plugins": [{"type": "fake", "fake": refusal}]}
+    node.write("slow.conflist", slow)
+    shown = node.run_in_terminal("add", "slow", node.netns("a"), "-c", "a").out
+    assert "ADD: plugin fake runs" in shown
+    assert "rolling back, DEL: plugin fake runs" in shown
+    lines = shown.replace("\r", "\n").splitlines()
+    assert not any(line.strip().startswith("ADD:") for line in lines[-3:]), "the line is erased"
+    assert "plugin fake runs" not in node.run("add", "slow", node.netns("b"), "-c", "b").err
+
+
+def test_a_verb_that_waits_says_for_whom(node: CommandNode) -> None:
+    node.write("hanging.conflist", HANGING)
+    first = subprocess.Popen([*node.command, "add", "hanging", "/ns/a", "-c", "a"], env=node.env)
+    try:
+        wait_until(lambda: bool(node.cni.get_cached_attachments()))
+        shown = node.run_in_terminal("del", "hanging", "/ns/a", "-c", "a", "--timeout", "4").out
+        assert "DEL: waiting for a lock of " in shown
+        assert f"({first.pid})" in shown
+    finally:
+        first.send_signal(signal.SIGTERM)
+        first.wait(30)

@@ -1,0 +1,31 @@
+"""Signals end a verb and its plugin."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+import pytest
+from processes import children, is_running
+
+from cli.node import HANGING, CommandNode
+from libcni.testing import wait_until
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_verb_and_its_plugin(node: CommandNode, number: signal.Signals) -> None:
+    node.write("hanging.conflist", HANGING)
+    command = [*node.command, "add", "hanging", "/ns/a", "-c", "a"]
+    env = {**node.env, **node.server.coverage}  # a command in the fork server cannot be sent a signal
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: bool(node.cni.get_cached_attachments()) and bool(children(process.pid)))
+    plugins = children(process.pid)
+    time.sleep(0.3)  # the plugin has read its configuration by then; it may be killed earlier, too
+    process.send_signal(number)
+    _, printed = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert number.name in printed
+    assert "Traceback" not in printed
+    wait_until(lambda: not any(is_running(pid) for pid in plugins))
+    assert [one.state for one in node.cni.get_cached_attachments()] == ["pending"]

@@ -1,0 +1,103 @@
+"""The doctor looks at disks and directories: break a real node, type what it says, and all is well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from diagnosis.conftest import OperatorNode, only
+from libcni import CNIConfig
+
+
+@contextmanager
+def small_disk(path: Path, options: str) -> Iterator[None]:
+    path.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=755,{options}", "oper", str(path)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.mark.real
+def test_a_full_disk(node: OperatorNode) -> None:
+    with small_disk(node.cache, "size=256k"):
+        (node.cache / "big").write_bytes(b"x" * 250_000)
+        found = node.finding("bytes are free")
+        assert (found.severity, found.subject) == ("error", str(node.cache))
+        assert "/big" in node.type(found.commands[0])
+        (node.cache / "big").unlink()
+        node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_disk_without_inodes(node: OperatorNode) -> None:
+    with small_disk(node.cache, "size=10m,nr_inodes=40"):
+        for number in range(37):
+            (node.cache / str(number)).touch()
+        found = node.finding("inodes are free")
+        assert str(node.cache) in node.type(found.commands[0])
+        for number in range(37):
+            (node.cache / str(number)).unlink()
+        assert [one for one in node.diagnose().findings if one.severity == "error"] == []
+
+
+@pytest.mark.real
+def test_a_read_only_disk_is_not_blamed_on_rights(node: OperatorNode) -> None:
+    with small_disk(node.cache, "size=10m"):
+        subprocess.run(["mount", "-o", "remount,ro", str(node.cache)], check=True)
+        assert not any("may not" in one.seen for one in node.diagnose().findings)
+        node.mend("the file system is read-only")
+        node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_record_directory_of_another_user(node: OperatorNode) -> None:
+    node.attach("c1")
+    os.chown(node.cache, 65534, 65534)
+    node.mend("it belongs to user nobody")
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
+    node.attach("c1")
+    (node.cache / "results").rename(node.root / "elsewhere")
+    (node.cache / "results").symlink_to(node.root / "elsewhere")
+    node.mend("a symbolic link to")
+    node.assert_healthy()
+    assert len(node.cni.get_cached_attachments()) == 1
+
+
+@pytest.mark.real
+def test_locks_that_are_no_file(node: OperatorNode) -> None:
+    (node.cache / "locks").mkdir(parents=True)
+    node.mend("it is not a regular file")
+    node.attach("c1")
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_record_directory_that_cannot_be_made(node: OperatorNode) -> None:
+    node.cache.write_text("", encoding="utf-8")
+    # The path may be a mistake: a command that moves the file could move one of the system.
+    assert node.finding("it is not a directory").commands == ()
+    node.cache.unlink()
+    node.attach("c1")
+    (node.cache / "partial").write_text("", encoding="utf-8")
+    node.mend("it is not a directory")
+    node.assert_healthy()
+
+
+def test_what_others_may_write_to_is_told(cni: CNIConfig) -> None:
+    for directory in (cni.conf_dir, *cni.path, cni.cache_dir):
+        os.chmod(directory, 0o777)
+        finding = only(cni)
+        assert (finding.severity, finding.subject) == ("warning", directory)
+        assert finding.commands == (f"chmod o-w {directory}",)
+        os.chmod(directory, 0o755)

@@ -1,0 +1,158 @@
+"""The doctor finds namespaces that have gone, and attachments from before the last reboot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodes import FakeNode
+
+from diagnosis.conftest import OperatorNode, only
+from libcni import CNIConfig, RuntimeConf, diagnose, find_stale_attachments
+from libcni.diagnosis import namespaces
+from libcni.testing import wait_until
+
+
+def masquerade_rules() -> str:
+    shown = subprocess.run(["iptables", "-t", "nat", "-S"], check=True, capture_output=True, text=True)
+    return shown.stdout
+
+
+@pytest.mark.real
+def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    node.write_bridge(ipMasq=True)
+    node.attach("other")
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    found = node.mend("has gone")
+    assert "masquerade rules" in found.meaning
+    assert 'id: \\"c1\\"' not in masquerade_rules()
+    assert 'id: \\"other\\"' in masquerade_rules(), "a neighbour's rules stay"
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_repair_names_the_rules_that_the_plugin_cannot_remove(node: OperatorNode, named_namespace: str) -> None:
+    node.write_bridge(ipMasq=True)
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    (action,) = json.loads(node.type("libcni repair --yes -o json"))
+    assert 'id: \\"c1\\"' in masquerade_rules()
+    for command in action["commands"]:
+        node.type(command)
+    assert 'id: \\"c1\\"' not in masquerade_rules()
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_another_namespace_at_the_recorded_path(node: OperatorNode, named_namespace: str) -> None:
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    # While the first one is open, the kernel cannot give its inode to the second one.
+    with open(f"/run/netns/{named_namespace}", "rb"):
+        subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+        subprocess.run(["ip", "netns", "add", named_namespace], check=True)
+        node.mend("was replaced by another one")
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_an_attachment_of_before_the_reboot(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.change_record("c1", bootId="another")
+    node.mend("before the last reboot")
+    node.assert_healthy()
+
+
+BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"bootId": "another"}, "before the last reboot"),
+        ({"netnsId": [1, 1]}, "was replaced by another one"),
+        ({"state": "pending", "uptime": -700.0, "created": BOOTED - 700}, "its ADD has not ended"),
+        ({"state": "pending", "created": None, "uptime": None}, "its ADD has not ended"),
+    ],
+)
+def test_what_is_left_over(healthy: FakeNode, cni: CNIConfig, own: dict[str, Any], reason: str) -> None:
+    healthy.change_record(**own)
+    (left,) = find_stale_attachments(cni)
+    assert left.attachment.container_id == "c1"
+    assert left.reason.endswith(reason)
+    assert only(cni).commands == ("libcni del -c c1 -i eth0",)
+
+
+def test_a_namespace_that_has_gone(healthy: FakeNode, cni: CNIConfig) -> None:
+    Path(healthy.netns("c1")).unlink()
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone")
+    healthy.change_record(netnsId=None, cniVersion="")
+    assert find_stale_attachments(cni)[0].reason.endswith("has gone"), "a record of Go libcni"
+
+
+def test_a_namespace_in_which_a_process_lives_has_not_gone(
+    healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path may have been unmounted, or lead elsewhere in the mount namespace of a repair."""
+    own = os.stat("/proc/self/ns/net")
+    healthy.change_record(netnsId=[own.st_dev, own.st_ino])
+    assert find_stale_attachments(cni) == ()
+    finding = only(cni)
+    assert "does not lead to its namespace any more, and process " in finding.seen
+    assert f'= "net:[{own.st_ino}]" ] && touch ' in finding.commands[0]
+    path = Path(healthy.netns("c1"))
+    path.unlink()
+    path.symlink_to("/proc/self/ns/net")  # a namespace, as after another container has taken the path
+    healthy.change_record(netnsId=[1, 1])
+    monkeypatch.setattr(namespaces._Inhabited, "process_in", lambda *_: "5")
+    finding = only(cni)
+    assert (finding.commands, finding.remedy.split(":")[0]) == ((), "another container has the path")
+    monkeypatch.undo()
+    healthy.change_record(bootId="another")
+    assert len(find_stale_attachments(cni)) == 1, "after a reboot the numbers are used again"
+
+
+def test_a_process_in_another_pid_namespace_cannot_be_seen(healthy: FakeNode, cni: CNIConfig) -> None:
+    """The agent's pod has no hostPID, for example: it sees no process of a container that runs."""
+    healthy.change_record(netnsId=[1, 1], pidNamespace=1)
+    assert find_stale_attachments(cni) == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    assert ["another PID namespace" in one.reason for one in report.not_checked if one.check == "namespaces"] == [True]
+    healthy.change_record(bootId="another")
+    assert len(find_stale_attachments(cni)) == 1, "no process survives a reboot"
+
+
+def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> None:
+    """Some plugins need no namespace: ``netns`` is any text that the plugins understand."""
+    cni.add_network_list("net", RuntimeConf("c2", "/nowhere/c2", "eth0"))
+    assert [one.state for one in cni.get_cached_attachments("c2")] == ["ready"]
+    assert find_stale_attachments(cni) == ()
+    report = diagnose(cni)
+    assert report.findings == ()
+    (skipped,) = [one for one in report.not_checked if one.check == "namespaces"]
+    assert skipped.reason == "/nowhere/c2 did not exist at its ADD"
+
+
+def test_another_owners_attachments_are_not_stale(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(bootId="another", owner="podman")
+    assert find_stale_attachments(cni) == ()
+    assert "before the last reboot" in only(cni).seen
+
+
+def test_a_path_is_not_restored_from_another_process_of_that_number(node: OperatorNode) -> None:
+    inner = node.attach("c1")
+    with subprocess.Popen(["ip", "netns", "exec", inner.name, "sleep", "600"]) as sleeper:
+        wait_until(lambda: os.readlink(f"/proc/{sleeper.pid}/exe").endswith("sleep"))
+        subprocess.run(["umount", inner.path], check=True)
+        (command,) = node.finding("does not lead to its namespace any more").commands
+        sleeper.kill()
+    node.type(command.replace(f"/proc/{sleeper.pid}/", f"/proc/{os.getpid()}/"), code=1)
+    assert not os.path.ismount(inner.path)

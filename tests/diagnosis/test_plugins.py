@@ -1,0 +1,74 @@
+"""The doctor looks for plugins, and asks them for VERSION and STATUS."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import document
+from nodes import FakeNode
+
+from diagnosis.conftest import GOOD, OperatorNode, install, only
+from libcni import CNIConfig, diagnose
+
+
+@pytest.mark.real
+def test_a_plugin_that_is_not_executable(node: OperatorNode) -> None:
+    node.write("net.conflist", document("oper-plugin"))
+    path = node.bin / "oper-plugin"
+    path.write_bytes(GOOD)
+    node.mend("is not executable")
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
+    node.write_bridge(ipam={"type": "host-locl"})
+    assert 'plugin "host-locl" not found' in node.finding("host-locl").seen
+    assert "host-locl" in node.type("libcni validate net", code=4)
+    node.write_bridge()
+    node.assert_healthy()
+    node.type("libcni validate net")
+
+
+@pytest.mark.real
+def test_a_version_that_hangs_is_ended_after_a_while(node: OperatorNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libcni.diagnosis.plugins._SECONDS", 1.0)
+    path = install(node, b"#!/bin/sh\nexec sleep 300\n")
+    found = node.finding("did not answer VERSION within 1 s")
+    assert "install the plugin again" in found.remedy
+    node.type(found.commands[0], code=124)
+    path.unlink()
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_status_is_asked_from_1_1_0_on(node: OperatorNode) -> None:
+    script = """#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.1.0"]}';;
+STATUS) [ -e %s/up ] || { echo '{"code": 50, "msg": "the agent is down"}'; exit 1; };;
+esac
+"""
+    install(node, (script % node.root).encode())
+    node.configure("net", "bridge", cniVersion="1.1.0")
+    found = node.finding("the agent is down")
+    (node.root / "up").touch()
+    node.type(found.commands[0])
+    node.assert_healthy()
+    assert any(one.what.startswith("STATUS of network net") for one in node.diagnose().checked)
+
+
+def test_plugins_are_looked_for_and_asked(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.plugin("a", versions=("1.0.0", "1.1.0"))
+    healthy.write("m.conflist", document("missing", name="m"))
+    healthy.write("n.conflist", document("a", name="n", cniVersion="0.4.0"))
+    missing, version = diagnose(cni).findings
+    assert (missing.check, missing.subject) == ("plugins", "network m, plugin missing")
+    assert 'plugin "missing" not found' in missing.seen
+    assert "does not support version 0.4.0" in version.seen
+    assert "it supports 1.0.0, 1.1.0" in version.seen
+
+
+def test_no_plugin_directory_at_all(healthy: FakeNode) -> None:
+    nowhere = healthy.client(path=["/nowhere"])
+    assert (only(nowhere).check, only(nowhere).seen) == ("plugins", "there is no such directory")
+    assert only(healthy.client(path=[])).seen == "it is empty"

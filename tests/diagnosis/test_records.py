@@ -1,0 +1,144 @@
+"""The doctor finds records that are corrupt, set aside or unfinished, and temporary files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from nodes import FakeNode
+
+from diagnosis.conftest import OperatorNode, only
+from libcni import CNIConfig, InterfaceExistsError, RuntimeConf, diagnose, find_stale_attachments
+from libcni.diagnosis.locks import plugin_processes
+from libcni.store.locks import LockRequest, LockSet
+from libcni.testing import wait_until
+
+
+def configure_hanging(node: OperatorNode, body: str) -> None:
+    """Install a plugin that hangs after bridge has made the interface, and write a network with it."""
+    node.plugin("oper-hangs", body)
+    node.configure("net", node.bridge("10.231.0.0/24"), "oper-hangs")
+
+
+@pytest.mark.real
+def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(node: OperatorNode) -> None:
+    configure_hanging(node, "[ $CNI_COMMAND != ADD ] || exec sleep 300")
+    container = node.new_namespace()
+    command = ["libcni", "add", "net", container.path, "-c", "c1"]
+    with subprocess.Popen(command, env=node.env, stdout=subprocess.DEVNULL) as runtime:
+        wait_until(lambda: bool(processes_of(node)))
+        assert node.finding("its ADD runs now").severity == "note"
+        runtime.kill()
+        runtime.wait()
+    (plugin,) = processes_of(node)
+    found = node.mend("its ADD was interrupted, and a plugin still runs")
+    assert found.commands == (f"kill {plugin}", "libcni del -c c1 -i eth0")
+    assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
+    node.configure("net", node.bridge("10.231.0.0/24"))
+    container = node.new_namespace()
+    container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "x")
+    links = container.ip("address")
+    with pytest.raises(InterfaceExistsError):
+        node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    node.mend("its ADD found the interface there, and did not succeed")
+    assert container.ip("address") == links
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
+    once = node.root / "once"
+    pass_on = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
+    body = f"""[ $CNI_COMMAND != DEL ] || [ -e {once} ] || {{ touch {once}; exec sleep 300; }}
+[ $CNI_COMMAND != ADD ] || exec python3 -c "{pass_on}" < "$stdin\""""
+    configure_hanging(node, body)
+    container = node.attach("c1")
+    with subprocess.Popen(["libcni", "del", "-c", "c1"], env=node.env) as runtime:
+        wait_until(lambda: bool(processes_of(node)))
+        assert node.finding("its DEL runs now").severity == "note"
+        runtime.kill()
+        runtime.wait()
+    found = node.mend("its DEL was interrupted, and a plugin still runs")
+    assert found.meaning.startswith("it is detached in part")
+    assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_runtime_that_was_killed_and_its_plugin_with_it(node: OperatorNode) -> None:
+    container = node.attach("c1")
+    node.change_record("c1", state="pending")
+    node.mend("its ADD was interrupted")
+    assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+def processes_of(node: OperatorNode) -> list[int]:
+    found = node.cni.get_cached_attachments()
+    return [one.pid for one in plugin_processes(node.cni, found[0]) if one.command == "sleep 300"] if found else []
+
+
+@pytest.mark.real
+def test_a_corrupt_record_is_detached_by_its_name_and_then_removed(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.record("c1").write_bytes(b"")
+    found = node.mend("it is empty")
+    assert found.commands == ("libcni del net -c c1 -i eth0",)
+    assert list((node.leases / "net").glob("10.*")) == []
+    aside = node.mend("a corrupt record that was set aside")
+    assert "container c1, net, eth0" in aside.meaning
+    node.assert_healthy()
+
+
+@pytest.mark.real
+def test_a_record_that_repair_set_aside_is_shown_until_it_is_removed(node: OperatorNode) -> None:
+    node.attach("c1")
+    node.record("c1").write_bytes(b"{")
+    node.type("libcni repair --yes")
+    node.finding("a corrupt record that was set aside")
+    node.mend("a corrupt record that was set aside")
+    node.assert_healthy()
+
+
+def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
+    Path(cni.cache_dir, "results", "net-c2-eth0").touch()
+    assert only(cni).seen == "it is empty"
+    Path(cni.cache_dir, "results", "net-c2-eth0").unlink()
+    temporary = Path(cni.cache_dir, "tmp", "4194999-1-1")
+    temporary.touch()
+    os.utime(temporary, (0, 0))
+    assert only(cni).seen.startswith("1 temporary file")
+
+
+def test_a_file_of_an_add_that_runs_is_not_left_over(cni: CNIConfig) -> None:
+    Path(cni.cache_dir, "tmp", "4194999-1-1").touch()
+    running = LockSet(cni.cache_dir, LockRequest((), "c2"))
+    assert running.try_acquire()
+    assert {one.check for one in diagnose(cni).findings} == {"locks"}
+    running.close()
+    assert only(cni).seen == "1 temporary file of killed programs"
+
+
+def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:
+    Path(cni.cache_dir, "results", "net-\x1b[31m-eth0").touch()
+    assert only(cni).commands == ("libcni repair --yes",)
+
+
+def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
+    wrong = healthy.client(cache_dir=healthy.netns("c1"))
+    assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}
+
+
+def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
+    assert find_stale_attachments(cni) == ()
+    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
+    assert len(find_stale_attachments(cni, pending_after=1)) == 1

@@ -1,0 +1,55 @@
+"""A plugin's executable is found in the directories of the path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from executor.plugins import script
+from libcni.errors import (
+    InvalidIdentifierError,
+    PluginNotFoundError,
+)
+from libcni.executor import ProcessExecutor, find_plugin
+
+
+def test_the_first_executable_file_is_found(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    script(tmp_path / "b", "", name="x")
+    script(tmp_path / "c", "", name="x")
+    path = [str(tmp_path / name) for name in ("none", "a", "b", "c")]
+    assert find_plugin("x", path) == ProcessExecutor().find("x", path) == str(tmp_path / "b" / "x")
+
+
+def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+    script(tmp_path / "a", "", name="x", mode=0o644)
+    (tmp_path / "b" / "x").mkdir()
+    (tmp_path / "c" / "x").symlink_to("nowhere")
+    path = [str(tmp_path / name) for name in ("a", "b", "c", "d")]
+    with pytest.raises(PluginNotFoundError) as caught:
+        find_plugin("x", path)
+    error = caught.value
+    assert (error.plugin, error.searched) == ("x", tuple(path))
+    assert error.rejected == (f"{path[0]}/x is not executable", f"{path[1]}/x is not a regular file")
+    assert error.hint == "make it executable: chmod +x"
+    (tmp_path / "d" / "x").symlink_to(script(tmp_path, "", name="real"))
+    assert find_plugin("x", path) == f"{path[3]}/x"
+
+
+def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PluginNotFoundError) as caught:
+        find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
+    assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
+    with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
+        find_plugin("x", [])
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("plugin", ["../x", "/bin/sh", "", ".", "a\0"])
+def test_a_path_is_no_plugin(plugin: str) -> None:
+    with pytest.raises(InvalidIdentifierError):
+        find_plugin(plugin, ["/usr"])

@@ -1,0 +1,112 @@
+"""A container's request: networks, names of interfaces, arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+from libcni import (
+    CapabilityArgs,
+    ConfigError,
+    InvalidIdentifierError,
+    PortMapping,
+)
+from libcni.manager import Container, NetworkRequest
+from manager.fakes import ManagerNode
+
+
+def test_networks_are_attached_in_order_and_interface_names_are_assigned(node: ManagerNode) -> None:
+    for name in ("b", "a", "c"):
+        node.configure(name)
+    result = node.manager().set_up(Container("c1", "/ns", ["c", "a", "b"]))
+    assert node.calls("ADD") == ["ADD c c1 eth0", "ADD a c1 eth1", "ADD b c1 eth2"]
+    assert [(one.network, one.ifname) for one in result.attachments] == [("c", "eth0"), ("a", "eth1"), ("b", "eth2")]
+
+
+def test_given_interface_names_are_kept_and_assigned_ones_avoid_them(node: ManagerNode) -> None:
+    for name in ("a", "b", "c"):
+        node.configure(name)
+    networks: list[str | NetworkRequest] = [NetworkRequest("a"), "b@eth0", NetworkRequest("c", ifname="net1")]
+    node.manager().set_up(Container("c1", "/ns", networks))
+    assert node.calls("ADD") == ["ADD a c1 eth1", "ADD b c1 eth0", "ADD c c1 net1"]
+
+
+def test_the_prefix_of_assigned_names_can_be_chosen(node: ManagerNode) -> None:
+    node.configure("a")
+    node.manager(prefix="net").set_up(Container("c1", "/ns"))
+    assert node.calls("ADD") == ["ADD a c1 net0"]
+
+
+@pytest.mark.parametrize("networks", [["a@x", "b@x"], ["a@lo"], ["a@", "b"], ["a@" + "x" * 16]])
+def test_bad_and_duplicate_interface_names_are_refused_before_anything_runs(
+    node: ManagerNode, networks: list[str]
+) -> None:
+    node.configure("a")
+    node.configure("b")
+    with pytest.raises(InvalidIdentifierError):
+        node.manager(loopback=True).set_up(Container("c1", "/ns", networks))
+    assert node.calls() == []
+
+
+def test_the_same_network_twice_has_parameters_of_its_own_each_time(node: ManagerNode) -> None:
+    node.configure("a", {"type": "a", "capabilities": {"mac": True}})
+    requests = [NetworkRequest("a", capability_args={"mac": f"02:00:00:00:00:0{n}"}) for n in (1, 2)]
+    node.manager().set_up(Container("c1", "/ns", requests))
+    macs = [node.last_call("a", "ADD", ifname).config["runtimeConfig"]["mac"] for ifname in ("eth0", "eth1")]
+    assert macs == ["02:00:00:00:00:01", "02:00:00:00:00:02"]
+
+
+def test_arguments_of_the_container_reach_every_network_and_those_of_one_win(node: ManagerNode) -> None:
+    node.configure("a")
+    node.configure("b")
+    requests = [NetworkRequest("a"), NetworkRequest("b", args={"K": "own", "L": "2"})]
+    node.manager().set_up(Container("c1", "/ns", requests, args=[("IgnoreUnknown", "1"), ("K", "all")]))
+    assert node.last_call("a", "ADD", "eth0").env["CNI_ARGS"] == "IgnoreUnknown=1;K=all"
+    assert node.last_call("b", "ADD", "eth1").env["CNI_ARGS"] == "IgnoreUnknown=1;K=own;L=2"
+
+
+def test_capabilities_of_the_container_go_to_the_networks_that_declare_them(node: ManagerNode) -> None:
+    node.configure("a", {"type": "a", "capabilities": {"portMappings": True}})
+    node.configure("b")
+    given = CapabilityArgs(port_mappings=(PortMapping(host_port=80, container_port=8080),), mac="02:00:00:00:00:09")
+    result = node.manager().set_up(Container("c1", "/ns", ["a", "b"], capability_args=given))
+    assert node.last_call("a", "ADD", "eth0").config["runtimeConfig"]["portMappings"][0]["hostPort"] == 80
+    assert "runtimeConfig" not in node.last_call("b", "ADD", "eth1").config
+    assert result.unused_capabilities == ("mac",)
+
+
+def test_a_network_is_not_given_what_it_does_not_declare_and_so_does_not_refuse_it(node: ManagerNode) -> None:
+    node.configure("a", {"type": "a", "capabilities": {"mac": True}})
+    node.configure("b")
+    given = {"mac": "02:00:00:00:00:09"}
+    node.manager().set_up(Container("c1", "/ns", ["a", "b"], capability_args=given), strict=True)
+    with pytest.raises(ConfigError, match="container c2: none of its networks declares the capability arguments ips"):
+        node.manager().set_up(Container("c2", "/ns", ["a", "b"], capability_args={**given, "ips": []}), strict=True)
+    assert node.calls() == ["ADD a c1 eth0", "ADD b c1 eth1"]
+    request = NetworkRequest("b", capability_args=given)
+    with pytest.raises(ConfigError):
+        node.manager().set_up(Container("c2", "/ns", [request]), strict=True)
+
+
+def test_a_string_is_no_list_of_networks() -> None:
+    with pytest.raises(TypeError, match="networks must be a sequence of networks, not 'back'"):
+        Container("c1", "/ns", "back")
+
+
+def test_capabilities_may_have_any_name(node: ManagerNode) -> None:
+    name = "io.kubernetes.cri.pod-annotations"
+    node.configure("a", {"type": "a", "capabilities": {name: True, "aliases": True, "cgroupPath": True}})
+    given = {name: {"x": "y"}, "aliases": ["db"], "cgroupPath": "/pods/1"}
+    node.manager().set_up(Container("c1", "/ns", capability_args=given))
+    assert node.last_call("a", "ADD", "eth0").config["runtimeConfig"] == given
+
+
+def test_network_args_of_the_container_and_of_a_network_are_merged(node: ManagerNode) -> None:
+    node.configure("a")
+    request = NetworkRequest("a", network_args={"cni": {"ips": ["10.1.0.9"]}})
+    node.manager().set_up(Container("c1", "/ns", [request], network_args={"cni": {"labels": []}, "x": 1}))
+    assert node.last_call("a", "ADD", "eth0").config["args"] == {"cni": {"labels": [], "ips": ["10.1.0.9"]}, "x": 1}
+
+
+def test_requests_and_results_are_small_values(node: ManagerNode) -> None:
+    assert NetworkRequest.parse("a@b") == NetworkRequest("a", "b")
+    assert NetworkRequest.parse("a") == NetworkRequest("a")

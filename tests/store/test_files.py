@@ -1,0 +1,197 @@
+"""Files of records: what is on the disk when, and what a refusal of the disk leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import pytest
+
+from libcni.errors import RecordError
+from libcni.store import files as files_module
+from libcni.store.files import Directory
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.records import RecordStore
+from store.canned import FULL, bare, files, no_space
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o777, 0])
+def test_modes_are_for_this_user_alone_whatever_the_umask(store: RecordStore, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        begun = store.begin(bare())
+        LockSet(store.cache_dir, LockRequest((), "c1")).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(f"{store.cache_dir}/locks").st_mode) == 0o600
+    for directory in (store.cache_dir, store.results, f"{store.cache_dir}/tmp"):
+        assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(begun.path).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_bytes_are_on_the_disk_before_they_get_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)
+    store = RecordStore(str(tmp_path), durable=durable)
+    store.forget(store.begin(bare()))  # makes the directories
+    order: list[str] = []
+    for name in ("fsync", "link", "rename"):
+        real = getattr(os, name)
+
+        def note(*args: Any, _name: str = name, _real: Callable[..., Any] = real, **more: Any) -> Any:
+            order.append(_name)
+            return _real(*args, **more)
+
+        monkeypatch.setattr(os, name, note)
+    begun = store.begin(bare())
+    store.complete(begun)
+    wanted = ["fsync", "link", "fsync", "fsync", "rename"]
+    assert order == (wanted if durable else [name for name in wanted if name != "fsync"])
+
+
+def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    LockSet(f"{tmp_path}/a/b", LockRequest((), "c1")).close()
+    store = RecordStore(f"{tmp_path}/a/b")
+    store.begin(bare())
+    assert {str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/a/b", store.results} <= set(synced)
+    for again in (bare(container_id="c2"), bare(path=f"{store.results}/net-c2-eth0")):
+        synced.clear()
+        store.begin(again)
+        assert [path for path in synced if os.path.isdir(path)] == [store.results]
+
+
+def test_a_name_that_cannot_be_synced_is_taken_back(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.forget(store.begin(bare()))
+    real = os.fsync
+    monkeypatch.setattr("libcni.store.files._is_ordered", lambda *_: False)
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(RecordError, match="net-c1-eth0: cannot be written: Input/output error"):
+            store.begin(bare())
+    assert files(store) == os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+def test_a_file_system_that_cannot_sync_directories_is_no_error(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def without(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", without)
+    begun = store.begin(bare())
+    assert store.records() == [begun]
+
+
+@pytest.mark.parametrize("call", ["write", "link", "fsync"])
+def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    store.forget(store.begin(bare()))  # makes the directories
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, no_space)
+        with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
+            store.begin(bare())
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.path.startswith(store.cache_dir)
+    assert files(store) == []
+    assert os.listdir(f"{store.cache_dir}/tmp") == []
+
+
+def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_args: Any, **_more: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refused)
+        begun = store.begin(bare())
+        assert "the temporary file cannot be removed: Input/output error" in caplog.text
+        patch.setattr(os, "write", no_space)
+        with pytest.raises(RecordError, match="No space left") as caught:
+            store.begin(bare(container_id="c2"))
+        assert isinstance(caught.value.__cause__, OSError)
+        assert "stays: Input/output error" in caught.value.__cause__.__notes__[0]
+    assert store.records() == [begun]
+    assert len(store.sweep(older_than=0)) == 2
+
+
+@pytest.mark.parametrize("interrupted", [files_module.write_draft, Directory.__enter__])
+def test_a_signal_right_after_a_file_was_opened_leaves_nothing_open(
+    store: RecordStore, interrupted: FunctionType
+) -> None:
+    store.forget(store.begin(bare()))
+
+    def interrupt(frame: FrameType, event: str, function: object) -> None:
+        name = getattr(function, "__name__", "")
+        if event == "c_return" and frame.f_code is interrupted.__code__ and name in {"open", "extend"}:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    before = os.listdir("/proc/self/fd")
+    sys.setprofile(interrupt)
+    try:
+        with suppress(KeyboardInterrupt):
+            store.begin(bare())
+    finally:
+        sys.setprofile(None)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert os.listdir(store.drafts) == []
+
+
+def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
+    begun = store.begin(FULL)
+    assert store.find(FULL.identity) == begun
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache" / "results").symlink_to("../elsewhere")
+    store = RecordStore(str(tmp_path / "cache"))
+    with pytest.raises(RecordError, match="Not a directory"):
+        store.begin(bare())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize(("older_than", "dry_run"), [(0.0, False), (0.0, True), (3600.0, False)])
+def test_what_killed_writers_left_is_swept(store: RecordStore, older_than: float, dry_run: bool) -> None:
+    assert store.sweep() == []
+    store.begin(bare())
+    assert store.sweep() == []
+    left = Path(store.cache_dir, "tmp", "4194305-1-1")
+    left.write_text("half")
+    mine = Path(store.cache_dir, "tmp", f"{os.getpid()}-1-1")
+    mine.write_text("half")
+    os.utime(left, (1, 1))
+    os.utime(mine, (1, 1))
+    swept = store.sweep(older_than=older_than, dry_run=dry_run)
+    assert swept == sorted([str(left)] if older_than else [str(left), str(mine)])
+    assert (left.exists(), mine.exists()) == (dry_run, dry_run or older_than > 0)

@@ -1,0 +1,78 @@
+"""One open file for the locks of all verbs of a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from libcni.store.locks import LockRequest, LockSet
+from store.canned import opened
+from store.conftest import Make
+
+
+def is_free_elsewhere(cache: Path, request: str) -> bool:
+    """Return whether another process could hold a lock."""
+    code = f"""
+from libcni.store.locks import LockRequest, LockSet
+print(LockSet({str(cache)!r}, LockRequest({request})).try_acquire())
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_many_verbs_share_one_descriptor(hold: Make, tmp_path: Path) -> None:
+    many = [hold("n", container=f"c{index}") for index in range(100)]
+    assert all(one.try_acquire() for one in many)
+    assert opened(tmp_path / "locks") == 1
+    for one in many:
+        one.close()
+    assert opened(tmp_path / "locks") == 0
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_path: Path) -> None:
+    first, second = hold("n", container="c1"), hold("n", container="c2")
+    assert first.try_acquire()
+    assert second.try_acquire()
+    first.close()
+    assert not is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+    assert is_free_elsewhere(tmp_path, "(), 'c1'")
+    second.close()
+    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+
+
+def test_a_lock_of_all_containers_releases_all(hold: Make, tmp_path: Path) -> None:
+    every = hold(every=True)
+    assert every.try_acquire()
+    assert not is_free_elsewhere(tmp_path, "(), 'c1'")
+    other = hold(container="c1")
+    assert not other.try_acquire()
+    every.close()
+    assert other.try_acquire()
+    assert not hold(every=True).try_acquire()
+    assert is_free_elsewhere(tmp_path, "(), 'c2'")
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    inside: list[int] = []
+    worst: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            one = LockSet(str(tmp_path), LockRequest(("n",), "c1"))
+            for delay in one.retry_delays(time.monotonic() + 60):
+                time.sleep(delay)
+            inside.append(1)
+            worst.append(len(inside))
+            time.sleep(0)
+            inside.pop()
+            one.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(worst), max(worst)) == (400, 1)

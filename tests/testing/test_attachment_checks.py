@@ -1,0 +1,85 @@
+"""Plugins that lose a result, forget or do not forward, each found by the check that is meant for it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin.plugins import Recorder, nothing
+
+from libcni.plugin import Plugin, Request
+from libcni.testing import NetworkNamespace, check_plugin
+from testing.faulty import NEWEST, PREVIOUS, failing, write_shell_plugin
+
+
+def test_a_plugin_that_keeps_state_elsewhere_can_say_so() -> None:
+    assert failing(check_plugin(Recorder().plugin, {}, versions=NEWEST)) == set()
+    report = check_plugin(Recorder().plugin, {}, versions=NEWEST, keeps_state=True)
+    assert failing(report) == {"CHECK after DEL is refused", "GC of everything frees"}
+
+
+def changing(change: Callable[[Any], object]) -> Plugin:
+    return Recorder(add=lambda request: change(request.result) and None).plugin
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (lambda result: result.routes.clear(), "routes: 0.0.0.0/0 by 10.0.0.1 is lost"),
+        (lambda result: result.dns.clear(), "dns.nameservers is lost"),
+        (lambda result: (result.interfaces.clear(), result.ips[0].pop("interface")), "interfaces: eth0 is lost"),
+        (lambda result: result.ips[0].pop("gateway"), "ips: 10.0.0.2/24 by 10.0.0.1 is lost"),
+    ],
+)
+def test_a_part_of_prev_result_that_is_lost_is_found(change: Callable[[Any], object], lost: str) -> None:
+    report = check_plugin(changing(change), {}, prev_result=PREVIOUS, versions=NEWEST)
+    assert lost in {finding.problem for finding in report.failures if finding.check == "ADD passes prevResult on"}
+
+
+@pytest.mark.real
+def test_a_chained_plugin_whose_gc_forgets_what_its_del_has_to_remove(cni_netns: NetworkNamespace) -> None:
+    def address(verb: str) -> None:
+        subprocess.run(["ip", "-netns", cni_netns.name, "address", verb, "10.77.0.1/24", "dev", "lo"], check=False)
+
+    known: set[str] = set()
+    plugin = Plugin("forgetful")
+
+    @plugin.add
+    def add(request: Request) -> None:
+        known.add(request.container_id)
+        address("add")
+
+    @plugin.delete
+    def delete(request: Request) -> None:
+        if request.container_id in known:
+            address("del")
+
+    @plugin.gc
+    def gc(request: Request) -> None:
+        if not request.valid_attachments:
+            known.clear()
+
+    report = check_plugin(plugin, {}, namespace=cni_netns, prev_result=PREVIOUS, versions=NEWEST)
+    (problem,) = [one.problem for one in report.failures if one.check == "DEL leaves nothing"]
+    assert problem.endswith("(a GC without this attachment came before the DEL)")
+
+
+def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:
+    ipam = write_shell_plugin(tmp_path).name
+    config = {"ipam": {"type": ipam}}
+    forgetful, right = Plugin("forgetful"), Plugin("right", ipam=True)
+
+    def add(request: Request) -> None:
+        request.result = request.ipam_add()
+
+    for plugin in (forgetful, right):
+        plugin.add(add)
+        plugin.delete(nothing)
+    forgetful.delete(lambda request: request.delegate_del(ipam))
+    report = check_plugin(forgetful, config, path=str(tmp_path), versions=NEWEST)
+    missed = {f"{verb} is forwarded to the IPAM plugin" for verb in ("STATUS", "CHECK", "GC")}
+    assert failing(report) == missed
+    assert failing(check_plugin(right, config, path=str(tmp_path), versions=NEWEST)) == set()

@@ -1,0 +1,62 @@
+"""Faults of single calls: stdout, hanging, codes, an executable that does not start."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from plugin.plugins import Recorder
+
+from libcni.plugin import Request, VerbError
+from libcni.testing import (
+    check_plugin,
+)
+from testing.faulty import NEWEST, write_shell_plugin
+
+
+def test_a_log_line_on_stdout_is_found(tmp_path: Path) -> None:
+    verbs = ("CHECK", "DEL", "GC", "STATUS")
+    path = write_shell_plugin(tmp_path, **{verb: f"echo {verb} done" for verb in verbs})
+    failures = check_plugin(path, {}, versions=NEWEST).failures
+    problems = [f.problem for f in failures if "print on stdout" in f.check]
+    assert problems == ["; ".join(f"{verb}: '{verb} done\\n'" for verb in verbs)]
+
+
+def test_a_process_left_on_stdout_is_found(tmp_path: Path) -> None:
+    report = check_plugin(write_shell_plugin(tmp_path, DEL="sleep 2 &"), {}, versions=NEWEST)
+    assert "no process keeps stdout open: after the end of DEL" in map(str, report.failures)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_plugin_that_hangs_is_a_finding_and_loses_no_other(tmp_path: Path, here: bool) -> None:
+    path = write_shell_plugin(tmp_path, STATUS="exec sleep 60")
+    hanging = Recorder(status=lambda request: time.sleep(60)).plugin
+    report = check_plugin(hanging if here else path, {}, versions=NEWEST, timeout=1.0)
+    assert "STATUS (1.1.0): signal 9: no answer within 1 s" in map(str, report.failures)
+    assert any("every call is answered in time: no answer within 1 s: STATUS" in str(f) for f in report.failures)
+    assert "VERSION answers: right" in map(str, report.findings)
+
+
+def test_an_executable_that_cannot_be_started_is_a_finding(tmp_path: Path) -> None:
+    assert "it cannot be started" in str(check_plugin(tmp_path / "missing", {}))
+
+
+@pytest.mark.parametrize("code", [42, 99])
+def test_a_code_that_the_specification_reserves_is_found(code: int) -> None:
+    def fail(request: Request) -> None:
+        raise VerbError("no", code=code)
+
+    report = check_plugin(Recorder(status=fail).plugin, {}, versions=NEWEST)
+    check = "error codes below 100 are the specification's"
+    assert [f.problem for f in report.failures if f.check == check] == [f"STATUS: code {code}"]
+
+
+def test_a_plugin_that_ends_by_a_signal_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "killed"
+    path.write_text("#!/bin/sh\nkill -9 $$\n", encoding="utf-8")
+    path.chmod(0o755)
+    report = check_plugin(path, {})
+    assert report.versions == ()
+    assert report.findings[0].problem.startswith("signal 9")
+    assert str(report).startswith(f"{path}: 3 of 7 checks failed\n  VERSION answers: signal 9")

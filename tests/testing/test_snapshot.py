@@ -1,0 +1,72 @@
+"""State in the kernel that a plugin leaves is seen."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from plugin.plugins import Recorder, nothing
+
+from libcni.plugin import Request, VerbError
+from libcni.testing import NetworkNamespace, check_plugin
+from testing.faulty import NEWEST, failing, ip
+
+LINK = "cnitest0"
+
+
+class Linking(Recorder):
+    """A plugin that makes a link in the namespace, with one fault."""
+
+    def __init__(self, name: str, fault: str = "") -> None:
+        self.name, self.fault = name, fault
+        super().__init__(add=self._add, delete=self._delete, check=self._check, gc=nothing)
+
+    def _add(self, request: Request) -> None:
+        ip("-netns", self.name, "link", "add", LINK, "type", "veth", "peer", "name", "cnitestpeer")
+        request.result.add_interface(LINK, sandbox=request.netns)
+        if self.fault == "host link":
+            number = request.container_id[-8:]
+            ip("link", "add", f"plug{number}", "type", "veth", "peer", "name", f"gulp{number}")
+        if self.fault == "rule":
+            ip("-netns", self.name, "rule", "add", "table", "77", "priority", "77")
+        if self.fault == "address":
+            ip("-netns", self.name, "address", "add", "10.77.0.1/24", "dev", "lo")
+        if self.fault == "route":
+            ip("-netns", self.name, "link", "set", "lo", "up")
+            ip("-netns", self.name, "route", "replace", "10.78.0.0/24", "dev", "lo")
+
+    def _delete(self, request: Request) -> None:
+        if self.fault != "link":
+            subprocess.run(["ip", "-netns", self.name, "link", "delete", LINK], check=False, capture_output=True)
+
+    def _check(self, request: Request) -> None:
+        shown = subprocess.run(["ip", "-netns", self.name, "link", "show", LINK], check=False, capture_output=True)
+        if shown.returncode and self.fault != "CHECK says yes":
+            raise VerbError("the link has gone")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("fault", "check", "problem"),
+    [
+        ("", "", ""),
+        ("link", "DEL leaves nothing", "new: link cnitest0 (down), link cnitestpeer (down)"),
+        ("rule", "DEL leaves nothing", "new: rule"),
+        ("address", "DEL leaves nothing", "new: address 10.77.0.1/24 on lo"),
+        ("route", "DEL leaves nothing", "route 10.78.0.0/24 lo"),
+        ("host link", "DEL leaves nothing on the host", "link gulp"),
+        ("CHECK says yes", "CHECK misses the interface", "CHECK succeeds still"),
+    ],
+)
+def test_state_in_the_kernel_is_seen(
+    cni_netns: NetworkNamespace, cni_namespaces: Any, fault: str, check: str, problem: str
+) -> None:
+
+    with cni_namespaces() as machine, machine.entered():
+        report = check_plugin(Linking(cni_netns.name, fault).plugin, {}, namespace=cni_netns, versions=NEWEST)
+    if not fault:
+        assert failing(report) == set()
+        return
+    found = {finding.check: finding.problem for finding in report.failures}
+    assert problem in found[check]
