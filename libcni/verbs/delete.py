@@ -68,7 +68,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
         )
-    report = await detach(node, record, net, rt, policy)
+    report = await detach(node, record, net, rt, policy, is_unreadable=seen == "unreadable")
     if corrupt is not None:
         _remove_record(node, corrupt)
     return replace(report, record=seen)
@@ -106,8 +106,14 @@ def check_unchanged(record: Record, listed: Record) -> None:
         raise RecordError(text, path=record.path, hint="list the attachments again")
 
 
-async def detach(  # noqa: C901 - the steps of DEL from top to bottom
-    node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
+    node: Node,
+    record: Record | None,
+    net: NetworkConfigList | None,
+    rt: RuntimeConf,
+    policy: DelPolicy,
+    *,
+    is_unreadable: bool = False,
 ) -> DelReport:
     """Run DEL for an attachment and remove its record. The caller holds the locks.
 
@@ -122,6 +128,7 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         net: the current configuration, or None; used if there is no record or the record is incomplete.
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
+        is_unreadable: whether ``record`` is None because it cannot be read.
 
     Raises:
         NamespaceMismatchError: ``rt`` names another namespace than the recorded one, and both exist; nothing was run.
@@ -135,7 +142,8 @@ async def detach(  # noqa: C901 - the steps of DEL from top to bottom
         return DelReport(())
     netns = netns_to_use(node, record, rt, use_given=policy.use_given)
     if not (policy.use_given and rt.netns is not None):
-        netns = netns_of_own_interface(node, record, rt.with_netns(netns), net.name if net is not None else "")
+        name = net.name if net is not None else ""
+        netns = netns_of_own_interface(node, record, rt.with_netns(netns), name, is_unreadable=is_unreadable)
     if policy.empty_gone_netns and netns and node.namespace_identity(netns) is None:
         netns = ""
     failed: CNIError | None = None

@@ -137,7 +137,9 @@ def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_give
     )
 
 
-def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, network: str) -> str:
+def netns_of_own_interface(
+    node: Node, record: Record | None, rt: RuntimeConf, network: str, *, is_unreadable: bool = False
+) -> str:
     """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
 
     =====================================================  =======================================================
@@ -150,6 +152,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     has another number                                     ""
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
+    no record at all                                       ""; the path if there is an unreadable one
     no record at all, and is another record's              NamespaceMismatchError
     is in the program's namespace, which no record names   ""
     =====================================================  =======================================================
@@ -159,6 +162,7 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
         record: the attachment's record, or None.
         rt: the attachment, with the namespace.
         network: the network's name, if there is no record.
+        is_unreadable: whether there is a record of this attachment that cannot be read: so an ADD was made.
 
     Raises:
         NamespaceMismatchError: there is no record of this attachment, and there is one of another attachment that has
@@ -187,7 +191,17 @@ def netns_of_own_interface(node: Node, record: Record | None, rt: RuntimeConf, n
     else:
         other = _other_attachment_with(node, record, rt, network, found)
         if other is None:
-            return netns
+            if record is not None or is_unreadable:
+                return netns
+            # Runtimes call DEL after an ADD that was refused, and then once more.
+            logger.warning(
+                "container %s: no record says that this library made %s in %s, so DEL leaves it alone; "
+                "with use_given it removes it",
+                rt.container_id,
+                rt.ifname,
+                netns,
+            )
+            return ""
         whose = f"belongs to container {other.container_id}, network {other.network}"
         if record is None:
             raise NamespaceMismatchError(

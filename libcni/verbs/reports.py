@@ -65,7 +65,8 @@ class DelPolicy:
     """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
 
     Attributes:
-        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones.
+        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones;
+            the plugins remove the interface whoever made it.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
         empty_gone_netns: send an empty CNI_NETNS if the namespace's path no longer exists.

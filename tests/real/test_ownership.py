@@ -116,6 +116,33 @@ def test_a_refused_add_owns_no_interface(node: RealNode, container: Namespace, w
     assert states(node) == []
 
 
+@pytest.mark.parametrize("before", ["an ADD that was refused", "an ADD that was refused, and a DEL", "nothing"])
+def test_del_without_a_record_leaves_the_interface_until_it_is_told(
+    node: RealNode, container: Namespace, before: str
+) -> None:
+    net, rt = bridged(node), RuntimeConf("c1", container.path, "eth0")
+    container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "theirs")
+    if before != "nothing":
+        with pytest.raises(InterfaceExistsError):
+            node.cni.add_network_list(net, rt)
+    if before.endswith("a DEL"):
+        node.cni.del_network_list(net, rt)
+    for _ in range(2):  # runtimes repeat a DEL
+        report = node.cni.del_network_list(net, rt)
+        assert report.netns == ""
+        assert "eth0" in container.links()
+    node.cni.del_network_list(net, rt, policy=DelPolicy(use_given=True))
+    assert "eth0" not in container.links()
+
+
+def test_del_of_an_attachment_whose_record_is_torn_removes_its_interface(node: RealNode, container: Namespace) -> None:
+    net, rt = bridged(node), RuntimeConf("c1", container.path, "eth0")
+    node.cni.add_network_list(net, rt)
+    node.record().write_bytes(b"torn")
+    assert node.cni.del_network_list(net, rt).netns == container.path
+    assert "eth0" not in container.links()
+
+
 @pytest.mark.parametrize("way", ["DEL", "GC"])
 def test_a_refused_add_owns_no_address(node: RealNode, container: Namespace, way: str) -> None:
     """The container is attached with the same ID in another record directory: host-local knows it by the ID alone."""

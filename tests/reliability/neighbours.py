@@ -270,10 +270,11 @@ class SharedNode(RealNode):
             return None
         recorded = {(one.network, one.container_id, one.ifname): one for one in self.attachments()}
         given = self.chance.choice([path, None, ""])
-        here = [key for key, what in before.interfaces.items() if key[0] == identity(path) and what.startswith(ifname)]
         is_recorded = (net.name, container, ifname) in recorded
-        if given and not is_recorded and any(self._unrecorded(key, ifname) for key in here):
-            return None  # no record says whose it is, and the caller names it: DEL has to believe that
+        unreadable = f"{net.name}-{container}-{ifname}" in before.records and not is_recorded
+        here = [key for key, what in before.interfaces.items() if key[0] == identity(path) and what.startswith(ifname)]
+        if given and unreadable and any(self._unrecorded(key, ifname) for key in here):
+            return None  # the torn record says that there is an attachment, and the caller where: DEL has to believe it
         self._tell(owner, container, ifname, net.name, given)
         policy = DelPolicy(keep_going=self.chance.random() < 0.2)
         with suppress(CNIError):
