@@ -700,7 +700,7 @@ def test_replace_detaches_nothing_if_the_new_record_cannot_be_written(
     try:
         net = bridged(node)
         node.cni.add_network_list(net, conf("c1", container))
-        before = container.ip("address")
+        before = container.link("eth0")["ifindex"], container.addresses("eth0")
         if kind == "space":
             with (node.cache / "filler").open("wb", buffering=0) as filler, suppress(OSError):
                 while True:
@@ -709,7 +709,7 @@ def test_replace_detaches_nothing_if_the_new_record_cannot_be_written(
             subprocess.run(["mount", "-o", "remount,ro", node.cache], check=True)
         with pytest.raises(RecordError):
             node.cni.add_network_list(net, conf("c1", container), on_existing="replace")
-        assert container.ip("address") == before
+        assert (container.link("eth0")["ifindex"], container.addresses("eth0")) == before
         assert states(node) == [("c1", "ready")]
     finally:
         subprocess.run(["umount", node.cache], check=True)
