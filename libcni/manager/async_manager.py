@@ -24,7 +24,7 @@ __all__ = ["AsyncNetworkManager"]
 _T = TypeVar("_T")
 
 
-class AsyncContext(OperationContext[AsyncCNIConfig]):
+class AsyncContext(OperationContext):
     """An operation of AsyncNetworkManager on the running event loop."""
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
@@ -35,7 +35,7 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         # A task of its own: cancelling the caller must not cancel the future that it waits for.
         return await to_the_end(asyncio.ensure_future(asyncio.to_thread(function)))
 
-    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
         """Call a function or a coroutine function."""
         # The user's function may be a plain one or a coroutine function; only its answer shows which.
         answer = function()

@@ -91,7 +91,7 @@ class GC:
         dry_run: run nothing, only report.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     networks: NetworkSet
     live: Live
     plan: Plan
@@ -116,21 +116,26 @@ class GC:
         return summary
 
     async def _live(self) -> LiveSet:
-        live = await self.context.ask(self.live) if callable(self.live) else self.live
+        live = await self.context.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
         return await self.context.in_thread(lambda: read_live(live, self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""
+        context = self.context
         report = GCReport()
         errors: list[CNIError] = []
         try:
-            await self.context.lock_network_for_gc(name)
+            await context.lock_network_for_gc(name)
             # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
-            attachments = await self.context.attachments()
-            valid = await self.context.in_thread(lambda: live.valid(attachments))
-            report = await self.context.gc(net, valid, self.policy, dry_run=self.dry_run)
+            attachments = await context.attachments()
+            valid = await context.in_thread(lambda: live.valid(attachments))
+            report = await context.call(
+                lambda: context.cni.gc_network_list(
+                    net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
+                )
+            )
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
             errors = [one for one in group.exceptions if isinstance(one, CNIError)]
@@ -138,11 +143,11 @@ class GC:
             errors = [error]
         finally:
             # Set-ups on this network go on while GC of the next network runs or hangs.
-            self.context.release_locks()
+            context.release_locks()
         for one in report.detached:
-            self.context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
+            context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
         for problem in errors:
-            self.context.emit(Event("problem", name, detail=str(problem), error=problem))
+            context.emit(Event("problem", name, detail=str(problem), error=problem))
         return report, errors
 
     async def _namespaces(self) -> tuple[list[str], list[CNIError]]:

@@ -24,14 +24,14 @@ _T = TypeVar("_T")
 _THREADS = 32
 
 
-class BlockingContext(OperationContext[CNIConfig]):
+class BlockingContext(OperationContext):
     """An operation of NetworkManager: every method blocks, so its coroutines never suspend."""
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function in this thread: it may block here."""
         return function()
 
-    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
         """Call a function, which must not be a coroutine function: nothing here can wait for it."""
         return cast("_T", function())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
@@ -266,9 +266,7 @@ class ManagerBase(Generic[ClientT]):
         loopback = self._loopback if use_loopback else None
         return plan_attachments(container, wanted, prefix=self._prefix, loopback=loopback)
 
-    async def _set_up(
-        self, context: OperationContext[Any], container: Container, options: SetUpOptions
-    ) -> ContainerResult:
+    async def _set_up(self, context: OperationContext, container: Container, options: SetUpOptions) -> ContainerResult:
         check_options(options)
         # Check all names and networks before anything is made.
         planned = await context.in_thread(lambda: self._plan(container))
@@ -285,7 +283,7 @@ class ManagerBase(Generic[ClientT]):
 
     async def _tear_down(
         self,
-        context: OperationContext[Any],
+        context: OperationContext,
         container: Container | str,
         ifnames: Iterable[str] | None,
         policy: DelPolicy | None,
@@ -305,10 +303,10 @@ class ManagerBase(Generic[ClientT]):
         )
         return await tear_down.run()
 
-    async def _check(self, context: OperationContext[Any], container_id: str) -> CheckReport:
+    async def _check(self, context: OperationContext, container_id: str) -> CheckReport:
         return await check(context, check_container_id(container_id), self._configuration.current)
 
-    async def _status(self, context: OperationContext[Any], networks: Iterable[str] | None) -> ManagerStatus:
+    async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
         defaults: tuple[NetworkConfigList, ...] | CNIError
         try:
             defaults = self._configuration.defaults()
@@ -317,13 +315,13 @@ class ManagerBase(Generic[ClientT]):
         names = None if networks is None else tuple(networks)
         return await status(context, self._configuration.current, defaults, names)
 
-    async def _gc(self, context: OperationContext[Any], live: Live, *, dry_run: bool) -> GCSummary:
+    async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> GCSummary:
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         current = self._configuration.current
         return await GC(context, current, live, pairs, self._policy, self._namespaces, dry_run).run()
 
-    async def _container(self, context: OperationContext[Any], container_id: str) -> ContainerResult | None:
+    async def _container(self, context: OperationContext, container_id: str) -> ContainerResult | None:
         attachments = await context.attachments(check_container_id(container_id))
         return await context.in_thread(lambda: container_result(container_id, attachments))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
@@ -36,7 +35,7 @@ class SetUp:
         started: when the set-up began, in seconds since 1970.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     container: Container
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
@@ -86,7 +85,9 @@ class SetUp:
         timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
         # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
         self.current = planned
-        result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
+        result = await self.context.call(
+            lambda: self.context.cni.add_network_list(planned.net, planned.rt, timeout=timeout, **self.options)
+        )
         self.current = None
         self.done.append(planned)
         self.context.emit(Event("attachment-added", planned.net.name, planned.rt.container_id, planned.rt.ifname))
@@ -99,7 +100,7 @@ class SetUp:
             rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
             try:
                 # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
-                await self.context.delete(planned.net, rt, self.policy, DEFAULT)
+                await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
                 self.context.emit(
                     Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
                 )

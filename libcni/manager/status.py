@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError
@@ -15,7 +14,7 @@ from libcni.manager.reports import ManagerStatus, NetworkState
 
 
 async def status(
-    context: OperationContext[Any],
+    context: OperationContext,
     networks: NetworkSet,
     defaults: tuple[NetworkConfigList, ...] | CNIError,
     names: Collection[str] | None,
@@ -36,9 +35,9 @@ async def status(
     return ManagerStatus(not reason, reason, tuple(states), networks.problems)
 
 
-async def _ask(context: OperationContext[Any], net: NetworkConfigList, deadline: float) -> NetworkState:
+async def _ask(context: OperationContext, net: NetworkConfigList, deadline: float) -> NetworkState:
     # STATUS exists only since 1.1.0. For older networks the search for plugins and their versions is the only test.
-    validation = await context.validate(net, remaining(deadline))
-    answer = await context.status(net, remaining(deadline))
+    validation = await context.call(lambda: context.cni.validate_network_list(net, timeout=remaining(deadline)))
+    answer = await context.call(lambda: context.cni.network_status(net, timeout=remaining(deadline)))
     wrong = [*validation.problems, *answer.errors]
     return NetworkState(net.name, net.file, not wrong, str(wrong[0]) if wrong else "", plugins=answer.plugins)

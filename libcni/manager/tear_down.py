@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -30,7 +30,7 @@ class _Target(NamedTuple):
 
     network: str
     ifname: str
-    delete: Callable[[], Awaitable[DelReport]]
+    delete: Callable[[], DelReport | Awaitable[DelReport]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TearDown:
         ifnames: the interfaces to detach; None: all, and the namespace with them.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     container_id: str
     networks: NetworkSet
     policy: DelPolicy
@@ -72,7 +72,7 @@ class TearDown:
         detached: list[DetachedAttachment] = []
         for network, ifname, delete in targets:
             try:
-                detached.append(DetachedAttachment(network, ifname, await delete()))
+                detached.append(DetachedAttachment(network, ifname, await context.call(delete)))
                 context.emit(Event("attachment-removed", network, self.container_id, ifname))
             except CNIError as error:
                 error.add_note(f"when {ifname} was detached from network {network}")
@@ -91,6 +91,7 @@ class TearDown:
 
     def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
+        cni = self.context.cni
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
         for attachment in reversed(in_order(attachments)):
@@ -101,7 +102,7 @@ class TearDown:
                 # The network in force completes records of Go, which lack the drop-in plugins.
                 targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, None, key[1])))
             else:
-                delete = partial(self.context.delete_recorded, attachment, self.policy)
+                delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
                 targets.setdefault(key, _Target(*key, delete))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
         missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in targets]
@@ -109,7 +110,7 @@ class TearDown:
         return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
 
     def _target(self, net: NetworkConfigList, rt: RuntimeConf) -> _Target:
-        delete = partial(self.context.delete, net, rt, self.policy, self.context.timeout)
+        delete = partial(self.context.cni.del_network_list, net, rt, policy=self.policy, timeout=self.context.timeout)
         return _Target(net.name, rt.ifname, delete)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
