@@ -7,7 +7,7 @@ import os
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import problem_event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import AttachmentCheck, CheckReport
@@ -38,7 +38,7 @@ async def check(context: OperationContext, container_id: str, networks: NetworkS
 async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
     if not attachment.network:
         error: CNIError = unnamed_error(attachment)
-        context.emit(Event("problem", detail=str(error), error=error))
+        context.emit(problem_event(error))
         return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
@@ -48,8 +48,6 @@ async def _check(context: OperationContext, attachment: Attachment, networks: Ne
     except VersionError:
         return AttachmentCheck(attachment.network, attachment.ifname, "unsupported")
     except CNIError as error:
-        context.emit(
-            Event("problem", attachment.network, attachment.container_id, attachment.ifname, str(error), error)
-        )
+        context.emit(problem_event(error, attachment.network, attachment.container_id, attachment.ifname))
         return AttachmentCheck(attachment.network, attachment.ifname, "failed", error)
     return AttachmentCheck(attachment.network, attachment.ifname, "ok")

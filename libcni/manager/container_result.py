@@ -80,8 +80,8 @@ class AttachmentResult:
     def interfaces(self) -> tuple[InterfaceResult, ...]:
         """The interfaces in the result's order; if the plugin lists none, one with the name ``ifname``."""
         result = self.result
-        listed = list(result.interfaces) or [Interface(name=self.ifname)]
-        own = self._own_index(listed)
+        listed = self._listed
+        own = self._own_index
         addresses: list[list[Address]] = [[] for _ in listed]
         for ip in result.ips:
             # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
@@ -95,8 +95,14 @@ class AttachmentResult:
             for one, found in zip(listed, addresses, strict=True)
         )
 
-    def _own_index(self, listed: Sequence[Interface]) -> int:
-        """Return the index of the container's interface."""
+    @property
+    def _listed(self) -> Sequence[Interface]:
+        return self.result.interfaces or [Interface(name=self.ifname)]
+
+    @property
+    def _own_index(self) -> int:
+        """The index of the container's interface."""
+        listed = self._listed
         # From the surest sign to the weakest: plugins may omit the sandbox, or rename the interface.
         best = [index for index, one in enumerate(listed) if one.name == self.ifname and one.sandbox]
         best += [index for index, one in enumerate(listed) if one.name == self.ifname]
@@ -106,8 +112,7 @@ class AttachmentResult:
     @property
     def own(self) -> InterfaceResult:
         """The container's own interface."""
-        interfaces = self.interfaces
-        return interfaces[self._own_index(list(self.result.interfaces) or [Interface(name=self.ifname)])]
+        return self.interfaces[self._own_index]
 
 
 @dataclass(frozen=True, slots=True)

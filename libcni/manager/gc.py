@@ -12,7 +12,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.container import Container
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import GCSummary
@@ -147,7 +147,7 @@ class GC:
         for one in report.detached:
             context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
         for problem in errors:
-            context.emit(Event("problem", name, detail=str(problem), error=problem))
+            context.emit(problem_event(problem, name))
         return report, errors
 
     async def _namespaces(self) -> tuple[list[str], list[CNIError]]:
@@ -175,7 +175,7 @@ class GC:
                 if path := await self.context.in_thread(partial(remove, container_id)):
                     removed.append(path)
             except CNIError as error:
-                self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+                self.context.emit(problem_event(error, container_id=container_id))
                 errors.append(error)
             finally:
                 self.context.release_locks()

@@ -6,8 +6,9 @@ import ctypes
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -174,6 +175,18 @@ def namespace_at(path: str) -> NamespaceIdentity | None:
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
+def run_program(command: Sequence[str], failed: Callable[..., CNIError]) -> str:
+    """Run a program of iproute2 or util-linux and return its stdout; raises the error that ``failed`` makes."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT).stdout  # noqa: S603
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip() or f"exit status {error.returncode}"
+        raise failed(f"{' '.join(command)}: {reason}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        hint = "install iproute2" if command[0] == "ip" else "install util-linux"
+        raise failed(f"{' '.join(command)}: {error}", hint=hint) from error
+
+
 @contextmanager
 def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     """Make a namespace without a name that exists as long as the context; yield a thread in it and its identity.
@@ -279,14 +292,7 @@ class IPRoute2(_ThreadTool):
         self._run(name, *command)
 
     def _run(self, name: str, *command: str) -> None:
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT)  # noqa: S603
-        except subprocess.CalledProcessError as error:
-            reason = error.stderr.strip() or f"exit status {error.returncode}"
-            raise NamespaceError(f"{' '.join(command)}: {reason}", name=name) from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            hint = "install iproute2" if command[0] == "ip" else "install util-linux"
-            raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint=hint) from error
+        run_program(command, partial(NamespaceError, name=name))
 
 
 class PyRoute2(_ThreadTool):

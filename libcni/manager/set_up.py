@@ -14,7 +14,7 @@ from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext, remaining
 from libcni.manager.default_route import set_default_route
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.options import SetUpOptions
 from libcni.verbs.client_base import DEFAULT, Timeout
@@ -117,7 +117,7 @@ class SetUp:
                 error.add_note(f"when the namespace was removed again: {problem}")
         if isinstance(error, CNIError):
             error.rollback_errors = (*error.rollback_errors, *failed)
-            self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+            self.context.emit(problem_event(error, container_id=container_id))
 
     async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
         """Return the attachment whose ADD was interrupted, if the client has not rolled it back."""

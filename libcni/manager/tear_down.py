@@ -14,7 +14,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.manager.container import PlannedAttachment
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
@@ -76,7 +76,7 @@ class TearDown:
                 context.emit(Event("attachment-removed", network, self.container_id, ifname))
             except CNIError as error:
                 error.add_note(f"when {ifname} was detached from network {network}")
-                context.emit(Event("problem", network, self.container_id, ifname, str(error), error))
+                context.emit(problem_event(error, network, self.container_id, ifname))
                 errors.append(error)
         removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
