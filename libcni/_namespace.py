@@ -39,9 +39,14 @@ def enter_namespace(descriptor: int) -> None:
     if hasattr(os, "setns"):
         os.setns(descriptor, CLONE_NEWNET)
         return
-    import ctypes
+    call_libc("setns", descriptor, CLONE_NEWNET)
 
-    if _libc().setns(descriptor, CLONE_NEWNET):
+
+def call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
+    import ctypes  # takes 10 ms, and most programs never come here
+
+    if getattr(_libc(), name)(*arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

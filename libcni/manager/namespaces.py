@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import threading
@@ -12,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from libcni._namespace import CLONE_NEWNET
+from libcni._namespace import CLONE_NEWNET, call_libc
 from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
@@ -196,16 +195,17 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     """
     ready, done = threading.Event(), threading.Event()
     thread_ids: list[int] = []
-    problems: list[int] = []
+    problems: list[OSError] = []
 
     def hold() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # unshare moves this thread only; the other threads of the process stay in their namespace.
-        if libc.unshare(CLONE_NEWNET):
-            problems.append(ctypes.get_errno())
-        else:
+        try:
+            # unshare moves this thread only; the other threads of the process stay in their namespace.
+            call_libc("unshare", CLONE_NEWNET)
             thread_ids.append(threading.get_native_id())
-        ready.set()
+        except OSError as error:
+            problems.append(error)
+        finally:
+            ready.set()
         done.wait()
 
     thread = threading.Thread(target=hold, name="libcni-namespace", daemon=True)
@@ -214,7 +214,7 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     try:
         ready.wait()
         if problems:
-            reason = os.strerror(problems[0])
+            reason = problems[0].strerror
             raise NamespaceError(f"network namespace {name}: unshare: {reason}", name=name, hint="it needs root")
         path = f"/proc/{thread_ids[0]}/ns/net"
         # The open descriptor keeps the inode and its time until the name keeps them: the kernel drops unused inodes and

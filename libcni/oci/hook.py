@@ -113,7 +113,7 @@ class Hook:
         # The attach has a deadline of its own; the client's time is for each DEL of a roll-back or a detach.
         share = self._timeout * (1 - _ATTACH_SHARE) / networks
         cni = self._client(share)
-        return NetworkManager(cni, policy=DelPolicy(empty_gone_netns=True, keep_going=True))
+        return NetworkManager(cni, policy=DelPolicy(keep_going=True))
 
     def _client(self, timeout: float) -> CNIConfig:
         # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.

@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from libcni._namespace import namespace_identity
+from libcni._namespace import call_libc, namespace_identity
 from libcni.errors import CNIError
 
 __all__ = ["OWNER", "Pin", "Pins"]
@@ -105,7 +105,7 @@ class Pins:
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
             # O_EXCL: a file that another program has made here meanwhile must not be mounted over.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
-            _mount(source, pin.path)
+            call_libc("mount", os.fsencode(source), os.fsencode(pin.path), None, _MS_BIND, None)
         except OSError as error:
             with suppress(OSError):
                 os.unlink(pin.path)
@@ -141,19 +141,9 @@ def host_namespaces() -> set[Identity | None]:
     return {namespace_of("self"), namespace_of(1)}
 
 
-def _mount(source: str, target: str) -> None:
-    import ctypes  # Python has no mount(); running mount(8) takes longer
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
-
-
 def _unmount(target: str) -> None:
     """Unmount everything at a path. A path without a mount is no error."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    # More than once: two hooks may have mounted one above the other before either was killed.
-    while libc.umount2(os.fsencode(target), _MNT_DETACH) == 0:
-        pass
+    with suppress(OSError):
+        # More than once: two hooks may have mounted one above the other before either was killed.
+        while True:
+            call_libc("umount2", os.fsencode(target), _MNT_DETACH)

@@ -112,7 +112,7 @@ def test_the_printed_hook_is_a_command_that_starts(capsys: pytest.CaptureFixture
         ({**SPEC, "linux": []}, "no network namespace"),
         ({**SPEC, "linux": 5}, "linux is not an object"),
         ({**SPEC, "hooks": [1]}, "hooks is not an object"),
-        ([], "it is not a JSON object"),
+        ([], "[] is not a JSON object"),
     ],
 )
 def test_a_bundle_that_cannot_work_is_refused_and_left_as_it_is(
