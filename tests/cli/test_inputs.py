@@ -20,7 +20,7 @@ from libcni import (
 )
 from libcni.cli.failures import exit_code
 from libcni.cli.inputs import capability_args
-from libcni.cli.render import Block, Fields, Table, TreeNode, print_block, print_data
+from libcni.cli.render import Block, Fields, Table, print_block, print_data
 
 HOSTILE = "a\x1b[2J\tb\nc"
 
@@ -67,7 +67,6 @@ class Terminal(io.StringIO):
         HOSTILE,
         Fields(HOSTILE, [(HOSTILE, HOSTILE)]),
         Table(("x", "y"), [["1", HOSTILE]], title=HOSTILE),
-        TreeNode(HOSTILE, [TreeNode("a", [TreeNode(HOSTILE)])]),
     ],
 )
 def test_control_characters_are_shown_as_escapes_everywhere(
