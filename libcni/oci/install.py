@@ -138,8 +138,10 @@ def _replace(file: str, text: str) -> None:
         mode = os.stat(file).st_mode & 0o777
     # Written under another name and renamed when it is complete: a runtime must never read half of a file.
     temporary = f"{file}.{os.getpid()}.tmp"
+    # Before the try: a file that exists already is another program's, and must not be removed.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:
+        with open(descriptor, "w", encoding="utf-8") as opened:
             opened.write(text)
             os.fsync(opened.fileno())
         os.replace(temporary, file)

@@ -11,6 +11,7 @@ A pin's name is ``CONTAINER_ID.PID``. The process number distinguishes two succe
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ Identity = tuple[int, int]
 
 _MS_BIND = 4096
 _MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
 
 
 class Pin(NamedTuple):
@@ -80,7 +82,7 @@ class Pins:
         except OSError as error:
             raise CNIError(f"cannot list the pinned namespaces in {self.directory}: {error.strerror}") from error
         pins = [pin for name in names if (pin := self.parse(f"{self.directory}/{name}")) is not None]
-        return [pin for pin in pins if container_id in {None, pin.container_id}]
+        return [pin for pin in pins if container_id in {None, pin.container_id} and _is_empty_file(pin.path)]
 
     def parse(self, path: str) -> Pin | None:
         """Return the pin that a path names, whether the pin exists or not; None for other paths."""
@@ -103,12 +105,14 @@ class Pins:
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
-            # O_EXCL: a file that another program has made here meanwhile must not be mounted over.
+            # O_EXCL: a file of another program must be neither mounted over nor removed.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
-            call_libc("mount", os.fsencode(source), os.fsencode(pin.path), None, _MS_BIND, None)
-        except OSError as error:
-            with suppress(OSError):
+            try:
+                call_libc("mount", os.fsencode(source), os.fsencode(pin.path), None, _MS_BIND, None)
+            except OSError:
                 os.unlink(pin.path)
+                raise
+        except OSError as error:
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
                 hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to (--pins)",
@@ -118,15 +122,16 @@ class Pins:
     def remove(self, pin: Pin) -> None:
         """Remove a pin, if it exists. The kernel removes the namespace when nothing else uses it.
 
+        Anything else at the path, which another program has made, stays.
+
         Raises:
             CNIError: the pin cannot be removed.
         """
         # Detach at once: a plugin that still has the file open must not keep the name busy.
         _unmount(pin.path)
         try:
-            os.unlink(pin.path)
-        except FileNotFoundError:
-            pass
+            if _is_empty_file(pin.path):
+                os.unlink(pin.path)
         except OSError as error:
             raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
 
@@ -141,9 +146,19 @@ def host_namespaces() -> set[Identity | None]:
     return {namespace_of("self"), namespace_of(1)}
 
 
+def _is_empty_file(path: str) -> bool:
+    """Return whether there can be a pin at a path: a namespace and the file below it are empty regular files."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
 def _unmount(target: str) -> None:
     """Unmount everything at a path. A path without a mount is no error."""
     with suppress(OSError):
         # More than once: two hooks may have mounted one above the other before either was killed.
+        # A symbolic link leads to a mount of another program.
         while True:
-            call_libc("umount2", os.fsencode(target), _MNT_DETACH)
+            call_libc("umount2", os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
