@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
@@ -20,6 +21,15 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+def is_empty_file(path: str) -> bool:
+    """Return whether a path may be the name of a namespace: a mounted namespace and the file below are empty files."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
 
 
 def open_namespace(netns: str) -> int:

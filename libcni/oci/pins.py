@@ -11,11 +11,10 @@ A pin's name is ``CONTAINER_ID.PID``. The process number distinguishes two succe
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import suppress
 from typing import NamedTuple
 
-from libcni._namespace import call_libc, namespace_identity
+from libcni._namespace import call_libc, is_empty_file, namespace_identity
 from libcni.errors import CNIError
 
 __all__ = ["OWNER", "Pin", "Pins"]
@@ -82,7 +81,7 @@ class Pins:
         except OSError as error:
             raise CNIError(f"cannot list the pinned namespaces in {self.directory}: {error.strerror}") from error
         pins = [pin for name in names if (pin := self.parse(f"{self.directory}/{name}")) is not None]
-        return [pin for pin in pins if container_id in {None, pin.container_id} and _is_empty_file(pin.path)]
+        return [pin for pin in pins if container_id in {None, pin.container_id} and is_empty_file(pin.path)]
 
     def parse(self, path: str) -> Pin | None:
         """Return the pin that a path names, whether the pin exists or not; None for other paths."""
@@ -130,7 +129,7 @@ class Pins:
         # Detach at once: a plugin that still has the file open must not keep the name busy.
         _unmount(pin.path)
         try:
-            if _is_empty_file(pin.path):
+            if is_empty_file(pin.path):
                 os.unlink(pin.path)
         except OSError as error:
             raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
@@ -144,15 +143,6 @@ def namespace_of(pid: int | str) -> Identity | None:
 def host_namespaces() -> set[Identity | None]:
     """Return the network namespaces that no container may be attached in: this process's and the first process's."""
     return {namespace_of("self"), namespace_of(1)}
-
-
-def _is_empty_file(path: str) -> bool:
-    """Return whether there can be a pin at a path: a namespace and the file below it are empty regular files."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_size == 0
 
 
 def _unmount(target: str) -> None:

@@ -134,7 +134,7 @@ class _Life:
             self._gc_valid()
         if has_verb("CHECK", self.version):
             self._check_without_interface()
-        # Of another plugin in a life of its own, because a GC that frees would hide a DEL that does not.
+        # Other plugins get a second attachment for this check: after a GC that frees, a DEL has nothing to free.
         if self._gc_comes_first:
             self._gc_everything()
 
