@@ -40,13 +40,13 @@ class SetUpLimit:
     def __init__(self, number: int | None) -> None:
         self.number = number
         # Not asyncio.Semaphore, which is bound to one event loop. The waiters poll instead, which is cheap next to a
-        # set-up. In their order: if any of them took a free place, others could wait until their timeout.
+        # set-up. In their order: if any of them took a free slot, others could wait until their timeout.
         self._last_polls: dict[object, float] = {}
         self._running: set[object] = set()
         self._mutex = threading.Lock()
 
-    def try_enter(self, ticket: object) -> bool:
-        """Enter if there is a free place and no earlier waiter for it; otherwise ``ticket`` joins the queue."""
+    def try_acquire(self, ticket: object) -> bool:
+        """Acquire a slot if one is free and no earlier waiter wants it; otherwise ``ticket`` joins the queue."""
         if self.number is None:
             return True
         now = time.monotonic()
@@ -58,14 +58,14 @@ class SetUpLimit:
                     return False
                 if other is ticket:
                     break
-                # A waiter whose event loop is blocked, or ended without it, must not keep the place from the others.
+                # A waiter whose event loop is blocked, or ended without it, must not keep the slot from the others.
                 free -= now - polled < _ABSENT
             del self._last_polls[ticket]
             self._running.add(ticket)
             return True
 
-    def leave(self, ticket: object) -> None:
-        """Give back the place, or leave the queue."""
+    def release(self, ticket: object) -> None:
+        """Release the slot, or leave the queue."""
         with self._mutex:
             self._last_polls.pop(ticket, None)
             self._running.discard(ticket)
@@ -151,12 +151,12 @@ class OperationContext(ABC):
             message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
 
-    async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
+    async def acquire_slot(self, limit: SetUpLimit, container_id: str) -> None:
         """Wait until fewer set-ups run than the limit allows; raises LockTimeoutError."""
         started, delay = time.monotonic(), _FIRST_DELAY
         deadline, ticket = self.deadline, object()
-        self._cleanup.callback(limit.leave, ticket)
-        while not limit.try_enter(ticket):
+        self._cleanup.callback(limit.release, ticket)
+        while not limit.try_acquire(ticket):
             if time.monotonic() >= deadline:
                 seconds = time.monotonic() - started
                 what = f"container {container_id}"

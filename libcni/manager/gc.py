@@ -34,11 +34,11 @@ class LiveSet:
         self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
-    def has(self, container_id: str) -> bool:
+    def is_live(self, container_id: str) -> bool:
         """Return whether a container or any attachment of it is live."""
         return container_id in self._owners
 
-    def valid(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
+    def possible_pairs(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
         """Return every pair that a live attachment may have.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
@@ -130,7 +130,7 @@ class GC:
             # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
             attachments = await context.attachments()
-            valid = await context.in_thread(lambda: live.valid(attachments))
+            valid = await context.in_thread(lambda: live.possible_pairs(attachments))
             report = await context.call(
                 lambda: context.cni.gc_network_list(
                     net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
@@ -164,12 +164,12 @@ class GC:
         if not recorded:
             return [], []
         live = await self._live()
-        for container_id in [one for one in recorded if not live.has(one)]:
+        for container_id in [one for one in recorded if not live.is_live(one)]:
             try:
                 await self.context.lock_container(container_id)
                 # Ask again under the lock: a set-up of this container may have ended meanwhile.
                 live = await self._live()
-                if live.has(container_id):
+                if live.is_live(container_id):
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
                 if path := await self.context.in_thread(partial(remove, container_id)):

@@ -277,7 +277,7 @@ class ManagerBase(Generic[ClientT]):
             )
         context.share_deadline()
         # Before the locks: a set-up that only waits for its turn must not hold up GC and other set-ups.
-        await context.enter_limit(self._limit, container.id)
+        await context.acquire_slot(self._limit, container.id)
         chosen: SetUpOptions = {"retry": self._retry, "on_cancel": self._on_cancel, **options}
         return await SetUp(context, container, planned, self._namespaces, self._policy, chosen).run()
 
