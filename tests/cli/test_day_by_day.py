@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from processes import children, is_running
 
 from cli.node import DBNET, CommandNode
+from libcni.cli.follow import follow
+from libcni.cli.session import Session
 from libcni.testing import wait_until
 
 FIRST = "3f4c1b2a9d8e7f60" * 4
@@ -172,6 +175,21 @@ def test_watch_follows_the_changes(node: CommandNode) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         process.communicate()
+
+
+def test_the_first_attachment_of_a_node_is_attached_and_not_recorded(
+    node: CommandNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sleep(_seconds: float) -> None:
+        if containers(node):
+            raise KeyboardInterrupt
+        node.add("a")
+
+    monkeypatch.setattr("libcni.cli.follow.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    session = Session("", "", node.cni.cache_dir, "", 60.0, "json", verbose=False)
+    with pytest.raises(KeyboardInterrupt):
+        follow(session, node.cni, {}, no_trunc=False)
+    assert json.loads(capsys.readouterr().out)["event"] == "attached"
 
 
 def _rt(node: CommandNode, container: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
