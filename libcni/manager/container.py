@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libcni.config.cni_args import check_args
@@ -39,6 +40,9 @@ class NetworkRequest:
         network_args: the same for the ``args`` of the configuration.
         reference: a name for the status, for example ``namespace/name`` of a NetworkAttachmentDefinition.
         default_route: gateways; the container's default routes go through them and this network's interface.
+
+    Raises:
+        ValueError: a gateway is not an IP address.
     """
 
     network: str | NetworkConfigList
@@ -48,6 +52,11 @@ class NetworkRequest:
     network_args: Mapping[str, Any] | None = None
     reference: str = ""
     default_route: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Checked here: the routes are set last, and an error there would undo the whole set-up.
+        for gateway in self.default_route:
+            ip_address(gateway)
 
     @classmethod
     def parse(cls, text: str) -> NetworkRequest:

@@ -219,7 +219,10 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
         path = f"/proc/{thread_ids[0]}/ns/net"
         # The open descriptor keeps the inode and its time until the name keeps them: the kernel drops unused inodes and
         # gives them a new time later.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NamespaceError(f"network namespace {name}: {path}: {error.strerror}", name=name) from error
         identity = namespace_at(path)
         if identity is None:
             raise NamespaceError(f"network namespace {name}: {path} cannot be read", name=name)

@@ -76,7 +76,7 @@ class _Pool:
         """Return the problem if the addresses ``freed`` by DEL are not given again; "" if they are, or nobody knows."""
         got = self.addresses(self.add("again", freed))
         self.delete_all()
-        if freed and freed[0] in got:
+        if freed[0] in got:
             return ""
         # The plugin did not take the request for an address, so look whether the address comes round again.
         seen: list[str] = []
