@@ -14,10 +14,9 @@ from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["AsyncNetworkManager"]
 
@@ -68,7 +67,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     _client_class = AsyncCNIConfig
 
     async def set_up(
-        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
     ) -> ContainerResult:
         """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
         return await self._run(timeout, lambda context: self._set_up(context, container, options))

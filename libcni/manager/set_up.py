@@ -16,9 +16,8 @@ from libcni.manager.context import OperationContext, remaining
 from libcni.manager.default_route import set_default_route
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.options import SetUpOptions
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class SetUp:
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
     policy: DelPolicy
-    options: SetUpOptions
+    options: AttachOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
     started: float = field(default_factory=time.time)
