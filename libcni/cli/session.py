@@ -96,8 +96,12 @@ class Session:
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""
+        self.show_text(*blocks)
+        if self.output != "text":
+            print_data(data, "json" if self.output == "json" else "yaml")
+
+    def show_text(self, *blocks: Block) -> None:
+        """Print the blocks if ``--output`` is text."""
         if self.output == "text":
             for block in blocks:
                 print_block(block)
-        else:
-            print_data(data, "json" if self.output == "json" else "yaml")

@@ -111,6 +111,5 @@ def _detached(
             cni.del_attachment(one, policy=policy)
     except libcni.CNIError as error:
         return error
-    if session.output == "text":
-        session.show(None, f"detached {one.container_id} {one.ifname} from {one.network}")
+    session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
     return None
