@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,14 @@ def age_of(one: libcni.Attachment) -> str:
     seconds = int(age)
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), (1, "s"))
     return f"{seconds // size}{unit}"
+
+
+def decoded(document: bytes) -> Any:
+    """Return a JSON document decoded, or its text: of a corrupt record, or with more digits than Python decodes."""
+    try:
+        return json.loads(document)
+    except ValueError:
+        return document.decode(errors="backslashreplace")
 
 
 def identity_data(one: libcni.Attachment) -> dict[str, Any]:

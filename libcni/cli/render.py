@@ -64,17 +64,22 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def indented_json(data: Any) -> str:
+    """Return data as JSON on several lines. An integer with more digits than Python decodes becomes a string."""
+    return json.dumps(data, indent=2, ensure_ascii=False, default=str)
+
+
 def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
     """Print data as JSON or YAML."""
+    text = indented_json(data)
     if output == "json":
-        text = json.dumps(data, indent=2, ensure_ascii=False)
         # Characters of a plugin that no encoding carries, or that a terminal obeys, become JSON's own escapes.
         if not text.isascii():
             text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
     else:
         import yaml
 
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip()
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip()
     print(text, file=file or sys.stdout)
 
 

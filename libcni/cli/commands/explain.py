@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import find_attachments
+from libcni.cli.listing import decoded, find_attachments
 from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
 from libcni.cli.render import Block, Fields
 from libcni.cli.session import Session
@@ -96,6 +95,6 @@ def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:
         "injected": list(call.injected),
         "removed": list(call.removed),
         "environment": dict(what.env),
-        "stdin": json.loads(what.stdin),
+        "stdin": decoded(what.stdin),
         "stdin_text": what.stdin.decode(errors="backslashreplace"),
     }
