@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from libcni.config.jsontext import join_array, quote, reindent
 from libcni.protocol.result import DNS, Interface, Result, Route
 
 __all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
@@ -219,8 +219,17 @@ class ContainerResult:
         return tuple(wanted[:1])
 
     def to_json(self, indent: int | None = 4) -> str:
-        """Return ``to_dict`` as JSON text; ``indent``: as in ``json.dumps``."""
-        return json.dumps(self.to_dict(), indent=indent)
+        """Return ``to_dict`` as JSON text. The numbers of the results stay as the plugins have written them.
+
+        Args:
+            indent: spaces for each level; None: everything in one line.
+        """
+        rows = [
+            f'{{"network": {quote(one.network)}, "ifname": {quote(one.ifname)}, "result": {one.result.text}}}'
+            for one in self.attachments
+        ]
+        head = f'"containerId": {quote(self.container_id)}, "netns": {quote(self.netns)}'
+        return reindent(f'{{{head}, "networks": {join_array(rows)}}}', indent)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result of each network, for a state file or a command's output."""
