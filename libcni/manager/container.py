@@ -12,6 +12,7 @@ from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
+from libcni.manager.options import check_no_text
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs
@@ -89,9 +90,7 @@ class Container:
     loopback: bool | None = None
 
     def __post_init__(self) -> None:
-        # A string is a sequence, for type checkers, too: each of its characters would be the name of a network.
-        if isinstance(self.networks, str):
-            raise TypeError(f"networks must be a sequence of networks, not {self.networks!r}")
+        check_no_text("networks", self.networks)
 
     @property
     def requests(self) -> list[NetworkRequest] | None:

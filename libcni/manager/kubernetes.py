@@ -211,7 +211,8 @@ class AttachmentDefinitions:
         try:
             # safe_load_all: the full loader would let a document of a cluster's user make any Python object.
             documents = [one for one in yaml.safe_load_all(text) if one is not None]
-        except yaml.YAMLError as error:
+        # ValueError: a date such as 2001-13-01, or an integer with thousands of digits.
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"it is not YAML: {error}", file=file) from error
         objects: list[Any] = []
         for one in documents:

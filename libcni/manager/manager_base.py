@@ -20,7 +20,7 @@ from libcni.manager.gc import GC, Live
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
-from libcni.manager.options import check_options, merge_policies
+from libcni.manager.options import check_no_text, check_options, merge_policies
 from libcni.manager.recorded import container_result
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.manager.set_up import SetUp
@@ -93,7 +93,7 @@ class ManagerBase(Generic[ClientT]):
             observer: called with every event.
 
         Raises:
-            TypeError: ``cni`` is a client of the other kind.
+            TypeError: ``cni`` is a client of the other kind, or ``conf_dirs`` is a string.
             ValueError: ``default``, ``minimum`` or ``max_set_ups`` is less than 1, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
@@ -102,6 +102,7 @@ class ManagerBase(Generic[ClientT]):
                 f"{type(self).__name__} needs {self._client_class.__name__}, not {type(cni).__name__}: "
                 "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
             )
+        check_no_text("conf_dirs", conf_dirs)
         check_default(default, minimum)
         if max_set_ups is not None and max_set_ups < 1:
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
@@ -266,6 +267,7 @@ class ManagerBase(Generic[ClientT]):
         ifnames: Iterable[str] | None,
         policy: DelPolicy | None,
     ) -> TearDownReport:
+        check_no_text("ifnames", ifnames)
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         unknown: list[tuple[str, CNIError]] = []
         planned = await context.in_thread(lambda: self._plan(container, unknown))
@@ -285,6 +287,7 @@ class ManagerBase(Generic[ClientT]):
         return await check(context, check_container_id(container_id), self._configuration.current)
 
     async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
+        check_no_text("networks", networks)
         defaults: tuple[NetworkConfigList, ...] | CNIError
         try:
             defaults = self._configuration.defaults()

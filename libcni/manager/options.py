@@ -36,6 +36,12 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
 
 
+def check_no_text(name: str, given: object) -> None:
+    """Refuse a string with TypeError: it is a sequence, for type checkers, too, and each character would be a name."""
+    if isinstance(given, str):
+        raise TypeError(f"{name} must be a sequence, not {given!r}")
+
+
 def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
     """Return ``base`` with the options that ``given`` turns on."""
     if given is None:
