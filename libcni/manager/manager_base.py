@@ -288,13 +288,13 @@ class ManagerBase(Generic[ClientT]):
 
     async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
         check_no_text("networks", networks)
-        defaults: tuple[NetworkConfigList, ...] | CNIError
+        default_names, reason = set(), ""
         try:
-            defaults = self._configuration.defaults()
+            default_names = {net.name for net in self._configuration.defaults()}
         except NetworkNotFoundError as error:
-            defaults = error
+            reason = str(error)
         names = None if networks is None else tuple(networks)
-        return await status(context, self._configuration.current, defaults, names)
+        return await status(context, self._configuration.current, names, default_names, reason)
 
     async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> GCSummary:
         def pairs(container: Container) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from libcni.config.versions import ALL_VERSIONS
+from libcni.plugin.environment import REQUIRED
 from libcni.plugin.shapes import error_problems, version_problems
 from libcni.testing.calling import Answer, environment
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
@@ -45,9 +46,8 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
 
 
 def _check_environment(exam: Examination, config: dict[str, Any], version: str) -> None:
-    needed = {"ADD": [*ATTACHMENT], "DEL": ["CNI_CONTAINERID", "CNI_IFNAME"], "CHECK": [*ATTACHMENT]}
-    for verb, names in needed.items():
-        for name in names if has_verb(verb, version) else ():
+    for verb in ("ADD", "DEL", "CHECK"):
+        for name in REQUIRED[verb] if has_verb(verb, version) else ():
             answer = exam.call(verb, config, env={name: None})
             check_refused(exam, f"{verb} without {name}", answer, (4,), mention=name)
     for name, value in (("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b")):
