@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
@@ -20,6 +21,15 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+def is_empty_file(path: str) -> bool:
+    """Return whether a path may be the name of a namespace: a mounted namespace and the file below are empty files."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
 
 
 def open_namespace(netns: str) -> int:
@@ -39,9 +49,14 @@ def enter_namespace(descriptor: int) -> None:
     if hasattr(os, "setns"):
         os.setns(descriptor, CLONE_NEWNET)
         return
-    import ctypes
+    call_libc("setns", descriptor, CLONE_NEWNET)
 
-    if _libc().setns(descriptor, CLONE_NEWNET):
+
+def call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
+    import ctypes  # takes 10 ms, and most programs never come here
+
+    if getattr(_libc(), name)(*arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

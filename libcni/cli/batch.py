@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import libcni
 from libcni.cli.failures import error_data, exit_code, print_error
+from libcni.cli.hints import UsageError
 from libcni.cli.inputs import container_id_of, load_document, network_from_object, network_of
 from libcni.cli.options import Option
 from libcni.cli.render import Table
@@ -27,25 +28,24 @@ if TYPE_CHECKING:
     _Request = tuple[_Network, libcni.RuntimeConf]
 
 
-def add_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
-    """Attach all containers that a batch file lists."""
-    _run(session, file, session.async_client().add_many, parallel, options, "added")
+def run_batch(session: Session, file: str, named: object, run: Callable[..., Any], word: str) -> None:
+    """Attach or detach all containers that a batch file lists.
 
-
-def del_all(session: Session, file: str, parallel: int, options: dict[str, Any]) -> None:
-    """Detach all containers that a batch file lists."""
-    _run(session, file, session.async_client().del_many, parallel, options, "detached")
-
-
-def _run(  # noqa: PLR0913, PLR0917 - a batch, and how it is shown
-    session: Session, file: str, call: Callable[..., Any], parallel: int, options: dict[str, Any], word: str
-) -> None:
+    Args:
+        session: the session of the command.
+        file: the batch file.
+        named: the arguments that name a single attachment; one that is not empty is a UsageError.
+        run: ``add_many`` or ``del_many`` of an asyncio client, with its options.
+        word: the state of an attachment after its verb, for the table.
+    """
     import asyncio
 
+    if named:
+        raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
     requests = _requests(file)
     with _progress(len(requests)) as advance:
         # If a signal ends the loop, it cancels the verbs that run, and their plugins are stopped.
-        batch = asyncio.run(call(requests, parallel=parallel, on_item=advance, **options))
+        batch = asyncio.run(run(requests, on_item=advance))
     _finish(session, batch.items, word)
 
 

@@ -126,7 +126,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def error_data(error: CNIError, session: Session | None = None) -> dict[str, Any]:
+def error_data(error: CNIError, session: Session) -> dict[str, Any]:
     """Return an error as plain data; empty fields are left out."""
     data: dict[str, Any] = {"kind": type(error).__name__, "message": error.text}
     if isinstance(error, CNIErrorGroup):
@@ -137,5 +137,6 @@ def error_data(error: CNIError, session: Session | None = None) -> dict[str, Any
         data["rollback_errors"] = [error_data(one, session) for one in error.rollback_errors]
     if notes := _notes(error):
         data["notes"] = notes
-    hint = hint_of(error) if session is None else session.hint(hint_of(error))
-    return {**data, "hint": hint, "exit": exit_code(error)} if hint else {**data, "exit": exit_code(error)}
+    if hint := session.hint(hint_of(error)):
+        data["hint"] = hint
+    return {**data, "exit": exit_code(error)}

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 import libcni
@@ -24,7 +24,7 @@ def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *
     The directory's time is polled, because each change of a record renames or removes a file in it. A namespace that
     goes changes no record, so all are read again every two seconds.
     """
-    known: dict[str, tuple[str, libcni.Attachment]] = {}
+    known: dict[str, libcni.Attachment] | None = None
     changed, read = -1, 0.0
     while True:
         # The time is read before the records. A change in between is seen in the next round, never lost.
@@ -33,15 +33,26 @@ def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *
             changed, read = now, time.monotonic()
             found = {one.path: one for one in cni.get_cached_attachments() if matches(one, wanted)}
             short = short_ids((one.container_id for one in found.values()), no_trunc=no_trunc)
-            for path, one in found.items():
-                if path not in known:
-                    _print(session, "attached" if changed >= 0 and known else "recorded", one, short)
-                elif known[path][0] != one.state or known[path][1].created != one.created:
-                    _print(session, "changed", one, short)
-            for path in known.keys() - found.keys():
-                _print(session, "removed", known[path][1], {})
-            known = {path: (one.state, one) for path, one in found.items()}
+            for event, one in _events(known, found):
+                _print(session, event, one, short)
+            known = found
         time.sleep(_LOOK_EVERY)
+
+
+def _events(
+    known: Mapping[str, libcni.Attachment] | None, found: Mapping[str, libcni.Attachment]
+) -> Iterator[tuple[str, libcni.Attachment]]:
+    """Yield the differences between two readings of the records, by path; ``known`` is None before the first one."""
+    for path, one in found.items():
+        if known is None:
+            yield "recorded", one
+        elif path not in known:
+            yield "attached", one
+        elif (known[path].state, known[path].created) != (one.state, one.created):
+            yield "changed", one
+    for path, one in (known or {}).items():
+        if path not in found:
+            yield "removed", one
 
 
 def _changed(cni: libcni.CNIConfig) -> int:

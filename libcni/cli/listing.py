@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +29,7 @@ def named_attachments(
     """
     container, _, ifname = text.partition(":")
     container = recorded_container(cni, container, detaches=detaches)
-    wanted = {"container_id": container, "ifname": ifname, "network": network}
-    found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
+    found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:
         raise no_record_error(text, container, ifname)
     return found
@@ -39,6 +39,14 @@ def no_record_error(what: str, container: str, ifname: str = "") -> libcni.NotAt
     """Return the error for an attachment or a container that has no record."""
     hint = "libcni attachments lists the recorded attachments"
     return libcni.NotAttachedError(f"there is no record of {what}", container_id=container, ifname=ifname, hint=hint)
+
+
+def find_attachments(
+    cni: libcni.CNIConfig, container_id: str, *, network: str = "", ifname: str = ""
+) -> list[libcni.Attachment]:
+    """Return the recorded attachments that have all these values; an empty value means any."""
+    wanted = {"container_id": container_id, "network": network, "ifname": ifname}
+    return [one for one in cni.get_cached_attachments(container_id or None) if matches(one, wanted)]
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
@@ -71,12 +79,23 @@ def age_of(one: libcni.Attachment) -> str:
     return f"{seconds // size}{unit}"
 
 
+def decoded(document: bytes) -> Any:
+    """Return a JSON document decoded, or its text: of a corrupt record, or with more digits than Python decodes."""
+    try:
+        return json.loads(document)
+    except ValueError:
+        return document.decode(errors="backslashreplace")
+
+
+def identity_data(one: libcni.Attachment) -> dict[str, Any]:
+    """Return the identity of an attachment as plain data."""
+    return {"container_id": one.container_id, "network": one.network, "ifname": one.ifname}
+
+
 def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
     """Return an attachment as plain data."""
     return {
-        "container_id": one.container_id,
-        "network": one.network,
-        "ifname": one.ifname,
+        **identity_data(one),
         "state": one.state,
         "owner": one.owner,
         "addresses": listed_addresses(one),

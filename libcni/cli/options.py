@@ -18,18 +18,18 @@ _PANEL = "Where and how"
 
 
 class Argument:
-    """An argument. ``about``: the keywords of ``typer.Argument``."""
+    """An argument. ``keywords``: those of ``typer.Argument``."""
 
-    def __init__(self, **about: Any) -> None:
-        self.about = about
+    def __init__(self, **keywords: Any) -> None:
+        self.keywords = keywords
 
 
 class Option:
-    """An option. ``flags`` and ``about``: the arguments of ``typer.Option``."""
+    """An option. ``flags`` and ``keywords``: the arguments of ``typer.Option``."""
 
-    def __init__(self, *flags: str, **about: Any) -> None:
+    def __init__(self, *flags: str, **keywords: Any) -> None:
         self.flags = flags
-        self.about = about
+        self.keywords = keywords
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def _kind(one: Parameter) -> Any:
 
 def _value(one: Parameter, texts: list[str] | None) -> Any:
     """Return the value of a parameter; raises ValueError if typer would refuse it."""
-    variable = one.declared.about.get("envvar", "")
+    variable = one.declared.keywords.get("envvar", "")
     if texts is None and variable and os.environ.get(variable):
         texts = [os.environ[variable]]
     if texts is None:
@@ -86,6 +86,6 @@ def _value(one: Parameter, texts: list[str] | None) -> Any:
         return texts[-1]
     value = kind(texts[-1])
     # A NaN is neither above nor below the minimum. Python reads the digits of all scripts, typer does not.
-    if kind is not str and not (texts[-1].isascii() and value >= one.declared.about.get("min", value)):
+    if kind is not str and not (texts[-1].isascii() and value >= one.declared.keywords.get("min", value)):
         raise ValueError("below the minimum, or not a number")
     return value

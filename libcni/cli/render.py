@@ -1,4 +1,4 @@
-"""Print tables, fields and trees: with colours on a terminal, as plain text in a pipe, or as JSON and YAML."""
+"""Print tables and fields: with colours on a terminal, as plain text in a pipe, or as JSON and YAML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ _STYLES = {
     "ready": "green", "ok": "green", "done": "green", "added": "green", "detached": "green", "pending": "yellow",
     "detaching": "yellow", "stale-boot": "magenta", "gone": "magenta", "corrupt": "bold red", "legacy": "dim",
     "error": "bold red", "failed": "bold red", "missing": "bold red", "not-ready": "bold red", "warning": "yellow",
-    "note": "cyan", "not asked": "dim", "error:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",
+    "note": "cyan", "not asked": "dim", "error:": "bold red", "warning:": "yellow",
+    "missing:": "bold red", "hint": "cyan", "type": "bold", "default": "bold",
 }  # fmt: skip
 
 
@@ -39,21 +40,7 @@ class Fields:
     rows: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeNode:
-    """A label with child nodes."""
-
-    label: str
-    children: list[TreeNode] = field(default_factory=list)
-
-    def add(self, label: str, *children: TreeNode) -> TreeNode:
-        """Append a child and return it."""
-        child = TreeNode(label, list(children))
-        self.children.append(child)
-        return child
-
-
-Block = str | Table | Fields | TreeNode
+Block = str | Table | Fields
 
 
 def has_escapes(file: TextIO) -> bool:
@@ -77,17 +64,22 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def indented_json(data: Any) -> str:
+    """Return data as JSON on several lines. An integer with more digits than Python decodes becomes a string."""
+    return json.dumps(data, indent=2, ensure_ascii=False, default=str)
+
+
 def print_data(data: Any, output: Literal["json", "yaml"], file: TextIO | None = None) -> None:
     """Print data as JSON or YAML."""
+    text = indented_json(data)
     if output == "json":
-        text = json.dumps(data, indent=2, ensure_ascii=False)
         # Characters of a plugin that no encoding carries, or that a terminal obeys, become JSON's own escapes.
         if not text.isascii():
             text = "".join([char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text])
     else:
         import yaml
 
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True).rstrip()
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip()
     print(text, file=file or sys.stdout)
 
 
@@ -110,20 +102,12 @@ def _printable(block: Block) -> Block:
         # Each row is one line.
         rows = [[one_line(cell) for cell in row] for row in block.rows]
         return replace(block, rows=rows, title=printable(block.title), empty=printable(block.empty))
-    if isinstance(block, Fields):
-        return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])
-    return _printable_node(block)
-
-
-def _printable_node(node: TreeNode) -> TreeNode:
-    return TreeNode(printable(node.label), [_printable_node(child) for child in node.children])
+    return Fields(printable(block.title), [(printable(name), printable(text)) for name, text in block.rows])
 
 
 def _lines(block: Block) -> Iterator[str]:
     if isinstance(block, str):
         yield block
-    elif isinstance(block, TreeNode):
-        yield from _tree_lines(block, "")
     elif isinstance(block, Fields):
         yield from filter(None, [block.title])
         width = max((len(name) for name, _ in block.rows), default=0)
@@ -133,13 +117,6 @@ def _lines(block: Block) -> Iterator[str]:
             yield from (f"  {'':{width}}  {line}" for line in rest)
     else:
         yield from _table_lines(block)
-
-
-def _tree_lines(node: TreeNode, indent: str) -> Iterator[str]:
-    for line in node.label.split("\n"):
-        yield f"{indent}{line}"
-    for child in node.children:
-        yield from _tree_lines(child, f"{indent}  ")
 
 
 def _table_lines(table: Table) -> Iterator[str]:
@@ -171,8 +148,6 @@ def _rich(block: Block, width: int) -> RenderableType:
         return _styled_start(block)
     if isinstance(block, Table):
         return _rich_table(block, width)
-    if isinstance(block, TreeNode):
-        return _rich_tree(block)
     lines = list(_lines(block))
     text = _styled_start(lines[0]) if block.title else Text(lines[0])
     name_width = max((len(name) for name, _ in block.rows), default=0) + 2
@@ -229,22 +204,3 @@ def _cards(table: Table) -> RenderableType:
             if cell:
                 text.append(f"\n  {column:{width}}  ", "dim").append(cell, _STYLES.get(cell, ""))
     return text
-
-
-def _rich_tree(node: TreeNode) -> RenderableType:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    def build(tree: Tree, children: list[TreeNode]) -> None:
-        for child in children:
-            build(tree.add(_label(child.label)), child.children)
-
-    def _label(text: str) -> Text:
-        first, _, rest = text.partition("\n")
-        word, _, more = first.partition(": ")
-        label = Text().append(word, _STYLES.get(word, "bold")).append(f": {more}" if more else "")
-        return label.append(f"\n{rest}" if rest else "")
-
-    tree = Tree(_label(node.label), guide_style="dim")
-    build(tree, node.children)
-    return tree

@@ -74,7 +74,7 @@ class Session:
 
     def command(self, text: str) -> str:
         """Return a libcni command with those common options that the environment of the caller does not set."""
-        given = self._given()
+        given = self._directory_options()
         # Without its owner, repair would detach the attachments that have none.
         if text.startswith("libcni repair") and self.owner != os.environ.get("LIBCNI_OWNER", ""):
             given += ["--owner", self.owner]
@@ -82,10 +82,10 @@ class Session:
 
     def hint(self, text: str) -> str:
         """Return a hint in words. Its libcni commands get the options that the environment does not set."""
-        options = shlex.join(self._given())
+        options = shlex.join(self._directory_options())
         return _COMMAND.sub(lambda found: f"{found[0]} {options}", text) if options else text
 
-    def _given(self) -> list[str]:
+    def _directory_options(self) -> list[str]:
         """Return the directories that only options have set, as options."""
         defaults = (
             ("--conf-dir", self.conf_dir, os.environ.get("NETCONFPATH") or DEFAULTS["conf_dir"]),
@@ -96,8 +96,12 @@ class Session:
 
     def show(self, data: Any, *blocks: Block) -> None:
         """Print the blocks, or the data if ``--output`` is json or yaml."""
+        self.show_text(*blocks)
+        if self.output != "text":
+            print_data(data, "json" if self.output == "json" else "yaml")
+
+    def show_text(self, *blocks: Block) -> None:
+        """Print the blocks if ``--output`` is text."""
         if self.output == "text":
             for block in blocks:
                 print_block(block)
-        else:
-            print_data(data, "json" if self.output == "json" else "yaml")

@@ -51,9 +51,9 @@ def _for_typer(function: Callable[..., object]) -> Callable[..., None]:
 def _parameter(one: Parameter) -> inspect.Parameter:
     declared = one.declared
     about = (
-        typer.Argument(**declared.about)
+        typer.Argument(**declared.keywords)
         if isinstance(declared, Argument)
-        else typer.Option(*declared.flags, **declared.about)
+        else typer.Option(*declared.flags, **declared.keywords)
     )
     default = inspect.Parameter.empty if one.default is ... else one.default
     return inspect.Parameter(

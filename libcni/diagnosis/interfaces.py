@@ -125,7 +125,7 @@ def _host_problems(node: NodeView, one: Attachment, host: Mapping[str, Link]) ->
 
 def _bridge_of(document: Mapping[str, Any]) -> str | None:
     """Return the bridge that a plugin's configuration names, or None if the plugin has none."""
-    return document.get("bridge") or _DEFAULT_BRIDGE if document.get("type") == "bridge" else None
+    return str(document.get("bridge") or _DEFAULT_BRIDGE) if document.get("type") == "bridge" else None
 
 
 def _detached_ends(one: Attachment, host: Mapping[str, Link], bridge: Link) -> Iterator[NodeFinding]:

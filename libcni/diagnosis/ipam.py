@@ -7,6 +7,7 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,7 +68,7 @@ def host_local_directories(node: NodeView) -> set[tuple[str, str]]:
 
 
 def _directories(net: NetworkConfigList | None) -> set[str]:
-    return {os.path.join(one.get("dataDir") or _DATA_DIR, net.name) for one in _host_local(net)} if net else set()
+    return {os.path.join(str(one.get("dataDir") or _DATA_DIR), net.name) for one in _host_local(net)} if net else set()
 
 
 def _host_local(net: NetworkConfigList | None) -> Iterator[Mapping[str, Any]]:
@@ -174,7 +175,7 @@ def _fill_level(node: NodeView, network: str, reservations: Iterable[_Reservatio
         for ranges in _range_sets(ipam):
             size = sum(_size(one) for one in ranges)
             # Python refuses to compare addresses of two families.
-            same_family = [address for address in used if ranges and address.version == ranges[0][0].version]
+            same_family = [address for address in used if address.version == ranges[0][0].version]
             taken = sum(any(start <= address <= end for start, end, _ in ranges) for address in same_family)
             if size <= 0 or taken < _WARN_AT * size:
                 continue
@@ -195,24 +196,28 @@ _Range = tuple[Any, Any, Any]
 
 def _range_sets(ipam: Mapping[str, Any]) -> list[list[_Range]]:
     """Return the range sets of a configuration. Each address of an attachment comes from a set of its own."""
-    sets = [ranges for ranges in ipam.get("ranges") or [] if isinstance(ranges, list)]
+    given = ipam.get("ranges")
+    sets = [ranges for ranges in given if isinstance(ranges, list)] if isinstance(given, list) else []
     if ipam.get("subnet"):
         sets.append([ipam])
     found = []
     for ranges in sets:
-        try:
-            found.append([_range(one) for one in ranges])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # host-local refuses such a range itself, at ADD
+        # host-local refuses malformed ranges and two families in one set itself, at ADD.
+        with suppress(ValueError, LookupError, TypeError, AttributeError):
+            made = [_range(one) for one in ranges]
+            if len({address.version for one in made for address in one}) == 1:
+                found.append(made)
     return found
 
 
 def _range(one: Mapping[str, Any]) -> _Range:
-    subnet = ipaddress.ip_network(one["subnet"], strict=False)
+    subnet = ipaddress.ip_network(str(one["subnet"]), strict=False)
     last = subnet[-2] if subnet.version == 4 else subnet[-1]  # noqa: PLR2004 - IPv6 has no broadcast address
-    start = ipaddress.ip_address(one["rangeStart"]) if one.get("rangeStart") else subnet[1]
-    end = ipaddress.ip_address(one["rangeEnd"]) if one.get("rangeEnd") else last
-    return start, end, ipaddress.ip_address(one["gateway"]) if one.get("gateway") else subnet[1]
+    start, end, gateway = (
+        ipaddress.ip_address(str(one.get(key) or default))
+        for key, default in (("rangeStart", subnet[1]), ("rangeEnd", last), ("gateway", subnet[1]))
+    )
+    return start, end, gateway
 
 
 def _size(one: _Range) -> int:

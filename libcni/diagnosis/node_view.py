@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from libcni.client import CNIConfig
+from libcni.config import jsontext
 from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.network import NetworkConfigList
@@ -83,7 +83,7 @@ class NodeView:
         if attachment.args:
             words += ["--args", format_args(attachment.args)]
         if attachment.capability_args:
-            words += ["--capabilities", json.dumps(dict(attachment.capability_args))]
+            words += ["--capabilities", jsontext.dumps(dict(attachment.capability_args))]
         return (shlex.join(words),)
 
 
@@ -112,5 +112,5 @@ def name_of(attachment: Attachment) -> str:
 
 
 def plugin_documents(net: NetworkConfigList | None) -> list[Mapping[str, Any]]:
-    """Return the decoded plugin configurations of a network."""
-    return [json.loads(plugin.text) for plugin in net.plugins] if net is not None else []
+    """Return the decoded plugin configurations of a network. Only the plugins know the types of most values."""
+    return [jsontext.parse(plugin.text) for plugin in net.plugins] if net is not None else []

@@ -14,17 +14,16 @@ from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["AsyncNetworkManager"]
 
 _T = TypeVar("_T")
 
 
-class AsyncContext(OperationContext[AsyncCNIConfig]):
+class AsyncContext(OperationContext):
     """An operation of AsyncNetworkManager on the running event loop."""
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
@@ -35,7 +34,7 @@ class AsyncContext(OperationContext[AsyncCNIConfig]):
         # A task of its own: cancelling the caller must not cancel the future that it waits for.
         return await to_the_end(asyncio.ensure_future(asyncio.to_thread(function)))
 
-    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
         """Call a function or a coroutine function."""
         # The user's function may be a plain one or a coroutine function; only its answer shows which.
         answer = function()
@@ -68,7 +67,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     _client_class = AsyncCNIConfig
 
     async def set_up(
-        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
     ) -> ContainerResult:
         """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
         return await self._run(timeout, lambda context: self._set_up(context, container, options))

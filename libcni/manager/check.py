@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import problem_event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import AttachmentCheck, CheckReport
 from libcni.store.attachments import Attachment, recorded_network, unnamed_error
 
 
-async def check(context: OperationContext[Any], container_id: str, networks: NetworkSet) -> CheckReport:
+async def check(context: OperationContext, container_id: str, networks: NetworkSet) -> CheckReport:
     """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
 
     Raises NotAttachedError if the container has no record.
@@ -36,20 +35,19 @@ async def check(context: OperationContext[Any], container_id: str, networks: Net
     return report
 
 
-async def _check(context: OperationContext[Any], attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
+async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
     if not attachment.network:
         error: CNIError = unnamed_error(attachment)
-        context.emit(Event("problem", detail=str(error), error=error))
+        context.emit(problem_event(error))
         return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
     try:
-        await context.check(net, RuntimeConf(attachment.container_id, None, attachment.ifname))
+        rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
+        await context.call(lambda: context.cni.check_network_list(net, rt, timeout=context.timeout))
     except VersionError:
         return AttachmentCheck(attachment.network, attachment.ifname, "unsupported")
     except CNIError as error:
-        context.emit(
-            Event("problem", attachment.network, attachment.container_id, attachment.ifname, str(error), error)
-        )
+        context.emit(problem_event(error, attachment.network, attachment.container_id, attachment.ifname))
         return AttachmentCheck(attachment.network, attachment.ifname, "failed", error)
     return AttachmentCheck(attachment.network, attachment.ifname, "ok")

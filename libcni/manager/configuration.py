@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from libcni.config.network import NetworkConfigList
 from libcni.errors import NetworkNotFoundError
 from libcni.executor.start_ahead import file_identity
-from libcni.manager.events import Event
-from libcni.manager.networks import Default, NetworkSet, Sources, changes, choose_default, load
+from libcni.manager.events import Event, problem_event
+from libcni.manager.networks import ENDINGS, Default, NetworkSet, Sources, changes, choose_default, load
 
 Fingerprint = tuple[tuple[str, tuple[int, ...]], ...]
-_ENDINGS = (".conflist", ".conf", ".json")
 
 
 class Configuration:
@@ -100,23 +99,20 @@ class Configuration:
         for name in gone:
             self._emit(Event("network-gone", name))
         for error in problems:
-            self._emit(Event("problem", detail=str(error), error=error))
+            self._emit(problem_event(error))
 
     def fingerprint(self) -> Fingerprint:
         """Return the identity, size and times of every relevant file, to compare with an earlier fingerprint."""
-        return tuple(self._file_states())
-
-    def _file_states(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        states: list[tuple[str, tuple[int, ...]]] = []
         for directory in self.sources.directories:
             # Device and inode only: the directory's times also change for files that do not matter here.
-            yield directory, _identity(directory)[:2]
-            yield from _files(directory, _ENDINGS)
+            states += [(directory, _identity(directory)[:2]), *_files(directory, ENDINGS)]
             # Drop-in plugins are in <dir>/<network>/; every subdirectory may become one.
             for inside in _directories_in(directory):
-                yield from _files(inside, (".conf",))
+                states += _files(inside, (".conf",))
         for directory in self.plugin_dirs:
-            yield directory, _identity(directory)[:2]
-            yield from _files(directory, ())
+            states += [(directory, _identity(directory)[:2]), *_files(directory)]
+        return tuple(states)
 
     def paths(self) -> tuple[str, ...]:
         """Return the directories to watch, those of drop-in plugins included; some may not exist."""
@@ -124,23 +120,20 @@ class Configuration:
         return (*self.sources.directories, *inside, *self.plugin_dirs)
 
 
-def _names_in(directory: str) -> list[str]:
+def _paths_in(directory: str) -> list[str]:
     try:
-        return sorted(os.listdir(directory))
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
     except OSError:
         return []
 
 
 def _directories_in(directory: str) -> list[str]:
-    paths = [os.path.join(directory, name) for name in _names_in(directory)]
-    return [path for path in paths if os.path.isdir(path)]
+    return [path for path in _paths_in(directory) if os.path.isdir(path)]
 
 
-def _files(directory: str, endings: tuple[str, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for name in _names_in(directory):
-        if not endings or name.endswith(endings):
-            path = os.path.join(directory, name)
-            yield path, _identity(path)
+def _files(directory: str, endings: tuple[str, ...] = ("",)) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the state of each file whose name has one of the endings; every name ends in ""."""
+    return [(path, _identity(path)) for path in _paths_in(directory) if path.endswith(endings)]
 
 
 def _identity(path: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libcni.config.cni_args import check_args
@@ -11,6 +12,7 @@ from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
+from libcni.manager.options import check_no_text
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs
@@ -39,6 +41,9 @@ class NetworkRequest:
         network_args: the same for the ``args`` of the configuration.
         reference: a name for the status, for example ``namespace/name`` of a NetworkAttachmentDefinition.
         default_route: gateways; the container's default routes go through them and this network's interface.
+
+    Raises:
+        ValueError: a gateway is not an IP address.
     """
 
     network: str | NetworkConfigList
@@ -48,6 +53,11 @@ class NetworkRequest:
     network_args: Mapping[str, Any] | None = None
     reference: str = ""
     default_route: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Checked here: the routes are set last, and an error there would undo the whole set-up.
+        for gateway in self.default_route:
+            ip_address(gateway)
 
     @classmethod
     def parse(cls, text: str) -> NetworkRequest:
@@ -80,9 +90,7 @@ class Container:
     loopback: bool | None = None
 
     def __post_init__(self) -> None:
-        # A string is a sequence, for type checkers, too: each of its characters would be the name of a network.
-        if isinstance(self.networks, str):
-            raise TypeError(f"networks must be a sequence of networks, not {self.networks!r}")
+        check_no_text("networks", self.networks)
 
     @property
     def requests(self) -> list[NetworkRequest] | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from libcni.config.jsontext import join_array, quote, reindent
 from libcni.protocol.result import DNS, Interface, Result, Route
 
 __all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
@@ -80,8 +80,8 @@ class AttachmentResult:
     def interfaces(self) -> tuple[InterfaceResult, ...]:
         """The interfaces in the result's order; if the plugin lists none, one with the name ``ifname``."""
         result = self.result
-        listed = list(result.interfaces) or [Interface(name=self.ifname)]
-        own = self._own_index(listed)
+        listed = self._listed
+        own = self._own_index
         addresses: list[list[Address]] = [[] for _ in listed]
         for ip in result.ips:
             # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
@@ -95,8 +95,14 @@ class AttachmentResult:
             for one, found in zip(listed, addresses, strict=True)
         )
 
-    def _own_index(self, listed: Sequence[Interface]) -> int:
-        """Return the index of the container's interface."""
+    @property
+    def _listed(self) -> Sequence[Interface]:
+        return self.result.interfaces or [Interface(name=self.ifname)]
+
+    @property
+    def _own_index(self) -> int:
+        """The index of the container's interface."""
+        listed = self._listed
         # From the surest sign to the weakest: plugins may omit the sandbox, or rename the interface.
         best = [index for index, one in enumerate(listed) if one.name == self.ifname and one.sandbox]
         best += [index for index, one in enumerate(listed) if one.name == self.ifname]
@@ -106,8 +112,7 @@ class AttachmentResult:
     @property
     def own(self) -> InterfaceResult:
         """The container's own interface."""
-        interfaces = self.interfaces
-        return interfaces[self._own_index(list(self.result.interfaces) or [Interface(name=self.ifname)])]
+        return self.interfaces[self._own_index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +219,17 @@ class ContainerResult:
         return tuple(wanted[:1])
 
     def to_json(self, indent: int | None = 4) -> str:
-        """Return ``to_dict`` as JSON text; ``indent``: as in ``json.dumps``."""
-        return json.dumps(self.to_dict(), indent=indent)
+        """Return ``to_dict`` as JSON text. The numbers of the results stay as the plugins have written them.
+
+        Args:
+            indent: spaces for each level; None: everything in one line.
+        """
+        rows = [
+            f'{{"network": {quote(one.network)}, "ifname": {quote(one.ifname)}, "result": {one.result.text}}}'
+            for one in self.attachments
+        ]
+        head = f'"containerId": {quote(self.container_id)}, "netns": {quote(self.netns)}'
+        return reindent(f'{{{head}, "networks": {join_array(rows)}}}', indent)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result of each network, for a state file or a command's output."""

@@ -8,27 +8,21 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from libcni.client import CNIConfig
-from libcni.config.network import NetworkConfigList
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.timeouts import check_timeout
 from libcni.errors import LockTimeoutError
 from libcni.manager.events import Event
-from libcni.manager.options import SetUpOptions
-from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import PENDING
 from libcni.store.records import RecordStore
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, NetworkStatus, ValidationReport
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
 
-ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 _T = TypeVar("_T")
 
 # No network's name contains a slash, so these never collide with the lock of a verb.
@@ -46,13 +40,13 @@ class SetUpLimit:
     def __init__(self, number: int | None) -> None:
         self.number = number
         # Not asyncio.Semaphore, which is bound to one event loop. The waiters poll instead, which is cheap next to a
-        # set-up. In their order: if any of them took a free place, others could wait until their timeout.
+        # set-up. In their order: if any of them took a free slot, others could wait until their timeout.
         self._last_polls: dict[object, float] = {}
         self._running: set[object] = set()
         self._mutex = threading.Lock()
 
-    def try_enter(self, ticket: object) -> bool:
-        """Enter if there is a free place and no earlier waiter for it; otherwise ``ticket`` joins the queue."""
+    def try_acquire(self, ticket: object) -> bool:
+        """Acquire a slot if one is free and no earlier waiter wants it; otherwise ``ticket`` joins the queue."""
         if self.number is None:
             return True
         now = time.monotonic()
@@ -64,27 +58,27 @@ class SetUpLimit:
                     return False
                 if other is ticket:
                     break
-                # A waiter whose event loop is blocked, or ended without it, must not keep the place from the others.
+                # A waiter whose event loop is blocked, or ended without it, must not keep the slot from the others.
                 free -= now - polled < _ABSENT
             del self._last_polls[ticket]
             self._running.add(ticket)
             return True
 
-    def leave(self, ticket: object) -> None:
-        """Give back the place, or leave the queue."""
+    def release(self, ticket: object) -> None:
+        """Release the slot, or leave the queue."""
         with self._mutex:
             self._last_polls.pop(ticket, None)
             self._running.discard(ticket)
 
 
-class OperationContext(ABC, Generic[ClientT]):
+class OperationContext(ABC):
     """One running operation of a manager. A context manager that releases all locks at its end.
 
     The subclass for NetworkManager blocks in every method, so its coroutines never suspend. The subclass for
     AsyncNetworkManager awaits.
     """
 
-    def __init__(self, cni: ClientT, emit: Callable[[Event], None], timeout: Timeout) -> None:
+    def __init__(self, cni: CNIConfig | AsyncCNIConfig, emit: Callable[[Event], None], timeout: Timeout) -> None:
         self.cni = cni
         self.emit = emit
         self.timeout: Timeout = timeout if timeout is DEFAULT else check_timeout(timeout)
@@ -103,48 +97,12 @@ class OperationContext(ABC, Generic[ClientT]):
         """The seconds that the operation may wait: the given timeout or the client's; None: no limit."""
         return self.timeout if isinstance(self.timeout, float | int | None) else self.cni.timeout
 
-    async def add(
-        self, net: NetworkConfigList, rt: RuntimeConf, timeout: Timeout, **options: Unpack[SetUpOptions]
-    ) -> Result:
-        """Run ADD; as ``CNIConfig.add_network_list``."""
-        return await self.ask(lambda: self.cni.add_network_list(net, rt, timeout=timeout, **options))
-
-    async def check(self, net: NetworkConfigList | str, rt: RuntimeConf) -> None:
-        """Run CHECK; as ``CNIConfig.check_network_list``."""
-        await self.ask(lambda: self.cni.check_network_list(net, rt, timeout=self.timeout))
-
-    async def delete(
-        self, net: NetworkConfigList | str, rt: RuntimeConf, policy: DelPolicy, timeout: Timeout
-    ) -> DelReport:
-        """Run DEL; as ``CNIConfig.del_network_list``."""
-        return await self.ask(lambda: self.cni.del_network_list(net, rt, policy=policy, timeout=timeout))
-
-    async def delete_recorded(self, attachment: Attachment, policy: DelPolicy) -> DelReport:
-        """Run DEL with the record alone; as ``CNIConfig.del_attachment``."""
-        return await self.ask(lambda: self.cni.del_attachment(attachment, policy=policy, timeout=self.timeout))
-
-    async def gc(
-        self, net: NetworkConfigList | str, valid: Iterable[tuple[str, str]], policy: DelPolicy, *, dry_run: bool
-    ) -> GCReport:
-        """Run GC; as ``CNIConfig.gc_network_list``."""
-        return await self.ask(
-            lambda: self.cni.gc_network_list(net, valid, dry_run=dry_run, policy=policy, timeout=self.timeout)
-        )
-
-    async def status(self, net: NetworkConfigList, timeout: Timeout) -> NetworkStatus:
-        """Run STATUS of all plugins; as ``CNIConfig.network_status``."""
-        return await self.ask(lambda: self.cni.network_status(net, timeout=timeout))
-
-    async def validate(self, net: NetworkConfigList, timeout: Timeout) -> ValidationReport:
-        """Find the plugins and ask for their versions; as ``CNIConfig.validate_network_list``."""
-        return await self.ask(lambda: self.cni.validate_network_list(net, timeout=timeout))
-
     @abstractmethod
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function that may block on the disk or on a program."""
 
     @abstractmethod
-    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
         """Call a method of the client or a function of the user; in AsyncNetworkManager either may be a coroutine."""
 
     @abstractmethod
@@ -193,12 +151,12 @@ class OperationContext(ABC, Generic[ClientT]):
             message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
 
-    async def enter_limit(self, limit: SetUpLimit, container_id: str) -> None:
+    async def acquire_slot(self, limit: SetUpLimit, container_id: str) -> None:
         """Wait until fewer set-ups run than the limit allows; raises LockTimeoutError."""
         started, delay = time.monotonic(), _FIRST_DELAY
         deadline, ticket = self.deadline, object()
-        self._cleanup.callback(limit.leave, ticket)
-        while not limit.try_enter(ticket):
+        self._cleanup.callback(limit.release, ticket)
+        while not limit.try_acquire(ticket):
             if time.monotonic() >= deadline:
                 seconds = time.monotonic() - started
                 what = f"container {container_id}"

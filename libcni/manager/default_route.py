@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 from libcni.errors import CNIError
+from libcni.manager.namespaces import run_program
 
 __all__ = ["DefaultRouteError"]
 
-_TIMEOUT = 30.0
 # Above the usual metrics (the kernel's own for IPv6 is 1024), so that the new default route wins.
 _METRIC = 4096
 
@@ -33,9 +32,7 @@ def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
     """
     for gateway in gateways:
         family = f"-{ipaddress.ip_address(gateway).version}"
-        routes: list[dict[str, Any]] = json.loads(
-            _run(netns, "ip", "-json", family, "route", "show", "default") or "[]"
-        )
+        routes: list[dict[str, Any]] = json.loads(_ip(netns, "-json", family, "route", "show", "default") or "[]")
         for number, route in enumerate(routes):
             is_wanted = (route.get("dev"), route.get("gateway")) == (ifname, gateway)
             if is_wanted or "dev" not in route or route.get("metric", 0) >= _METRIC:
@@ -43,19 +40,11 @@ def set_default_route(netns: str, ifname: str, gateways: Sequence[str]) -> None:
             words = ["default", *(["via", route["gateway"]] if "gateway" in route else []), "dev", route["dev"]]
             metric = ["metric", str(route["metric"])] if "metric" in route else []
             # The copy comes first, so that a failure in between leaves a default route.
-            _run(netns, "ip", family, "route", "replace", *words, "metric", str(_METRIC + number))
-            _run(netns, "ip", family, "route", "delete", *words, *metric)
+            _ip(netns, family, "route", "replace", *words, "metric", str(_METRIC + number))
+            _ip(netns, family, "route", "delete", *words, *metric)
         # "replace" and not "add": a repeated set-up must not fail on its own route.
-        _run(netns, "ip", family, "route", "replace", "default", "via", gateway, "dev", ifname)
+        _ip(netns, family, "route", "replace", "default", "via", gateway, "dev", ifname)
 
 
-def _run(netns: str, *command: str) -> str:
-    words = ["nsenter", f"--net={netns}", *command]
-    try:
-        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=_TIMEOUT)  # noqa: S603
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.strip() or f"exit status {error.returncode}"
-        raise DefaultRouteError(f"{' '.join(words)}: {reason}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DefaultRouteError(f"{' '.join(words)}: {error}", hint="install iproute2 and util-linux") from error
-    return done.stdout
+def _ip(netns: str, *arguments: str) -> str:
+    return run_program(["nsenter", f"--net={netns}", "ip", *arguments], DefaultRouteError)

@@ -44,6 +44,11 @@ class Event:
     when: datetime = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
 
+def problem_event(error: CNIError, network: str = "", container_id: str = "", ifname: str = "") -> Event:
+    """Return the event for an error."""
+    return Event("problem", network, container_id, ifname, str(error), error)
+
+
 class Events:
     """Distributes events to observers; safe to share between threads."""
 

@@ -12,7 +12,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.container import Container
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.reports import GCSummary
@@ -34,11 +34,11 @@ class LiveSet:
         self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
-    def has(self, container_id: str) -> bool:
+    def is_live(self, container_id: str) -> bool:
         """Return whether a container or any attachment of it is live."""
         return container_id in self._owners
 
-    def valid(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
+    def possible_pairs(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
         """Return every pair that a live attachment may have.
 
         An extra pair does no harm. A missing pair lets a plugin free the address of a live container. So the pairs of a
@@ -91,7 +91,7 @@ class GC:
         dry_run: run nothing, only report.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     networks: NetworkSet
     live: Live
     plan: Plan
@@ -116,21 +116,26 @@ class GC:
         return summary
 
     async def _live(self) -> LiveSet:
-        live = await self.context.ask(self.live) if callable(self.live) else self.live
+        live = await self.context.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
         return await self.context.in_thread(lambda: read_live(live, self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""
+        context = self.context
         report = GCReport()
         errors: list[CNIError] = []
         try:
-            await self.context.lock_network_for_gc(name)
+            await context.lock_network_for_gc(name)
             # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
-            attachments = await self.context.attachments()
-            valid = await self.context.in_thread(lambda: live.valid(attachments))
-            report = await self.context.gc(net, valid, self.policy, dry_run=self.dry_run)
+            attachments = await context.attachments()
+            valid = await context.in_thread(lambda: live.possible_pairs(attachments))
+            report = await context.call(
+                lambda: context.cni.gc_network_list(
+                    net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
+                )
+            )
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
             errors = [one for one in group.exceptions if isinstance(one, CNIError)]
@@ -138,11 +143,11 @@ class GC:
             errors = [error]
         finally:
             # Set-ups on this network go on while GC of the next network runs or hangs.
-            self.context.release_locks()
+            context.release_locks()
         for one in report.detached:
-            self.context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
+            context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
         for problem in errors:
-            self.context.emit(Event("problem", name, detail=str(problem), error=problem))
+            context.emit(problem_event(problem, name))
         return report, errors
 
     async def _namespaces(self) -> tuple[list[str], list[CNIError]]:
@@ -159,18 +164,18 @@ class GC:
         if not recorded:
             return [], []
         live = await self._live()
-        for container_id in [one for one in recorded if not live.has(one)]:
+        for container_id in [one for one in recorded if not live.is_live(one)]:
             try:
                 await self.context.lock_container(container_id)
                 # Ask again under the lock: a set-up of this container may have ended meanwhile.
                 live = await self._live()
-                if live.has(container_id):
+                if live.is_live(container_id):
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
                 if path := await self.context.in_thread(partial(remove, container_id)):
                     removed.append(path)
             except CNIError as error:
-                self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+                self.context.emit(problem_event(error, container_id=container_id))
                 errors.append(error)
             finally:
                 self.context.release_locks()

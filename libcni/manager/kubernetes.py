@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError
@@ -18,7 +18,7 @@ from libcni.config.capabilities import CapabilityArgs
 from libcni.config.cni_args import check_args
 from libcni.config.identifiers import check_ifname
 from libcni.config.jsontext import JSONTextError
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, read_document
 from libcni.config.schema import describe
 from libcni.errors import ConfigError, NetworkNotFoundError
 from libcni.manager.container import Capabilities, Container, NetworkRequest, as_mapping, merged
@@ -32,6 +32,8 @@ __all__ = [
     "network_status",
     "parse_selection",
 ]
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 KIND = "NetworkAttachmentDefinition"
 # The fields of a selection that are capability arguments; CapabilityArgs has the same names.
@@ -112,11 +114,7 @@ def _short_item(part: str) -> dict[str, str]:
 
 
 def _selection(item: Any, index: int, namespace: str) -> NetworkSelection:
-    try:
-        selection = NetworkSelection.model_validate(item)
-    except ValidationError as error:
-        location, problem = describe(error.errors(include_url=False)[0], f"[{index}]")
-        raise ConfigError(problem, file="network selection", location=location) from error
+    selection = _validated(NetworkSelection, item, "network selection", f"[{index}]")
     if selection.interface is not None:
         check_ifname(selection.interface)
     return selection if selection.namespace else selection.model_copy(update={"namespace": namespace})
@@ -145,11 +143,7 @@ class NetworkAttachmentDefinition:
         Raises:
             ConfigError: the document or its configuration is invalid; the error names ``file`` and the location.
         """
-        try:
-            found = _Object.model_validate(document)
-        except ValidationError as error:
-            location, problem = describe(error.errors(include_url=False)[0])
-            raise ConfigError(problem, file=file, location=location) from error
+        found = _validated(_Object, document, file)
         if found.kind != KIND:
             raise ConfigError(f"the kind is {found.kind!r}, not {KIND}", file=file, location="kind")
         name = found.metadata.name
@@ -175,6 +169,15 @@ class _Object(BaseModel):
     kind: str
     metadata: _Metadata
     spec: _Spec = _Spec()
+
+
+def _validated(model: type[_ModelT], document: Any, file: str | None, location: str = "") -> _ModelT:
+    """Read a document with a model; raises ConfigError, which names the file and the location in it."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        location, problem = describe(error.errors(include_url=False)[0], location)
+        raise ConfigError(problem, file=file, location=location) from error
 
 
 def _network(config: str, name: str) -> NetworkConfigList:
@@ -208,7 +211,8 @@ class AttachmentDefinitions:
         try:
             # safe_load_all: the full loader would let a document of a cluster's user make any Python object.
             documents = [one for one in yaml.safe_load_all(text) if one is not None]
-        except yaml.YAMLError as error:
+        # ValueError: a date such as 2001-13-01, or an integer with thousands of digits.
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"it is not YAML: {error}", file=file) from error
         objects: list[Any] = []
         for one in documents:
@@ -227,12 +231,7 @@ class AttachmentDefinitions:
         Raises:
             ConfigError: as for ``from_yaml``, or the file cannot be read.
         """
-        try:
-            with open(path, "rb") as stream:
-                data = stream.read()
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror}", file=os.fspath(path)) from error
-        return cls.from_yaml(data, file=os.fspath(path))
+        return cls.from_yaml(read_document(path), file=os.fspath(path))
 
     def get(self, name: str, namespace: str = "default") -> NetworkAttachmentDefinition:
         """Return a definition.

@@ -12,11 +12,10 @@ from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.options import SetUpOptions
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.node import run_to_end
-from libcni.verbs.reports import DelPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["NetworkManager"]
 
@@ -24,14 +23,14 @@ _T = TypeVar("_T")
 _THREADS = 32
 
 
-class BlockingContext(OperationContext[CNIConfig]):
+class BlockingContext(OperationContext):
     """An operation of NetworkManager: every method blocks, so its coroutines never suspend."""
 
     async def in_thread(self, function: Callable[[], _T]) -> _T:
         """Call a function in this thread: it may block here."""
         return function()
 
-    async def ask(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
+    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
         """Call a function, which must not be a coroutine function: nothing here can wait for it."""
         return cast("_T", function())
 
@@ -67,7 +66,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
     _client_class = CNIConfig
 
     def set_up(
-        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[SetUpOptions]
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
     ) -> ContainerResult:
         """Attach a container to its networks one after another. If a network fails, detach the container from all.
 

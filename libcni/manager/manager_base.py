@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
@@ -20,14 +20,14 @@ from libcni.manager.gc import GC, Live
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
-from libcni.manager.options import SetUpOptions, check_options, merge_policies
+from libcni.manager.options import check_no_text, check_options, merge_policies
 from libcni.manager.recorded import container_result
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.manager.set_up import SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
-from libcni.verbs.reports import DelPolicy, OnCancel, RetryPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, RetryPolicy
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
@@ -36,7 +36,18 @@ ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
 
 class ManagerBase(Generic[ClientT]):
-    """The settings of a manager, and the methods that do not wait."""
+    """The settings of a manager, and the methods that do not wait.
+
+    Attributes:
+        cni: the client that runs the verbs of single networks.
+        minimum: the minimum number of networks; None: all default networks.
+        prefix: the beginning of generated interface names.
+        policy: the policy for DEL.
+        retry: how often to call a plugin again that answers ADD with code 11.
+        loopback: the network that every container gets as ``lo``, or None.
+        max_set_ups: the maximum number of this manager's set-ups at the same time; None: no limit.
+        on_cancel: what happens to the attachments of a cancelled or interrupted set-up: ``keep`` or ``rollback``.
+    """
 
     _client_class: type[ClientT]
 
@@ -82,7 +93,7 @@ class ManagerBase(Generic[ClientT]):
             observer: called with every event.
 
         Raises:
-            TypeError: ``cni`` is a client of the other kind.
+            TypeError: ``cni`` is a client of the other kind, or ``conf_dirs`` is a string.
             ValueError: ``default``, ``minimum`` or ``max_set_ups`` is less than 1, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
@@ -91,6 +102,7 @@ class ManagerBase(Generic[ClientT]):
                 f"{type(self).__name__} needs {self._client_class.__name__}, not {type(cni).__name__}: "
                 "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
             )
+        check_no_text("conf_dirs", conf_dirs)
         check_default(default, minimum)
         if max_set_ups is not None and max_set_ups < 1:
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
@@ -99,61 +111,28 @@ class ManagerBase(Generic[ClientT]):
         # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
         self.cni = cni
+        self.minimum: Final[int | None] = minimum
+        self.prefix: Final[str] = prefix
+        self.policy: Final[DelPolicy] = merge_policies(DelPolicy(empty_gone_netns=True), policy)
+        self.retry: Final[RetryPolicy | None] = retry
+        self.max_set_ups: Final[int | None] = max_set_ups
+        self.on_cancel: Final[OnCancel] = on_cancel
         self._events = Events()
         if observer is not None:
             self._events.observe(observer)
         directories = [cni.conf_dir] if conf_dirs is None else conf_dirs
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
-        self._loopback_for_all = loopback is not False
-        in_force = self._loopback if self._loopback_for_all else None
-        sources = Sources(tuple(os.path.abspath(os.fspath(one)) for one in directories), tuple(networks), in_force)
+        self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
+        paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
+        sources = Sources(paths, tuple(networks), self.loopback)
         self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._events.emit)
-        self._prefix = prefix
-        self._policy = merge_policies(DelPolicy(empty_gone_netns=True), policy)
-        self._retry = retry
         self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
         self._limit = SetUpLimit(max_set_ups)
-        self._on_cancel: OnCancel = on_cancel
 
     @property
     def default(self) -> Default:
         """The default networks: a name, names, or a number."""
         return self._configuration.default
-
-    @property
-    def minimum(self) -> int | None:
-        """The minimum number of networks; None: all default networks."""
-        return self._configuration.minimum
-
-    @property
-    def prefix(self) -> str:
-        """The beginning of generated interface names."""
-        return self._prefix
-
-    @property
-    def policy(self) -> DelPolicy:
-        """The policy for DEL."""
-        return self._policy
-
-    @property
-    def retry(self) -> RetryPolicy | None:
-        """How often to call a plugin again that answers ADD with code 11."""
-        return self._retry
-
-    @property
-    def loopback(self) -> NetworkConfigList | None:
-        """The network that every container gets as ``lo``, or None."""
-        return self._loopback if self._loopback_for_all else None
-
-    @property
-    def max_set_ups(self) -> int | None:
-        """The maximum number of this manager's set-ups at the same time; None: no limit."""
-        return self._limit.number
-
-    @property
-    def on_cancel(self) -> OnCancel:
-        """What happens to the attachments of a cancelled or interrupted set-up: ``keep`` or ``rollback``."""
-        return self._on_cancel
 
     @property
     def configuration(self) -> NetworkSet:
@@ -262,13 +241,11 @@ class ManagerBase(Generic[ClientT]):
                 # The request keeps its place: a tear-down must compute the same interface names as the set-up.
                 wanted.append((request, None))
                 unknown.append((error.network or "", error))
-        use_loopback = self._loopback_for_all if container.loopback is None else container.loopback
+        use_loopback = self.loopback is not None if container.loopback is None else container.loopback
         loopback = self._loopback if use_loopback else None
-        return plan_attachments(container, wanted, prefix=self._prefix, loopback=loopback)
+        return plan_attachments(container, wanted, prefix=self.prefix, loopback=loopback)
 
-    async def _set_up(
-        self, context: OperationContext[Any], container: Container, options: SetUpOptions
-    ) -> ContainerResult:
+    async def _set_up(self, context: OperationContext, container: Container, options: AttachOptions) -> ContainerResult:
         check_options(options)
         # Check all names and networks before anything is made.
         planned = await context.in_thread(lambda: self._plan(container))
@@ -279,17 +256,18 @@ class ManagerBase(Generic[ClientT]):
             )
         context.share_deadline()
         # Before the locks: a set-up that only waits for its turn must not hold up GC and other set-ups.
-        await context.enter_limit(self._limit, container.id)
-        chosen: SetUpOptions = {"retry": self._retry, "on_cancel": self._on_cancel, **options}
-        return await SetUp(context, container, planned, self._namespaces, self._policy, chosen).run()
+        await context.acquire_slot(self._limit, container.id)
+        chosen: AttachOptions = {"retry": self.retry, "on_cancel": self.on_cancel, **options}
+        return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
 
     async def _tear_down(
         self,
-        context: OperationContext[Any],
+        context: OperationContext,
         container: Container | str,
         ifnames: Iterable[str] | None,
         policy: DelPolicy | None,
     ) -> TearDownReport:
+        check_no_text("ifnames", ifnames)
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         unknown: list[tuple[str, CNIError]] = []
         planned = await context.in_thread(lambda: self._plan(container, unknown))
@@ -297,7 +275,7 @@ class ManagerBase(Generic[ClientT]):
             context=context,
             container_id=container.id,
             networks=self._configuration.current,
-            policy=merge_policies(self._policy, policy),
+            policy=merge_policies(self.policy, policy),
             namespaces=self._namespaces,
             unrecorded=planned,
             unknown=unknown,
@@ -305,25 +283,26 @@ class ManagerBase(Generic[ClientT]):
         )
         return await tear_down.run()
 
-    async def _check(self, context: OperationContext[Any], container_id: str) -> CheckReport:
+    async def _check(self, context: OperationContext, container_id: str) -> CheckReport:
         return await check(context, check_container_id(container_id), self._configuration.current)
 
-    async def _status(self, context: OperationContext[Any], networks: Iterable[str] | None) -> ManagerStatus:
-        defaults: tuple[NetworkConfigList, ...] | CNIError
+    async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
+        check_no_text("networks", networks)
+        default_names, reason = set(), ""
         try:
-            defaults = self._configuration.defaults()
+            default_names = {net.name for net in self._configuration.defaults()}
         except NetworkNotFoundError as error:
-            defaults = error
+            reason = str(error)
         names = None if networks is None else tuple(networks)
-        return await status(context, self._configuration.current, defaults, names)
+        return await status(context, self._configuration.current, names, default_names, reason)
 
-    async def _gc(self, context: OperationContext[Any], live: Live, *, dry_run: bool) -> GCSummary:
+    async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> GCSummary:
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         current = self._configuration.current
-        return await GC(context, current, live, pairs, self._policy, self._namespaces, dry_run).run()
+        return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
 
-    async def _container(self, context: OperationContext[Any], container_id: str) -> ContainerResult | None:
+    async def _container(self, context: OperationContext, container_id: str) -> ContainerResult | None:
         attachments = await context.attachments(check_container_id(container_id))
         return await context.in_thread(lambda: container_result(container_id, attachments))

@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import dataclass
 
-from libcni._namespace import namespace_identity
+from libcni._namespace import is_empty_file, namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import links
@@ -89,7 +89,7 @@ class ContainerNamespaces:
                 name=container_id,
                 hint="give the container its path as netns, or remove it",
             )
-        if recorded is not None and os.path.lexists(path):
+        if recorded is not None and is_empty_file(path):
             self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
         try:
             return self._namespaces.create(container_id, lambda identity: self._write(container_id, identity))
@@ -134,7 +134,7 @@ class ContainerNamespaces:
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
         if self._is_same(container_id, recorded):
             removed = path if self._namespaces.remove(container_id) else ""
-        elif not self._namespaces.exists(container_id) and os.path.lexists(path):
+        elif not self._namespaces.exists(container_id) and is_empty_file(path):
             self._namespaces.remove(container_id)  # a name without a namespace, left by a removal that was killed
         # Another program may have given the name to another namespace since. This manager must not remove that one.
         # The record goes last: after a kill in between, the next call finds a record without a namespace.

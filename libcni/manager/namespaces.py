@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from libcni._namespace import CLONE_NEWNET
+from libcni._namespace import CLONE_NEWNET, call_libc
 from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
@@ -174,6 +174,18 @@ def namespace_at(path: str) -> NamespaceIdentity | None:
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
+def run_program(command: Sequence[str], failed: Callable[..., CNIError]) -> str:
+    """Run a program of iproute2 or util-linux and return its stdout; raises the error that ``failed`` makes."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT).stdout  # noqa: S603
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip() or f"exit status {error.returncode}"
+        raise failed(f"{' '.join(command)}: {reason}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        hint = "install iproute2" if command[0] == "ip" else "install util-linux"
+        raise failed(f"{' '.join(command)}: {error}", hint=hint) from error
+
+
 @contextmanager
 def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     """Make a namespace without a name that exists as long as the context; yield a thread in it and its identity.
@@ -183,16 +195,17 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     """
     ready, done = threading.Event(), threading.Event()
     thread_ids: list[int] = []
-    problems: list[int] = []
+    problems: list[OSError] = []
 
     def hold() -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        # unshare moves this thread only; the other threads of the process stay in their namespace.
-        if libc.unshare(CLONE_NEWNET):
-            problems.append(ctypes.get_errno())
-        else:
+        try:
+            # unshare moves this thread only; the other threads of the process stay in their namespace.
+            call_libc("unshare", CLONE_NEWNET)
             thread_ids.append(threading.get_native_id())
-        ready.set()
+        except OSError as error:
+            problems.append(error)
+        finally:
+            ready.set()
         done.wait()
 
     thread = threading.Thread(target=hold, name="libcni-namespace", daemon=True)
@@ -201,12 +214,15 @@ def _new_namespace(name: str) -> Iterator[tuple[int, NamespaceIdentity]]:
     try:
         ready.wait()
         if problems:
-            reason = os.strerror(problems[0])
+            reason = problems[0].strerror
             raise NamespaceError(f"network namespace {name}: unshare: {reason}", name=name, hint="it needs root")
         path = f"/proc/{thread_ids[0]}/ns/net"
         # The open descriptor keeps the inode and its time until the name keeps them: the kernel drops unused inodes and
         # gives them a new time later.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NamespaceError(f"network namespace {name}: {path}: {error.strerror}", name=name) from error
         identity = namespace_at(path)
         if identity is None:
             raise NamespaceError(f"network namespace {name}: {path} cannot be read", name=name)
@@ -279,14 +295,7 @@ class IPRoute2(_ThreadTool):
         self._run(name, *command)
 
     def _run(self, name: str, *command: str) -> None:
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT)  # noqa: S603
-        except subprocess.CalledProcessError as error:
-            reason = error.stderr.strip() or f"exit status {error.returncode}"
-            raise NamespaceError(f"{' '.join(command)}: {reason}", name=name) from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            hint = "install iproute2" if command[0] == "ip" else "install util-linux"
-            raise NamespaceError(f"{' '.join(command)}: {error}", name=name, hint=hint) from error
+        run_program(command, partial(NamespaceError, name=name))
 
 
 class PyRoute2(_ThreadTool):

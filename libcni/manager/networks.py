@@ -12,7 +12,8 @@ from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNot
 
 __all__ = ["LOOPBACK", "NetworkSet"]
 
-_ENDINGS = (".conf", ".conflist", ".json")
+ENDINGS = (".conf", ".conflist", ".json")
+"""The endings of files with a configuration."""
 
 Default = str | Sequence[str] | int
 """The networks of a container that requests none: a name, names, or a number of networks in order."""
@@ -95,7 +96,7 @@ def check_default(default: Default, minimum: int | None) -> None:
         raise ValueError("default must name at least one network")
 
 
-def choose_default(networks: NetworkSet, default: Default, minimum: int | None = None) -> tuple[NetworkConfigList, ...]:
+def choose_default(networks: NetworkSet, default: Default, minimum: int | None) -> tuple[NetworkConfigList, ...]:
     """Return the networks of a container that requests none.
 
     Raises NetworkNotFoundError if a network is missing, or if there are fewer than the minimum.
@@ -145,7 +146,7 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
         # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
         # all .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before
         # 00-multus.conf.
-        found, problems = read_networks(conf_files(directory, _ENDINGS))
+        found, problems = read_networks(conf_files(directory, ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}
     # A volume may be unmounted, or a package upgrade may replace the directory: that is no wish to drop all networks.

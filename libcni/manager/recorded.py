@@ -28,13 +28,9 @@ def _age(attachment: Attachment) -> float:
 
 def container_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
     """Return a container's result from its records; None if nothing is attached."""
-    ready = in_order([one for one in attachments if one.state in {READY, "gone"} and one.record.result is not None])
-    if not ready:
-        return None
-    results = tuple(
-        AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result) is not None
-    )
-    return ContainerResult(container_id, ready[0].netns, results)
+    ready = [one for one in in_order(attachments) if one.state in {READY, "gone"} and one.record.result is not None]
+    results = (AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result))
+    return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None
 
 
 def may_belong_to(path: str, container_id: str) -> bool:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
@@ -15,12 +14,11 @@ from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext, remaining
 from libcni.manager.default_route import set_default_route
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.options import SetUpOptions
 from libcni.store.record import READY, STALE_BOOT
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import DelPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy
 
 
 @dataclass(slots=True)
@@ -38,12 +36,12 @@ class SetUp:
         started: when the set-up began, in seconds since the boot.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     container: Container
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
     policy: DelPolicy
-    options: SetUpOptions
+    options: AttachOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
     has_made_namespace: bool = False
@@ -93,7 +91,9 @@ class SetUp:
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
         # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
         self.current = planned if is_new else None
-        result = await self.context.add(planned.net, planned.rt, timeout, **self.options)
+        result = await self.context.call(
+            lambda: self.context.cni.add_network_list(planned.net, planned.rt, timeout=timeout, **self.options)
+        )
         self.current = None
         if is_new:
             self.done.append(planned)
@@ -112,7 +112,7 @@ class SetUp:
             rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
             try:
                 # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
-                await self.context.delete(planned.net, rt, self.policy, DEFAULT)
+                await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
                 self.context.emit(
                     Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
                 )
@@ -130,7 +130,7 @@ class SetUp:
                 error.add_note(f"when the namespace was removed again: {problem}")
         if isinstance(error, CNIError):
             error.rollback_errors = (*error.rollback_errors, *failed)
-            self.context.emit(Event("problem", container_id=container_id, detail=str(error), error=error))
+            self.context.emit(problem_event(error, container_id=container_id))
 
     async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
         """Return the attachment whose ADD was interrupted, if the client has not rolled it back."""

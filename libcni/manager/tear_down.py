@@ -7,14 +7,14 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.manager.container import PlannedAttachment
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
+from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
@@ -30,7 +30,7 @@ class _Target(NamedTuple):
 
     network: str
     ifname: str
-    delete: Callable[[], Awaitable[DelReport]]
+    delete: Callable[[], DelReport | Awaitable[DelReport]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class TearDown:
         ifnames: the interfaces to detach; None: all, and the namespace with them.
     """
 
-    context: OperationContext[Any]
+    context: OperationContext
     container_id: str
     networks: NetworkSet
     policy: DelPolicy
@@ -74,11 +74,11 @@ class TearDown:
         detached: list[DetachedAttachment] = []
         for network, ifname, delete in targets:
             try:
-                detached.append(DetachedAttachment(network, ifname, await delete()))
+                detached.append(DetachedAttachment(network, ifname, await context.call(delete)))
                 context.emit(Event("attachment-removed", network, self.container_id, ifname))
             except CNIError as error:
                 error.add_note(f"when {ifname} was detached from network {network}")
-                context.emit(Event("problem", network, self.container_id, ifname, str(error), error))
+                context.emit(problem_event(error, network, self.container_id, ifname))
                 errors.append(error)
         removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
@@ -95,6 +95,7 @@ class TearDown:
         self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
     ) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
+        cni = self.context.cni
         targets: dict[tuple[str, str], _Target] = {}
         unreadable: list[Attachment] = []
         for attachment in reversed(in_order(attachments)):
@@ -105,7 +106,7 @@ class TearDown:
                 # The network in force completes records of Go, which lack the drop-in plugins.
                 targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, None, key[1])))
             else:
-                delete = partial(self.context.delete_recorded, attachment, self.policy)
+                delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
                 targets.setdefault(key, _Target(*key, delete))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
         missing = [one for one in unrecorded if (one.net.name, one.rt.ifname) not in targets]
@@ -113,7 +114,7 @@ class TearDown:
         return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
 
     def _target(self, net: NetworkConfigList, rt: RuntimeConf) -> _Target:
-        delete = partial(self.context.delete, net, rt, self.policy, self.context.timeout)
+        delete = partial(self.context.cni.del_network_list, net, rt, policy=self.policy, timeout=self.context.timeout)
         return _Target(net.name, rt.ifname, delete)
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:

@@ -6,9 +6,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from libcni._namespace import namespace_identity
 from libcni.errors import ConfigError
@@ -24,10 +24,8 @@ _PAUSE = 1.0
 """Seconds between a failed reload and the next one."""
 
 
-class _Waiter(Protocol):
-    def wait(self, stop: threading.Event, seconds: float) -> None:
-        """Wait for a change, or ``seconds``, or ``stop``."""
-        ...
+_Wait = Callable[[threading.Event, float], object]
+"""Waits for a change, or some seconds, or the event that ends the watch."""
 
 
 class Watch:
@@ -40,14 +38,14 @@ class Watch:
         self._configuration = configuration
         self._interval = interval
         self._stop = threading.Event()
-        self._waiter = _waiter(configuration, polling=polling)
+        self._wait = _sleep if polling else _wait_for_changes(configuration, is_needed=polling is not None)
         self._thread = threading.Thread(target=self._run, name="libcni-watch", daemon=True)
         self._thread.start()
 
     @property
     def is_polling(self) -> bool:
         """Whether changes are found by polling alone."""
-        return isinstance(self._waiter, _Sleep)
+        return self._wait is _sleep
 
     def close(self) -> None:
         """Stop the thread, and wait for its end."""
@@ -65,26 +63,24 @@ class Watch:
         while not self._stop.is_set():
             try:
                 self._configuration.reload_if_changed()
-                self._waiter.wait(self._stop, self._interval)
+                self._wait(self._stop, self._interval)
             except Exception:  # the thread must go on, because the next reload may succeed
                 logger.exception("the reload of the configuration failed; retrying")
                 self._stop.wait(min(self._interval, _PAUSE))
 
 
-def _waiter(configuration: Configuration, *, polling: bool | None) -> _Waiter:
-    if polling:
-        return _Sleep()
+def _sleep(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
+
+
+def _wait_for_changes(configuration: Configuration, *, is_needed: bool) -> _Wait:
+    """Return the wait with watchfiles. Without watchfiles: ``_sleep``, or ConfigError if it is needed."""
     try:
-        return _Inotify(configuration, import_module("watchfiles").watch)
+        return _Inotify(configuration, import_module("watchfiles").watch).wait
     except ImportError as error:
-        if polling is None:
-            return _Sleep()
-        raise ConfigError("watchfiles is not installed", hint="pip install libcni[watch]") from error
-
-
-class _Sleep:
-    def wait(self, stop: threading.Event, seconds: float) -> None:
-        stop.wait(seconds)
+        if is_needed:
+            raise ConfigError("watchfiles is not installed", hint="pip install libcni[watch]") from error
+        return _sleep
 
 
 class _Inotify:

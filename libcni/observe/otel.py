@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from libcni.errors import PluginError
@@ -104,15 +105,16 @@ class OpenTelemetryObserver(Observer):
         self._errors.add(1, {**labels, "error.type": kind})
 
 
+@dataclass(slots=True)
 class _Running:
     """The spans of one running verb."""
 
-    def __init__(self, span: Span, labels: dict[str, Any]) -> None:
-        self.span = span
-        self.labels = labels
-        self.began = self.call_began = time.monotonic()
-        self.call: Span | None = None
-        self.call_labels: dict[str, Any] = {}
+    span: Span
+    labels: dict[str, Any]
+    began: float = field(default_factory=time.monotonic)
+    call: Span | None = None
+    call_labels: dict[str, Any] = field(default_factory=dict)
+    call_began: float = 0.0
 
 
 def _known(attributes: dict[str, Any]) -> dict[str, Any]:

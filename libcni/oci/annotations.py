@@ -14,13 +14,13 @@ own: ``[{"network": "front", "ifname": "eth0", "args": {"K": "V"}, "capabilities
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from libcni.config.cni_args import Args, check_args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
-from libcni.errors import CNIError, ConfigError, short_repr, shorten
+from libcni.errors import CNIError, ConfigError, short_repr
+from libcni.oci.state import read_json
 
 __all__ = ["Wanted", "read_wanted"]
 
@@ -34,7 +34,7 @@ _MAX_PORT = 65535
 _PROTOCOLS = {"tcp", "udp", "sctp"}
 
 
-class RequestedNetwork:
+class RequestedNetwork(NamedTuple):
     """One network that a container requests.
 
     Attributes:
@@ -44,13 +44,10 @@ class RequestedNetwork:
         capabilities (dict[str, Any]): capability arguments for this network alone.
     """
 
-    def __init__(
-        self, network: str, ifname: str | None = None, args: Args = (), capabilities: dict[str, Any] | None = None
-    ) -> None:
-        self.network: str = check_network_name(network)
-        self.ifname: str | None = ifname if ifname is None else check_ifname(ifname)
-        self.args = args
-        self.capabilities: dict[str, Any] = capabilities or {}
+    network: str
+    ifname: str | None
+    args: Args
+    capabilities: dict[str, Any]
 
 
 class Wanted(NamedTuple):
@@ -113,7 +110,7 @@ def _networks(text: str) -> list[RequestedNetwork]:
         return []
     if not text.lstrip().startswith("["):
         return [_request(part) for part in _listed(text)]
-    entries = _json(text, list, "array")
+    entries = read_json(text, list, "array")
     if not entries:
         raise ConfigError("the array is empty", hint='"none" means no network')
     return [_request(one) for one in entries]
@@ -122,8 +119,8 @@ def _networks(text: str) -> list[RequestedNetwork]:
 def _request(one: Any) -> RequestedNetwork:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
     if isinstance(one, str):
-        name, at, ifname = one.strip().partition("@")
-        return RequestedNetwork(name, ifname if at else None)
+        name, at, given = one.strip().partition("@")
+        return _request({"network": name, "ifname": given if at else None})
     if not isinstance(one, dict):
         raise ConfigError(f"{short_repr(one)} is neither a network's name nor an object")
     if unknown := one.keys() - _REQUEST_KEYS:
@@ -132,8 +129,12 @@ def _request(one: Any) -> RequestedNetwork:
     args = one.get("args") or {}
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
+    ifname, capabilities = one.get("ifname"), one.get("capabilities")
     return RequestedNetwork(
-        one.get("network", ""), one.get("ifname"), check_args(args), _known(one.get("capabilities") or {})
+        check_network_name(one.get("network", "")),
+        None if ifname is None else check_ifname(ifname),
+        check_args(args),
+        _known(capabilities) if capabilities else {},
     )
 
 
@@ -148,7 +149,7 @@ def _known(capabilities: Any) -> dict[str, Any]:
 
 def _ports(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("["):
-        return _known({"portMappings": _json(text, list, "array")})
+        return _known({"portMappings": read_json(text, list, "array")})
     return {"portMappings": [_port(part) for part in _listed(text)]}
 
 
@@ -188,21 +189,11 @@ def _listed(text: str) -> list[str]:
     return parts
 
 
-def _json(text: str, kind: type[Any], name: str) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}") from error
-    if not isinstance(value, kind):
-        raise ConfigError(f"{short_repr(value)} is not a JSON {name}")
-    return value
-
-
 _CAPABILITIES: dict[str, Callable[[str], dict[str, Any]]] = {
     "ports": _ports,
     "ips": lambda text: _known({"ips": _listed(text)}),
     "mac": lambda text: _known({"mac": text.strip()}),
-    "bandwidth": lambda text: _known({"bandwidth": _json(text, dict, "object")}),
-    "capabilities": lambda text: _known(_json(text, dict, "object")),
+    "bandwidth": lambda text: _known({"bandwidth": read_json(text, dict)}),
+    "capabilities": lambda text: _known(read_json(text, dict)),
 }
 """For each annotation of capability arguments the function that reads its text."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from libcni.client import CNIConfig
-from libcni.errors import CNIError, ConfigError, InvalidIdentifierError
+from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
 from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of
@@ -101,7 +101,12 @@ class Hook:
         """
         recorded = self._recorded(container_id)
         manager = self._manager(max(1, len(recorded)))
-        with closing(self._lock(container_id)):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(closing(self._lock(container_id)))
+            except RecordError as error:
+                # A full or read-only disk must not stop a detach.
+                logger.warning("container %s: the detach goes on without its lock: %s", container_id, error)
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
             if any(self._is_alive(one) for one in self._recorded(container_id)):
@@ -113,7 +118,7 @@ class Hook:
         # The attach has a deadline of its own; the client's time is for each DEL of a roll-back or a detach.
         share = self._timeout * (1 - _ATTACH_SHARE) / networks
         cni = self._client(share)
-        return NetworkManager(cni, policy=DelPolicy(empty_gone_netns=True, keep_going=True))
+        return NetworkManager(cni, policy=DelPolicy(keep_going=True))
 
     def _client(self, timeout: float) -> CNIConfig:
         # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.

@@ -13,7 +13,7 @@ from typing import Any
 from libcni.config.network import read_document
 from libcni.errors import ConfigError
 from libcni.oci.annotations import PREFIX
-from libcni.oci.state import json_object
+from libcni.oci.state import read_json
 
 HOOKS_D = "/etc/containers/oci/hooks.d"
 _FILE = "libcni.json"
@@ -81,7 +81,7 @@ class Installation:
 
     def _for_bundle(self, path: str) -> dict[str, Any]:
         file = _bundle_config(path) or path
-        document = json_object(read_document(file), file)
+        document = read_json(read_document(file), dict, file=file)
         namespaces = _object(document, "linux", file).get("namespaces") or []
         if not any(isinstance(one, dict) and one.get("type") == "network" for one in namespaces):
             problem = "linux.namespaces: the container has no network namespace of its own"
@@ -138,8 +138,10 @@ def _replace(file: str, text: str) -> None:
         mode = os.stat(file).st_mode & 0o777
     # Written under another name and renamed when it is complete: a runtime must never read half of a file.
     temporary = f"{file}.{os.getpid()}.tmp"
+    # Before the try: a file that exists already is another program's, and must not be removed.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as opened:
+        with open(descriptor, "w", encoding="utf-8") as opened:
             opened.write(text)
             os.fsync(opened.fileno())
         os.replace(temporary, file)

@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from libcni._namespace import namespace_identity
+from libcni._namespace import call_libc, is_empty_file, namespace_identity
 from libcni.errors import CNIError
 
 __all__ = ["OWNER", "Pin", "Pins"]
@@ -30,6 +30,7 @@ Identity = tuple[int, int]
 
 _MS_BIND = 4096
 _MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
 
 
 class Pin(NamedTuple):
@@ -88,7 +89,7 @@ class Pins:
         except OSError as error:
             raise CNIError(f"cannot list the pinned namespaces in {self.directory}: {error.strerror}") from error
         pins = [pin for name in names if (pin := self.parse(f"{self.directory}/{name}")) is not None]
-        return [pin for pin in pins if container_id in {None, pin.container_id}]
+        return [pin for pin in pins if container_id in {None, pin.container_id} and is_empty_file(pin.path)]
 
     def parse(self, path: str) -> Pin | None:
         """Return the pin that a path names, whether the pin exists or not; None for other paths."""
@@ -108,18 +109,17 @@ class Pins:
         source = f"/proc/{pid}/ns/net"
         if pin.identity is not None and pin.identity == namespace_of(pid):
             return pin
-        is_made = False
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
-            # O_EXCL: a file that another program has made here meanwhile must not be mounted over.
+            # O_EXCL: a file of another program must be neither mounted over nor removed.
             os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
-            is_made = True
-            _mount(source, pin.path)
+            try:
+                call_libc("mount", os.fsencode(source), os.fsencode(pin.path), None, _MS_BIND, None)
+            except OSError:
+                os.unlink(pin.path)
+                raise
         except OSError as error:
-            if is_made:  # otherwise the file is another program's, such as a hook with other records
-                with suppress(OSError):
-                    os.unlink(pin.path)
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
                 hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to (--pins)",
@@ -129,15 +129,16 @@ class Pins:
     def remove(self, pin: Pin) -> None:
         """Remove a pin, if it exists. The kernel removes the namespace when nothing else uses it.
 
+        Anything else at the path, which another program has made, stays.
+
         Raises:
             CNIError: the pin cannot be removed.
         """
         # Detach at once: a plugin that still has the file open must not keep the name busy.
         _unmount(pin.path)
         try:
-            os.unlink(pin.path)
-        except FileNotFoundError:
-            pass
+            if is_empty_file(pin.path):
+                os.unlink(pin.path)
         except OSError as error:
             raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
 
@@ -152,19 +153,10 @@ def host_namespaces() -> set[Identity | None]:
     return {namespace_of("self"), namespace_of(1)}
 
 
-def _mount(source: str, target: str) -> None:
-    import ctypes  # Python has no mount(); running mount(8) takes longer
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
-
-
 def _unmount(target: str) -> None:
     """Unmount everything at a path. A path without a mount is no error."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    # More than once: two hooks may have mounted one above the other before either was killed.
-    while libc.umount2(os.fsencode(target), _MNT_DETACH) == 0:
-        pass
+    with suppress(OSError):
+        # More than once: two hooks may have mounted one above the other before either was killed.
+        # A symbolic link leads to a mount of another program.
+        while True:
+            call_libc("umount2", os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)

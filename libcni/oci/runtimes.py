@@ -86,7 +86,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
-    directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments)}
+    directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments if _is_pinned(one))}
     recorded = {(one.netns, one.container_id) for one in attachments}
     pins = [
         pin
@@ -113,6 +113,12 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
         tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )
+
+
+def _is_pinned(attachment: Attachment) -> bool:
+    """Return whether an attachment's namespace is a pin: any other directory has names of other programs in it."""
+    pin = Pins(os.path.dirname(attachment.netns)).parse(attachment.netns)
+    return pin is not None and pin.container_id == attachment.container_id
 
 
 def collect(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from libcni.config.identifiers import check_container_id
 from libcni.errors import ConfigError, short_repr, shorten
 
 __all__ = ["ContainerState", "read_state"]
 
+_T = TypeVar("_T")
 _WHERE = "container state on stdin"
 
 
@@ -41,7 +42,7 @@ def read_state(data: bytes) -> ContainerState:
     """
     if not data.strip():
         raise ConfigError("it is empty", file=_WHERE, hint="an OCI runtime runs this command as a hook")
-    document = json_object(data, _WHERE)
+    document = read_json(data, dict, file=_WHERE)
     state = ContainerState(
         check_container_id(_member(document, "id", str, None)),
         _member(document, "status", str, None),
@@ -57,15 +58,15 @@ def read_state(data: bytes) -> ContainerState:
     return state
 
 
-def json_object(data: bytes, file: str) -> dict[str, Any]:
-    """Return the JSON object in ``data``; raises ConfigError, which names ``file``."""
+def read_json(text: str | bytes, kind: type[_T], name: str = "object", *, file: str | None = None) -> _T:
+    """Return the JSON value of a text; raises ConfigError if it is none, or of another type than ``kind``."""
     try:
-        document = json.loads(data)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"it is not JSON: {shorten(str(error), 200)}", file=file) from error
-    if not isinstance(document, dict):
-        raise ConfigError("it is not a JSON object", file=file)
-    return document
+    if not isinstance(value, kind):
+        raise ConfigError(f"{short_repr(value)} is not a JSON {name}", file=file)
+    return value
 
 
 def _member(document: Mapping[str, Any], key: str, kind: type[Any], default: Any) -> Any:

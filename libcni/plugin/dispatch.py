@@ -213,7 +213,10 @@ class Plugin:
         errors: list[Exception] = []
         for step in steps:
             try:
-                self._run_step(request, step)
+                if step is not None:
+                    request.forward(*step)
+                elif request.verb in self._functions:
+                    self._functions[request.verb](request)
             except Exception as error:
                 if request.verb not in {"DEL", "GC"}:
                     raise
@@ -223,20 +226,6 @@ class Plugin:
             sys.stderr.write(f"{request.verb} failed as well: {other}\n")
         if errors:
             raise errors[0]
-
-    def _run_step(self, request: Request, step: tuple[str, Mapping[str, Any] | None] | None) -> None:
-        if step is None:
-            function = self._functions.get(request.verb)
-            if function is not None:
-                function(request)
-            return
-        forward = {
-            "CHECK": request.delegate_check,
-            "DEL": request.delegate_del,
-            "GC": request.delegate_gc,
-            "STATUS": request.delegate_status,
-        }
-        forward[request.verb](*step)
 
     def _declared(self, request: Request) -> list[tuple[str, Mapping[str, Any] | None]]:
         declared = [*self.delegates(request)] if self.delegates else []

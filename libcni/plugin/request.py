@@ -218,6 +218,10 @@ class Request:
         """Run GC of another plugin; parameters and errors as for ``delegate_add``."""
         self._delegate(plugin_type, config).run("GC")
 
+    def forward(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
+        """Run the verb of this call, which is not ADD, of another plugin; otherwise as ``delegate_add``."""
+        self._delegate(plugin_type, config).run(self.verb)
+
     def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:
         from libcni.plugin.delegation import Delegate
 

@@ -37,7 +37,7 @@ def check_host(exam: Examination, version: str) -> None:
     result = document_of(added, 0)[0]
     config = exam.config(version, prevResult=result) if result else exam.config(version)
     exam.call("DEL", config, container_id=container)
-    exam.found("DEL leaves nothing on the host", settled(None, before).growth(before), version)
+    exam.add_finding("DEL leaves nothing on the host", settled(None, before).growth(before), version)
 
 
 def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
@@ -61,11 +61,11 @@ class _Life:
         self.has_state = bool(exam.keeps_state)
         self.before = namespace_snapshot(exam.namespace)
 
-    def found(self, check: str, problems: Any) -> None:
-        self.exam.found(check, problems, self.version)
+    def add_finding(self, check: str, problems: Any) -> None:
+        self.exam.add_finding(check, problems, self.version)
 
-    def succeeds(self, check: str, answer: Answer) -> None:
-        self.exam.succeeds(check, answer, self.version)
+    def expect_success(self, check: str, answer: Answer) -> None:
+        self.exam.expect_success(check, answer, self.version)
 
     def run(self) -> None:
         self._status()
@@ -79,23 +79,24 @@ class _Life:
         left = self._left()
         if left and self.result and self._gc_comes_first:
             left += " (a GC without this attachment came before the DEL)"
-        self.found("DEL leaves nothing", left)
+        self.add_finding("DEL leaves nothing", left)
         never = self.exam.call("DEL", self.exam.config(self.version), container_id=_container())
-        self.succeeds("DEL of what was never added", never)
+        self.expect_success("DEL of what was never added", never)
         if self.result and self.exam.prev_result is None:
             again = self._call("ADD", self.exam.config(self.version))
-            self.succeeds("ADD after DEL", again)
+            self.expect_success("ADD after DEL", again)
             self.result = document_of(again, 0)[0]
             if self.result and has_verb("GC", self.version):
                 self._gc_everything()
-            self._call("DEL", self._with_result(self.result))
-        self.found("DEL makes no namespace", self._made_a_file())
+            self._call("DEL", self._config())
+        self.add_finding("DEL makes no namespace", self._made_a_file())
 
     def _call(self, verb: str, config: dict[str, Any], **changes: Any) -> Answer:
         return self.exam.call(verb, config, container_id=self.container, **changes)
 
-    def _with_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        return self.exam.config(self.version, prevResult=result) if result else self.exam.config(self.version)
+    def _config(self) -> dict[str, Any]:
+        """Return the configuration with the result of ADD, if there is one."""
+        return self.exam.config(self.version, **({"prevResult": self.result} if self.result else {}))
 
     @contextmanager
     def _forwarded(self, verb: str) -> Iterator[None]:
@@ -106,33 +107,34 @@ class _Life:
             return
         recorder.forget()
         yield
-        seen = recorder.verbs()
-        self.found(f"{verb} is forwarded to the IPAM plugin", "" if verb in seen else f"it got {seen or 'no call'}")
+        verbs = list(recorder.verbs)
+        problem = "" if verb in verbs else f"it got {verbs or 'no call'}"
+        self.add_finding(f"{verb} is forwarded to the IPAM plugin", problem)
 
     def _status(self) -> None:
         if has_verb("STATUS", self.version):
             config = without(self.exam.config(self.version), "prevResult")
             with self._forwarded("STATUS"):
                 answer = self.exam.call("STATUS", config, env=ATTACHMENT)
-            self.succeeds("STATUS", answer)
+            self.expect_success("STATUS", answer)
 
     def _added(self, answer: Answer) -> None:
         result, problem = document_of(answer, 0)
-        self.found("ADD", problem or result_problems(result, self.version, abbreviated=self.exam.ipam))
+        self.add_finding("ADD", problem or result_problems(result, self.version, abbreviated=self.exam.ipam))
         if problem:
             return
         self.result = result
         self.has_state = self._sees_state()
-        self.found("ADD passes prevResult on", self._lost_of_prev_result())
+        self.add_finding("ADD passes prevResult on", self._lost_of_prev_result())
         if has_verb("CHECK", self.version):
             with self._forwarded("CHECK"):
                 checked = self._check()
-            self.succeeds("CHECK", checked)
+            self.expect_success("CHECK", checked)
         if has_verb("GC", self.version):
             self._gc_valid()
         if has_verb("CHECK", self.version):
             self._check_without_interface()
-        # Of another plugin in a life of its own, because a GC that frees would hide a DEL that does not.
+        # Other plugins get a second attachment for this check: after a GC that frees, a DEL has nothing to free.
         if self._gc_comes_first:
             self._gc_everything()
 
@@ -142,7 +144,7 @@ class _Life:
         return has_verb("GC", self.version) and self.exam.prev_result is not None
 
     def _check(self) -> Answer:
-        return self._call("CHECK", self._with_result(self.result))
+        return self._call("CHECK", self._config())
 
     def _sees_state(self) -> bool:
         """Return whether ADD has made something that DEL takes away, so that CHECK must tell the difference."""
@@ -155,14 +157,14 @@ class _Life:
     def _gc_valid(self) -> None:
         with self._forwarded("GC"):
             answer = self._gc([{"containerID": self.container, "ifname": IFNAME}])
-        self.succeeds("GC", answer)
-        self.succeeds("GC spares what is valid", self._check())
+        self.expect_success("GC", answer)
+        self.expect_success("GC spares what is valid", self._check())
 
     def _gc_everything(self) -> None:
-        self.succeeds("GC of everything", self._gc([]))
+        self.expect_success("GC of everything", self._gc([]))
         # A plugin with an interface may leave that to the namespace's end; an address is its own to free.
         if self.exam.keeps_state or (self.exam.ipam and self.has_state):
-            self.found("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
+            self.add_finding("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
 
     def _gc(self, valid: list[dict[str, str]]) -> Answer:
         both = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
@@ -184,7 +186,7 @@ class _Life:
         except subprocess.CalledProcessError:
             return
         try:
-            self.found("CHECK misses the interface", _STILL_SUCCEEDS if self._check().status == 0 else "")
+            self.add_finding("CHECK misses the interface", _STILL_SUCCEEDS if self._check().status == 0 else "")
         finally:
             namespace.run("ip", "link", "set", hidden, "name", name)
             if was_up:
@@ -199,20 +201,20 @@ class _Life:
         return ""
 
     def _deleted(self) -> None:
-        config = self._with_result(self.result)
+        config = self._config()
         with self._forwarded("DEL"):
             answer = self._call("DEL", config)
-        self.succeeds("DEL", answer)
+        self.expect_success("DEL", answer)
         if self.result and self.has_state and has_verb("CHECK", self.version):
-            self.found("CHECK after DEL is refused", _STILL_SUCCEEDS if self._check().status == 0 else "")
+            self.add_finding("CHECK after DEL is refused", _STILL_SUCCEEDS if self._check().status == 0 else "")
         # A runtime repeats a DEL after a crash or a reboot, when namespace and result may be lost.
-        self.succeeds("DEL again", self._call("DEL", config))
+        self.expect_success("DEL again", self._call("DEL", config))
         for check, env in (
             ("DEL without CNI_NETNS", {"CNI_NETNS": None}),
             ("DEL without namespace", {"CNI_NETNS": self.exam.gone}),
         ):
-            self.succeeds(check, self._call("DEL", config, env=env))
-        self.succeeds("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
+            self.expect_success(check, self._call("DEL", config, env=env))
+        self.expect_success("DEL without prevResult", self._call("DEL", without(config, "prevResult")))
 
     def _left(self) -> str:
         if self.exam.namespace is None:

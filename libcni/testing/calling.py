@@ -141,39 +141,35 @@ def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -
     assert process.stdout is not None
     assert process.stderr is not None
     printed = {"stdout": bytearray(), "stderr": bytearray()}
-    exit_fd = os.pidfd_open(process.pid)
     # A plugin that does not read would otherwise block this process when the pipe is full.
     os.set_blocking(process.stdin.fileno(), False)
     open_streams = {"stdout", "stderr"}
     running = True
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ, "stdout")
-            selector.register(process.stderr, selectors.EVENT_READ, "stderr")
-            selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
-            selector.register(exit_fd, selectors.EVENT_READ, "exit")
-            while running or open_streams:
-                # The deadline is compared after each event: a plugin that prints without end must not pass it.
-                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                    if key.data == "exit":
-                        selector.unregister(exit_fd)
-                        running, deadline = False, time.monotonic() + _AFTER_EXIT
-                    elif key.data == "stdin":
-                        stdin = _write_some(process.stdin, stdin)
-                        if not stdin:
-                            selector.unregister(process.stdin)
-                            process.stdin.close()
-                    elif data := os.read(key.fd, _CHUNK):
-                        printed[key.data] += data
-                    else:
-                        selector.unregister(key.fileobj)
-                        open_streams.discard(key.data)
-                if time.monotonic() >= deadline:
-                    if running:
-                        raise subprocess.TimeoutExpired(process.args, deadline)
-                    break
-    finally:
-        os.close(exit_fd)
+    with open(os.pidfd_open(process.pid), "rb", buffering=0) as exit_fd, selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, "stdout")
+        selector.register(process.stderr, selectors.EVENT_READ, "stderr")
+        selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
+        selector.register(exit_fd, selectors.EVENT_READ, "exit")
+        while running or open_streams:
+            # The deadline is compared after each event: a plugin that prints without end must not pass it.
+            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                if key.data == "exit":
+                    selector.unregister(exit_fd)
+                    running, deadline = False, time.monotonic() + _AFTER_EXIT
+                elif key.data == "stdin":
+                    stdin = _write_some(process.stdin, stdin)
+                    if not stdin:
+                        selector.unregister(process.stdin)
+                        process.stdin.close()
+                elif data := os.read(key.fd, _CHUNK):
+                    printed[key.data] += data
+                else:
+                    selector.unregister(key.fileobj)
+                    open_streams.discard(key.data)
+            if time.monotonic() >= deadline:
+                if running:
+                    raise subprocess.TimeoutExpired(process.args, deadline)
+                break
     return printed, open_streams
 
 

@@ -16,7 +16,7 @@ from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.errors import ErrorCode
 from libcni.plugin import Plugin, PluginResult, VerbError
 from libcni.testing.calling import Answer, Target, call_plugin
-from libcni.testing.ipam_recorder import IPAMRecorder
+from libcni.testing.fakes import FakePlugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
 
@@ -78,7 +78,7 @@ class Examination:
         )
         self.supported: tuple[str, ...] = ()
         self.keeps_state: bool | None = None
-        self.recorder: IPAMRecorder | None = None
+        self.recorder: FakePlugin | None = None
         self._slow: list[str] = []
         self._chatty: list[str] = []
         self._held: list[str] = []
@@ -89,14 +89,14 @@ class Examination:
         """Whether the plugin runs as a process of its own."""
         return not isinstance(self.plugin, Plugin)
 
-    def found(self, check: str, problems: str | Iterable[str], version: str = "") -> None:
+    def add_finding(self, check: str, problems: str | Iterable[str], version: str = "") -> None:
         """Add a finding; no problem means that the plugin follows the rule."""
         text = problems if isinstance(problems, str) else "; ".join(problems)
         self.report.findings.append(ConformanceFinding(check, version, text))
 
-    def succeeds(self, check: str, answer: Answer, version: str = "") -> None:
+    def expect_success(self, check: str, answer: Answer, version: str = "") -> None:
         """Add the finding that a call has succeeded, or how it failed."""
-        self.found(check, "" if answer.status == 0 else shown(answer), version)
+        self.add_finding(check, "" if answer.status == 0 else shown(answer), version)
 
     def config(self, version: str, **more: Any) -> dict[str, Any]:
         """Return the configuration in ``version``, with ``prevResult`` for a chained plugin."""
@@ -149,11 +149,11 @@ class Examination:
         slow = f"no answer within {self.timeout:g} s: {', '.join(self._slow)}" if self._slow else ""
         if len(self._slow) >= _MAX_TIMEOUTS:
             slow += "; the other checks were not made"
-        self.found("every call is answered in time", slow)
-        self.found("only ADD and VERSION print on stdout", sorted(set(self._chatty)))
+        self.add_finding("every call is answered in time", slow)
+        self.add_finding("only ADD and VERSION print on stdout", sorted(set(self._chatty)))
         held = sorted(set(self._held))
-        self.found("no process keeps stdout open", f"after the end of {', '.join(held)}" if held else "")
-        self.found("error codes below 100 are the specification's", sorted(set(self._odd_codes)))
+        self.add_finding("no process keeps stdout open", f"after the end of {', '.join(held)}" if held else "")
+        self.add_finding("error codes below 100 are the specification's", sorted(set(self._odd_codes)))
 
 
 def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin

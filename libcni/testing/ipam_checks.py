@@ -34,11 +34,13 @@ def check_addresses(exam: Examination, version: str) -> None:
     # One after the other first: a plugin that fails here needs no race to be wrong.
     second = pool.addresses(pool.add("second"))
     shared = sorted(set(pool.addresses(answer)) & set(second))
-    exam.found("two containers get different addresses", f"both have {', '.join(shared)}" if shared else "", version)
+    exam.add_finding(
+        "two containers get different addresses", f"both have {', '.join(shared)}" if shared else "", version
+    )
     pool.delete_all()
-    exam.found("DEL frees the address", pool.leak(pool.addresses(answer)), version)
+    exam.add_finding("DEL frees the address", pool.leak(pool.addresses(answer)), version)
     if exam.is_executable:
-        exam.found("ADDs at the same time get different addresses", pool.given_twice(), version)
+        exam.add_finding("ADDs at the same time get different addresses", pool.given_twice(), version)
 
 
 class _Pool:
@@ -74,7 +76,7 @@ class _Pool:
         """Return the problem if the addresses ``freed`` by DEL are not given again; "" if they are, or nobody knows."""
         got = self.addresses(self.add("again", freed))
         self.delete_all()
-        if freed and freed[0] in got:
+        if freed[0] in got:
             return ""
         # The plugin did not take the request for an address, so look whether the address comes round again.
         seen: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from libcni.config.versions import ALL_VERSIONS
+from libcni.plugin.environment import REQUIRED
 from libcni.plugin.shapes import error_problems, version_problems
 from libcni.testing.calling import Answer, environment
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
@@ -21,13 +22,13 @@ def check_version_verb(exam: Examination) -> None:
     """Check VERSION, and take the supported versions from it."""
     answer = exam.call("VERSION", {"cniVersion": "0.4.0"})
     document, problem = document_of(answer, 0)
-    exam.found("VERSION answers", problem or version_problems(document))
+    exam.add_finding("VERSION answers", problem or version_problems(document))
     offered = document.get("supportedVersions") or []
     exam.supported = tuple(version for version in ALL_VERSIONS if version in offered)
     echoed = document.get("cniVersion")
-    exam.found("VERSION echoes cniVersion", "" if echoed == "0.4.0" else f"{echoed!r} for '0.4.0'")
+    exam.add_finding("VERSION echoes cniVersion", "" if echoed == "0.4.0" else f"{echoed!r} for '0.4.0'")
     bare = exam.call("VERSION", {"cniVersion": "0.4.0"}, env={**ATTACHMENT, "CNI_PATH": None, "CNI_ARGS": None})
-    exam.found("VERSION needs CNI_COMMAND only", document_of(bare, 0)[1])
+    exam.add_finding("VERSION needs CNI_COMMAND only", document_of(bare, 0)[1])
 
 
 def check_invalid_calls(exam: Examination, version: str) -> None:
@@ -41,19 +42,18 @@ def check_invalid_calls(exam: Examination, version: str) -> None:
     check_refused(exam, "an unknown cniVersion", exam.call("ADD", {**config, "cniVersion": "9.9.9"}), (1,))
     check_refused(exam, "an unknown verb", exam.call("NOPE", config), (4,))
     echoed = document_of(exam.call("ADD", config, env={"CNI_IFNAME": None}), 1)[0].get("cniVersion")
-    exam.found("an error says the cniVersion", "" if echoed == version else f"{echoed!r} for {version!r}")
+    exam.add_finding("an error says the cniVersion", "" if echoed == version else f"{echoed!r} for {version!r}")
 
 
 def _check_environment(exam: Examination, config: dict[str, Any], version: str) -> None:
-    needed = {"ADD": [*ATTACHMENT], "DEL": ["CNI_CONTAINERID", "CNI_IFNAME"], "CHECK": [*ATTACHMENT]}
-    for verb, names in needed.items():
-        for name in names if has_verb(verb, version) else ():
+    for verb in ("ADD", "DEL", "CHECK"):
+        for name in REQUIRED[verb] if has_verb(verb, version) else ():
             answer = exam.call(verb, config, env={name: None})
             check_refused(exam, f"{verb} without {name}", answer, (4,), mention=name)
     for name, value in (("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b")):
         check_refused(exam, f"an invalid {name}", exam.call("ADD", config, env={name: value}), (4,))
     if "ipam" not in config or exam.ipam:
-        exam.succeeds("DEL without CNI_PATH", exam.call("DEL", config, env={"CNI_PATH": None}))
+        exam.expect_success("DEL without CNI_PATH", exam.call("DEL", config, env={"CNI_PATH": None}))
 
 
 def check_too_old(exam: Examination, version: str) -> None:
@@ -75,7 +75,7 @@ def check_refused(  # noqa: PLR0913, PLR0917 - a call and all that is expected o
         problem = f"code {document['code']} and not {codes[0]} ({document['msg']})"
     if not problem and mention not in f"{document['msg']} {document.get('details', '')}":
         problem = f"{mention} is not named: {document['msg']}"
-    exam.found(f"{check} is refused", problem, version)
+    exam.add_finding(f"{check} is refused", problem, version)
 
 
 def check_reads_stdin_first(exam: Examination, version: str) -> None:
@@ -107,7 +107,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             problem = problem or f"it did not end within {exam.timeout:g} s after an empty configuration"
-    exam.found("ADD does nothing before it has read stdin", problem)
+    exam.add_finding("ADD does nothing before it has read stdin", problem)
     # An interface that stays would disturb the checks that follow.
     if problem:
         exam.call("DEL", json.dumps(exam.config(version)).encode(), container_id=container)

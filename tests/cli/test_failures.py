@@ -100,10 +100,10 @@ def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
     error.rollback_errors = (PluginError("it failed, too", plugin="a", verb="DEL"),)
     error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
     error.add_note("ADD was detaching another one first")
-    assert error_data(error)["notes"] == ["ADD was detaching another one first"]
     session = Session("", "", "", "", 60.0, "text", verbose=False)
+    assert error_data(error, session)["notes"] == ["ADD was detaching another one first"]
     assert ("note", "ADD was detaching another one first") in failures._details(error, session)
-    assert "notes" not in error_data(PluginError("it failed", plugin="a", verb="ADD"))
+    assert "notes" not in error_data(PluginError("it failed", plugin="a", verb="ADD"), session)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
+from types import SimpleNamespace
+
+import pytest
 
 from cli.node import CommandNode
+from libcni.cli.follow import follow
+from libcni.cli.session import Session
 
 
 def test_watch_follows_the_changes(node: CommandNode) -> None:
@@ -37,6 +43,21 @@ def test_watch_follows_the_changes(node: CommandNode) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         process.communicate()
+
+
+def test_the_first_attachment_of_a_node_is_attached_and_not_recorded(
+    node: CommandNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sleep(_seconds: float) -> None:
+        if node.cni.get_cached_attachments():
+            raise KeyboardInterrupt
+        node.add("a")
+
+    monkeypatch.setattr("libcni.cli.follow.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    session = Session("", "", node.cni.cache_dir, "", 60.0, "json", verbose=False)
+    with pytest.raises(KeyboardInterrupt):
+        follow(session, node.cni, {}, no_trunc=False)
+    assert json.loads(capsys.readouterr().out)["event"] == "attached"
 
 
 def _rt(node: CommandNode, container: str):  # type: ignore[no-untyped-def]  # noqa: ANN202

@@ -57,8 +57,7 @@ def test_looking_in_a_pipe(shown_node: CommandNode, name: str) -> None:
     """Each command once with the installed script, so that its own imports are seen to be enough."""
     is_first = name == next(one for one, look in LOOKS.items() if look[0] == LOOKS[name][0])
     run = shown_node.run_script if is_first else shown_node.run
-    env = shown_node.server.coverage if name == "explain" else {}  # no other test prints a tree into a pipe
-    seen = _shown(shown_node, LOOKS[name], run(*LOOKS[name], **env))
+    seen = _shown(shown_node, LOOKS[name], run(*LOOKS[name]))
     assert "\x1b" not in seen
     compare(f"{name}.pipe", seen)
 

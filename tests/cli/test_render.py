@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from cli.node import DBNET, FIRST, SECOND, CommandNode
-from libcni.cli.render import Block, Fields, Table, TreeNode, print_block, print_data
+from libcni.cli.render import Block, Fields, Table, print_block, print_data
 
 
 def test_names_of_files_and_texts_of_plugins_cannot_move_the_cursor(node: CommandNode) -> None:
@@ -71,7 +71,6 @@ class Terminal(io.StringIO):
         HOSTILE,
         Fields(HOSTILE, [(HOSTILE, HOSTILE)]),
         Table(("x", "y"), [["1", HOSTILE]], title=HOSTILE),
-        TreeNode(HOSTILE, [TreeNode("a", [TreeNode(HOSTILE)])]),
     ],
 )
 def test_control_characters_are_shown_as_escapes_everywhere(

@@ -88,7 +88,7 @@ def test_a_network_is_not_given_what_it_does_not_declare_and_so_does_not_refuse_
 
 
 def test_a_string_is_no_list_of_networks() -> None:
-    with pytest.raises(TypeError, match="networks must be a sequence of networks, not 'back'"):
+    with pytest.raises(TypeError, match="networks must be a sequence, not 'back'"):
         Container("c1", "/ns", "back")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 from typing import Any
 
 import pytest
@@ -140,3 +141,18 @@ def test_resolv_conf_has_everything_once_in_order() -> None:
 
 def test_addresses_leave_loopback_out() -> None:
     assert [address.ip.compressed for address in ALL.addresses] == ["10.1.0.5", "fd00::5", "fd01::9", "10.2.0.9"]
+
+
+@pytest.mark.parametrize("number", ["1e400", "0.10000000000000000001", "1" * 5000])
+def test_numbers_of_plugins_stay_as_they_are_written(number: str) -> None:
+    result = Result.from_bytes(f'{{"cniVersion": "1.1.0", "big": {number}}}')
+    text = container(AttachmentResult('"front"', "eth0", result)).to_json()
+    assert f'"big": {number}\n' in text
+    assert json.loads(text, parse_int=str)["networks"][0]["network"] == '"front"'
+
+
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_the_text_has_the_data(indent: int | None) -> None:
+    whole = container(BRIDGE, SECOND)
+    assert json.loads(whole.to_json(indent)) == whole.to_dict()
+    assert container().to_json(indent) == json.dumps(container().to_dict(), indent=indent)

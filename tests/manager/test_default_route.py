@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodes import Namespace, NewNamespace
 
-from libcni.manager import DefaultRouteError
+from libcni.manager import DefaultRouteError, NetworkRequest
 from libcni.manager.default_route import set_default_route
 
 pytestmark = pytest.mark.real
@@ -40,3 +40,8 @@ def test_older_default_routes_stay_with_a_high_metric(new_namespace: NewNamespac
 def test_a_namespace_that_is_none_is_an_error() -> None:
     with pytest.raises(DefaultRouteError, match="/none"):
         set_default_route("/none", "eth0", ["10.1.0.1"])
+
+
+def test_a_gateway_that_is_no_address_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
+        NetworkRequest("front", default_route=("10.1",))

@@ -68,6 +68,26 @@ def test_a_name_that_lost_its_namespace_is_used_again(node: ManagerNode, make: M
     assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make, *, again: bool) -> None:
+    class OnDisk(FakeTool):
+        def remove(self, name: str) -> None:
+            (node.root / "netns" / name).unlink()
+
+    node.configure("a")
+    (node.root / "netns").mkdir()
+    tool = OnDisk()
+    manager = make(namespaces=Namespaces(tool, node.root / "netns"))
+    manager.set_up(Container("c1"))
+    (node.root / "netns" / "c1").write_text("of another program")
+    tool.there.clear()
+    if again:
+        manager.set_up(Container("c1"), on_existing="replace")
+    else:
+        assert manager.tear_down("c1").netns_removed == ""
+    assert (node.root / "netns" / "c1").read_text() == "of another program"
+
+
 def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make) -> None:
     node.configure("a")
     tool = FakeTool()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
@@ -304,6 +305,20 @@ def test_a_missing_program_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", "/none")
     with pytest.raises(NamespaceError, match="install iproute2"):
         Namespaces().create("c1")
+
+
+@pytest.mark.real
+def test_a_node_without_descriptors_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def refuse(path: str, *arguments: int) -> int:
+        if str(path).endswith("/ns/net"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(NamespaceError, match="Too many open files"):
+        Namespaces().create("mgr-none")
 
 
 def test_missing_pyroute2_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,18 @@ def test_the_last_attached_goes_first(three_attached: ManagerNode) -> None:
     assert three_attached.client().get_cached_attachments() == []
 
 
+def test_a_string_is_no_sequence_of_names(attached: ManagerNode, make: Callable[..., Any]) -> None:
+    """Each of its characters would be a name: a tear-down of the interfaces x, 5 would report success."""
+    manager = make()
+    with pytest.raises(TypeError, match="ifnames must be a sequence, not 'x5'"):
+        manager.tear_down("c1", ifnames="x5")
+    with pytest.raises(TypeError, match="networks must be a sequence, not 'a'"):
+        manager.status("a")
+    with pytest.raises(TypeError, match="conf_dirs must be a sequence"):
+        make(conf_dirs=str(attached.conf_dir))
+    assert attached.calls("DEL") == []
+
+
 def test_neither_configurations_nor_the_caller_are_needed(three_attached: ManagerNode) -> None:
     shutil.rmtree(three_attached.conf_dir)
     three_attached.manager().tear_down("c1")

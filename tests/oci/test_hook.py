@@ -65,6 +65,24 @@ def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_go
     assert (node.bin / "ADD").read_text() == (node.bin / "DEL").read_text() == f"{device} {inode}"
 
 
+def test_a_read_only_disk_does_not_stop_a_detach(node: HookNode, process: Process) -> None:
+    [plugin] = node.configure_capable("front", "a")
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    records = node.cni.cache_dir
+    subprocess.run(["mount", "--bind", records, records], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", records], check=True)
+        assert node.detach() == ""
+    finally:
+        subprocess.run(["umount", records], check=True)
+    assert plugin.verbs == ("ADD", "DEL")
+    assert node.attached == [("c1", "front", "eth0", "ready")]
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
 def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, process: Process) -> None:
     [front] = node.configure_capable("front", "a")
     [back] = node.configure_capable("back", "b")

@@ -78,6 +78,15 @@ def test_resolv_conf_is_mounted_once_from_a_file_that_exists(bundle: Path) -> No
     assert (bundle / "resolv.conf").read_text() == ""
 
 
+def test_a_temporary_file_of_another_program_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hooks.d").mkdir()
+    other = tmp_path / f"hooks.d/libcni.json.{os.getpid()}.tmp"  # its process has this number in another PID namespace
+    other.write_text("of another program")
+    assert run("--install", str(tmp_path / "hooks.d")) == 1
+    assert "File exists" in capsys.readouterr().err
+    assert other.read_text() == "of another program"
+
+
 def test_hooks_d_gets_a_file_for_annotated_containers(tmp_path: Path) -> None:
     assert run("--install", str(tmp_path / "hooks.d"), "--annotated-only") == 0
     document = json.loads((tmp_path / "hooks.d/libcni.json").read_text())
@@ -112,7 +121,7 @@ def test_the_printed_hook_is_a_command_that_starts(capsys: pytest.CaptureFixture
         ({**SPEC, "linux": []}, "no network namespace"),
         ({**SPEC, "linux": 5}, "linux is not an object"),
         ({**SPEC, "hooks": [1]}, "hooks is not an object"),
-        ([], "it is not a JSON object"),
+        ([], "[] is not a JSON object"),
     ],
 )
 def test_a_bundle_that_cannot_work_is_refused_and_left_as_it_is(

@@ -61,6 +61,38 @@ def test_what_a_killed_hook_or_an_earlier_process_of_that_number_left_is_replace
     assert node.pins.all() == []
 
 
+def test_files_and_mounts_of_others_are_no_pins_and_stay(node: HookNode, process: Process, tmp_path: Path) -> None:
+    pid = process()
+    node.pins.remove(node.pins.pin("c1", pid))  # makes the directory
+    log, link, mount = Path(node.pins.directory, "log.1"), Path(node.pins.directory, "c1.2"), tmp_path / "mount"
+    mount.mkdir()
+    log.write_text("a file of another program")
+    link.symlink_to(mount)
+    subprocess.run(["mount", "--bind", tmp_path, mount], check=True)
+    try:
+        assert node.pins.all() == []
+        for path in (log, link):
+            pin = node.pins.parse(str(path))
+            assert pin is not None
+            node.pins.remove(pin)
+        assert (log.read_text(), link.is_symlink(), mount.is_mount()) == ("a file of another program", True, True)
+    finally:
+        subprocess.run(["umount", mount], check=True)
+        link.unlink()
+        log.unlink()
+
+
+def test_a_file_that_another_program_makes_meanwhile_stays(tmp_path: Path, process: Process) -> None:
+    class Raced(Pins):
+        def remove(self, pin: Pin) -> None:
+            Path(pin.path).write_text("of another program")
+
+    pid = process()
+    with pytest.raises(CNIError, match="File exists"):
+        Raced(str(tmp_path)).pin("c1", pid)
+    assert (tmp_path / f"c1.{pid}").read_text() == "of another program"
+
+
 def test_a_process_that_has_gone_cannot_be_pinned_and_leaves_nothing(node: HookNode) -> None:
     with pytest.raises(CNIError, match="cannot pin the network namespace /proc/999999999/ns/net"):
         node.pins.pin("c1", 999999999)

@@ -55,6 +55,15 @@ def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode,
     assert [pin.container_id for pin in ended.pins] == ["ended"]
 
 
+def test_names_beside_a_namespace_that_is_no_pin_are_no_pins(node: HookNode, tmp_path: Path, root: Path) -> None:
+    node.configure_capable("front", "a")
+    (tmp_path / "ns").mkdir()
+    (tmp_path / "ns/other.1").touch()
+    node.cni.add_network_list("front", RuntimeConf("c1", str(tmp_path / "ns/c1"), "eth0"))
+    node.cni.add_network_list("front", RuntimeConf("c2", str(tmp_path / "ns/other.2"), "eth0"))
+    assert find_ended(node.cni, [str(root)]).pins == ()
+
+
 def test_a_program_that_does_not_see_the_processes_detaches_nothing(
     node: HookNode, process: Process, root: Path
 ) -> None:

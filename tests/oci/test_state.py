@@ -37,7 +37,7 @@ def test_a_stopped_container_has_no_pid_and_may_have_no_annotations() -> None:
         (b"{", "it is not JSON"),
         (b"[" * 100_000, "it is not JSON"),
         (b"\xff", "it is not JSON"),
-        (b"[]", "it is not a JSON object"),
+        (b"[]", "[] is not a JSON object"),
         (b'{"status": "creating"}', "id: it is missing"),
         (b'{"id": "web"}', "status: it is missing"),
         (b'{"id": 5, "status": "creating"}', "id: 5 is not of type str"),

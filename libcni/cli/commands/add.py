@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import libcni
-from libcni.cli.batch import BatchFile, Parallel, add_all
+from libcni.cli.batch import BatchFile, Parallel, run_batch
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument, Option
@@ -42,9 +43,8 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
         "negotiate_version": negotiate,
     }
     if batch is not None:
-        if network or netns or container:
-            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
-        add_all(session, batch, parallel, options)
+        add_many = partial(session.async_client().add_many, parallel=parallel, **options)
+        run_batch(session, batch, network or netns or container, add_many, "added")
         return
     if not network or not netns:
         raise UsageError("give NETWORK and NETNS, or --batch FILE")

@@ -8,7 +8,7 @@ import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import matches, no_record_error
+from libcni.cli.listing import find_attachments, identity_data, no_record_error
 from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -44,8 +44,7 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
 def _check_recorded(session: Session, container: str, ifname: str) -> None:
     cni = session.client()
     container = recorded_container(cni, container)
-    wanted = {"container_id": container, "ifname": ifname}
-    found = [one for one in cni.get_cached_attachments(container or None) if matches(one, wanted)]
+    found = find_attachments(cni, container, ifname=ifname)
     if container and not found:
         raise no_record_error(f"container {container}", container, ifname)
     errors: list[libcni.CNIError] = []
@@ -55,7 +54,7 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     for one in found:
         state = _checked(cni, one, errors)
         rows.append([short[one.container_id] or "?", one.network or "?", one.ifname or "?", state])
-        data.append({"container_id": one.container_id, "network": one.network, "ifname": one.ifname, "check": state})
+        data.append({**identity_data(one), "check": state})
     if not container or session.output != "text":
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))
     if errors:

@@ -6,14 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import libcni
-from libcni.cli.batch import BatchFile, Parallel, del_all
+from libcni.cli.batch import BatchFile, Parallel, run_batch
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import matches
+from libcni.cli.listing import find_attachments
 from libcni.cli.options import (
     CapArgs,
     CniArgs,
@@ -49,9 +50,8 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if batch is not None:
-        if network or netns or container:
-            raise UsageError("--batch FILE names the attachments; NETWORK, NETNS and --container contradict it")
-        del_all(session, batch, parallel, {"policy": policy})
+        del_many = partial(session.async_client().del_many, parallel=parallel, policy=policy)
+        run_batch(session, batch, network or netns or container, del_many, "detached")
     elif network and (netns or container):
         container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
@@ -68,11 +68,9 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
     cni = session.client()
     container = recorded_container(cni, container, detaches=True)
-    wanted = {"container_id": container, "ifname": ifname}
-    listed = cni.get_cached_attachments(container)
-    found = [one for one in listed if matches(one, wanted)]
+    found = find_attachments(cni, container, ifname=ifname)
     if not found:
-        _refuse_corrupt(listed, container, ifname)
+        _refuse_corrupt(cni, container, ifname)
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
@@ -83,9 +81,9 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
 
 
-def _refuse_corrupt(listed: list[libcni.Attachment], container: str, ifname: str) -> None:
+def _refuse_corrupt(cni: libcni.CNIConfig, container: str, ifname: str) -> None:
     """Raise RecordError if an unreadable record has the container in its file name: then it may be attached."""
-    for one in listed:
+    for one in cni.get_cached_attachments(container):
         name = os.path.basename(one.path)
         if one.state == "corrupt" and f"-{container}-{ifname}" in name:
             raise libcni.RecordError(
@@ -113,6 +111,5 @@ def _detached(
             cni.del_attachment(one, policy=policy)
     except libcni.CNIError as error:
         return error
-    if session.output == "text":
-        session.show(None, f"detached {one.container_id} {one.ifname} from {one.network}")
+    session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
     return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.listing import find_attachments, identity_data
 from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -24,10 +25,10 @@ def diff(
     container = recorded_container(cni, container)
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
-    for one in cni.get_cached_attachments():
-        if not one.network or network not in {"", one.network} or container not in {"", one.container_id}:
+    for one in find_attachments(cni, container, network=network):
+        if not one.network:
             continue
-        about = {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}
+        about = identity_data(one)
         net = networks.get(one.network)
         # A file that has gone is a difference, too: the container works, but could not be attached again.
         if net is None:
@@ -45,4 +46,6 @@ def diff(
 
 
 def _text(value: Any) -> str:
-    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

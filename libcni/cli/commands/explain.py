@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import libcni
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
+from libcni.cli.listing import decoded, find_attachments
 from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
-from libcni.cli.render import TreeNode
+from libcni.cli.render import Block, Fields
 from libcni.cli.session import Session
 
-_OTHERS = " (plus this program's environment without CNI_*)"
+_OTHERS = "(plus this program's environment without CNI_*)"
 
 
 def explain(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -41,11 +42,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     container = recorded_container(cni, container) if container else None
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     # Only this attachment: the container's other attachments were made with other configurations.
-    recorded = [
-        one
-        for one in cni.get_cached_attachments(rt.container_id)
-        if (one.container_id, one.network, one.ifname) == (rt.container_id, net.name, rt.ifname)
-    ]
+    recorded = find_attachments(cni, rt.container_id, network=net.name, ifname=rt.ifname)
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
     found = libcni.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
@@ -63,34 +60,31 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
             {"verb": one.verb, "note": one.note, "calls": [_call_data(call) for call in one.calls]} for one in verbs
         ],
     }
-    session.show(data, _tree(found, verbs))
+    session.show(data, *_blocks(found, verbs))
 
 
-def _tree(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> TreeNode:
-    root = TreeNode(f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}")
+def _blocks(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Iterator[Block]:
+    yield f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}"
     for name in found.unused_capabilities:
-        root.add(f"warning: no plugin declares the capability argument {name}")
+        yield f"warning: no plugin declares the capability argument {name}"
     for error in found.missing:
-        root.add(f"missing: {error}")
+        yield f"missing: {error}"
     for one in verbs:
-        node = root.add(f"{one.verb}: {one.note}" if one.note else one.verb)
-        for call in one.calls:
-            node.children.append(_call(call))
-    return root
+        if one.note:
+            yield f"{one.verb}: {one.note}"
+        yield from (_fields(one.verb, call) for call in one.calls)
 
 
-def _call(call: libcni.ExplainedCall) -> TreeNode:
+def _fields(verb: str, call: libcni.ExplainedCall) -> Fields:
     what = call.invocation
-    node = TreeNode(f"{what.plugin}: {what.path or 'MISSING'}")
-    if call.source:
-        node.add(f"drop-in: {call.source}")
-    if call.injected:
-        node.add(f"injected: {', '.join(call.injected)}")
-    if call.removed:
-        node.add(f"removed: {', '.join(call.removed)}")
-    node.add("environment: " + " ".join(f"{name}={value}" for name, value in what.env.items()) + _OTHERS)
-    node.add("stdin: " + what.stdin.decode(errors="backslashreplace"))
-    return node
+    rows = [
+        ("drop-in", call.source or ""),
+        ("injected", ", ".join(call.injected)),
+        ("removed", ", ".join(call.removed)),
+        ("environment", "\n".join([*(f"{name}={value}" for name, value in what.env.items()), _OTHERS])),
+        ("stdin", what.stdin.decode(errors="backslashreplace")),
+    ]
+    return Fields(f"{verb} {what.plugin}: {what.path or 'MISSING'}", [row for row in rows if row[1]])
 
 
 def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:
@@ -101,6 +95,6 @@ def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:
         "injected": list(call.injected),
         "removed": list(call.removed),
         "environment": dict(what.env),
-        "stdin": json.loads(what.stdin),
+        "stdin": decoded(what.stdin),
         "stdin_text": what.stdin.decode(errors="backslashreplace"),
     }

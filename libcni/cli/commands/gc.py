@@ -9,6 +9,7 @@ from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import load_document, network_of
+from libcni.cli.listing import identity_data
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -93,8 +94,8 @@ def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
     data: dict[str, Any] = {
         "dry_run": dry_run,
         "disabled": report.disabled,
-        "detached": [] if dry_run else [_identity(one) for one in report.detached],
-        "stale": [_identity(one) for one in report.stale],
+        "detached": [] if dry_run else [identity_data(one) for one in report.detached],
+        "stale": [identity_data(one) for one in report.stale],
         "plugins": list(report.plugins),
     }
     if report.disabled:
@@ -102,7 +103,3 @@ def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
     elif found or dry_run or session.output != "text":
         rows = [[one.container_id, one.ifname, one.network] for one in found]
         session.show(data, Table(("container", "interface", "network"), rows, f"{word}:", f"nothing {word}"))
-
-
-def _identity(one: libcni.Attachment) -> dict[str, str]:
-    return {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}

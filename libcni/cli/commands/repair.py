@@ -30,15 +30,15 @@ def repair(
     actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), [])
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
-    if not yes and session.output == "text" and any(one["action"] != "left" for one in actions):
-        session.show(None, f"\nnothing was changed; to do it: {session.command('libcni repair --yes')}")
+    if not yes and any(one["action"] != "left" for one in actions):
+        session.show_text(f"\nnothing was changed; to do it: {session.command('libcni repair --yes')}")
     moved = [one_line(one["moved_to"]) for one in actions if one["moved_to"]]
-    if moved and session.output == "text":
-        session.show(None, Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
+    if moved:
+        session.show_text(Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
     remains = "\n".join(command for one in actions for command in one["commands"])
-    if remains and session.output == "text":
+    if remains:
         title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
-        session.show(None, Fields(title, [("type", remains)]))
+        session.show_text(Fields(title, [("type", remains)]))
     for error in errors:
         print_error(error, session)
     if any(one["action"] == "failed" for one in actions):

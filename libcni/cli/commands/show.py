@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 import libcni
-from libcni.cli.listing import age_of, attachment_data, listed_addresses, named_attachments
+from libcni.cli.listing import age_of, attachment_data, decoded, listed_addresses, named_attachments
 from libcni.cli.options import AttachmentArgument, NetworkOption
-from libcni.cli.render import Fields
+from libcni.cli.render import Fields, indented_json
 from libcni.cli.session import Session
 
 
@@ -21,20 +20,12 @@ def show(session: Session, attachment: AttachmentArgument, network: NetworkOptio
             **attachment_data(one),
             "args": [list(pair) for pair in one.args],
             "capability_args": dict(one.capability_args),
-            "config": _decoded(one.config),
+            "config": decoded(one.config),
             "result": _result(one),
         }
         for one in found
     ]
     session.show(data, *(_block(one) for one in found))
-
-
-def _decoded(config: bytes) -> Any:
-    try:
-        return json.loads(config)
-    except ValueError:
-        # A corrupt record may hold any bytes. The reader wants to see them, whatever they are.
-        return config.decode(errors="backslashreplace")
 
 
 def _result(one: libcni.Attachment) -> Any:
@@ -46,6 +37,7 @@ def _result(one: libcni.Attachment) -> Any:
 
 def _block(one: libcni.Attachment) -> Fields:
     gone = "" if not one.netns.startswith("/") or os.path.exists(one.netns) else " (gone)"
+    result = _result(one)
     rows = [
         ("state", one.state),
         ("problem", one.problem),
@@ -55,13 +47,9 @@ def _block(one: libcni.Attachment) -> Fields:
         ("created", f"{one.created:%Y-%m-%d %H:%M:%S} UTC, {age_of(one)} ago" if one.created else ""),
         ("record", one.path),
         ("arguments", ";".join(f"{key}={value}" for key, value in one.args)),
-        ("capabilities", _indented(dict(one.capability_args)) if one.capability_args else ""),
-        ("configuration", _indented(_decoded(one.config)) if one.config else ""),
-        ("result", _indented(_result(one))),
+        ("capabilities", indented_json(dict(one.capability_args)) if one.capability_args else ""),
+        ("configuration", indented_json(decoded(one.config)) if one.config else ""),
+        ("result", "none" if result is None else indented_json(result)),
     ]
     title = f"{one.container_id} {one.ifname} on {one.network}"
     return Fields(title, [(name, text) for name, text in rows if text])
-
-
-def _indented(value: Any) -> str:
-    return "none" if value is None else json.dumps(value, indent=2, ensure_ascii=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.hints import UsageError
-from libcni.cli.listing import attachment_data, matches, no_record_error, row
+from libcni.cli.listing import attachment_data, find_attachments, no_record_error, row
 from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -27,9 +27,8 @@ def take_over(
         raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')
     cni = session.client()
     container = recorded_container(cni, container)
-    wanted = {"container_id": container, "network": network}
-    recorded = [one for one in cni.get_cached_attachments(container or None) if one.network and matches(one, wanted)]
-    found = [one for one in recorded if from_owner in {None, one.owner}]
+    recorded = find_attachments(cni, container, network=network)
+    found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
     if container and not found:
         raise no_record_error(f"container {container}", container)
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
