@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcni
@@ -24,14 +25,16 @@ def named_attachments(
 
     Raises:
         NotAttachedError: there are none.
+        RecordError: there are none, and an unreadable record may be of this container.
         UsageError: several IDs begin with the given one.
     """
     container, _, ifname = text.partition(":")
     container = recorded_container(cni, container, detaches=detaches)
     wanted = {"container_id": container, "ifname": ifname, "network": network}
-    found = [one for one in cni.get_cached_attachments(container) if matches(one, wanted)]
+    listed = cni.get_cached_attachments(container)
+    found = [one for one in listed if matches(one, wanted)]
     if not found:
-        raise no_record_error(text, container, ifname)
+        raise corrupt_error(listed, container, ifname) or no_record_error(text, container, ifname)
     return found
 
 
@@ -39,6 +42,19 @@ def no_record_error(what: str, container: str, ifname: str = "") -> libcni.NotAt
     """Return the error for an attachment or a container that has no record."""
     hint = "libcni attachments lists the recorded attachments"
     return libcni.NotAttachedError(f"there is no record of {what}", container_id=container, ifname=ifname, hint=hint)
+
+
+def corrupt_error(listed: Iterable[libcni.Attachment], container: str, ifname: str) -> libcni.RecordError | None:
+    """Return an error if an unreadable record has the container in its file name: then it may be attached."""
+    for one in listed:
+        name = os.path.basename(one.path)
+        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
+            return libcni.RecordError(
+                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
+                path=one.path,
+                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
+            )
+    return None
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:

@@ -108,7 +108,10 @@ def _set_aside(node: NodeView) -> Observations:
         match = _ASIDE.fullmatch(name)
         identity = _identity(node, match[1]) if match else None
         path = os.path.join(directory, name)
-        remedy, commands = "remove the file when you have read it:", [f"rm {quoted(path)}"]
+        remedy, commands = (
+            "remove the file when you have read it:",
+            [f"{'rm -r' if os.path.isdir(path) and not os.path.islink(path) else 'rm'} {quoted(path)}"],
+        )
         meaning = "its attachment is unknown"
         if identity is not None:
             network, container_id, ifname = identity

@@ -194,7 +194,11 @@ def test_an_owner_sweeps_only_its_own(node: CommandNode) -> None:
     taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
     assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
     node.change_record("plain", "dbnet", bootId="another")
-    assert node.run("repair").out == "nothing to repair\n"
+    assert [(one["action"], one["reason"]) for one in node.run("repair", "-o", "json").data] == [
+        ("left", "see: libcni repair --owner podman")
+    ]
+    assert node.run("repair", "--yes").code == 0
+    assert containers(node) == ["plain"]
     assert "plain" in node.run("doctor").out, "the doctor shows the attachments of all owners"
     assert node.run("repair", "--yes", "--owner", "podman").code == 0
     assert containers(node) == []
@@ -218,6 +222,78 @@ def test_gc_without_a_file_leaves_other_owners_alone(node: CommandNode) -> None:
     findings = node.run("doctor", "-o", "json").data["findings"]
     (command,) = next(one for one in findings if one["check"] == "drift")["commands"]
     assert command == "libcni gc dbnet --none-valid --owner podman"
+
+
+def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
+    node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "podman")
+    node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "podman")
+    ran = node.run("gc", "dbnet", "--none-valid")
+    assert (ran.code, ran.out) == (0, "")
+    assert "note: 2 attachments stay: they are of owner podman" in ran.err
+    assert "note: 1 attachment stays" in node.run("gc", "dbnet", "--valid", "a").err
+    assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
+    assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err
+
+
+def test_the_doctor_prints_many_findings_of_one_kind_as_one(node: CommandNode) -> None:
+    for index in range(8):
+        node.add(f"c{index}")
+        node.change_record(f"c{index}", "dbnet", bootId="another")
+    ran = node.run("doctor", LIBCNI_OWNER="mine")
+    assert ran.out.count("libcni del -c") == 5
+    assert "warning 3 more like the last one" in ran.out
+    assert "libcni repair --owner ''" in ran.out
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    assert len([one for one in findings if one["check"] == "namespaces"]) == 8
+    for index in range(2):
+        node.run("forget", f"c{index}")
+    assert "more like" not in node.run("doctor").out
+
+
+def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
+    node.add("a")
+    assert (node.run("diff", "dbnet").code, node.run("diff", "dbent").code) == (0, 4)
+    (node.conf_dir / "10-dbnet.conflist").unlink()
+    assert node.run("diff", "dbnet").code == 1
+    assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
+
+
+@pytest.mark.parametrize("words", [["check", "-c", "a"], ["del", "-c", "a"], ["show", "a"], ["forget", "a"]])
+def test_a_corrupt_record_is_not_a_missing_one(node: CommandNode, words: list[str]) -> None:
+    node.add("a")
+    (record,) = (node.cache / "results").iterdir()
+    record.write_bytes(record.read_bytes()[:100])
+    ran = node.run(*words)
+    assert ran.code == 1
+    assert "it may be the record of container a" in ran.err
+
+
+def test_versions_of_a_network_name_the_right_command(node: CommandNode) -> None:
+    ran = node.run("versions", "dbnet")
+    assert ran.code == 4
+    assert "libcni validate dbnet" in ran.out
+
+
+def test_a_broken_drop_in_is_listed_with_its_directory(node: CommandNode) -> None:
+    (node.conf_dir / "dbnet").mkdir()
+    node.write("dbnet/20-x.conf", "{")
+    assert "dbnet/20-x.conf" in node.run("networks").out
+
+
+def test_a_directory_that_was_set_aside_can_be_removed_with_the_printed_command(node: CommandNode) -> None:
+    (node.cache / "results" / "x").mkdir(parents=True)
+    assert node.run("repair", "--yes").code == 0
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    (command,) = [command for one in findings if one["check"] == "records" for command in one["commands"]]
+    subprocess.run(command, shell=True, check=True)
+    assert not list((node.cache / "corrupt").iterdir())
+
+
+def test_forget_says_once_what_may_be_left(node: CommandNode) -> None:
+    node.add("a")
+    ran = node.run("forget", "a")
+    assert "fake-bridge, fake-tuning" in ran.out
+    assert ran.err == ""
 
 
 def test_a_dead_end_names_the_ways_out(node: CommandNode) -> None:

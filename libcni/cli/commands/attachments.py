@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal
 
 from libcni.cli.containers import recorded_container, short_ids
@@ -45,6 +46,12 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],
-        Table(columns, rows, empty="no attachments"),
+        Table(columns, rows, empty=_empty(session)),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
+
+
+def _empty(session: Session) -> str:
+    # A misspelt directory must not look like a node without containers.
+    missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
+    return f"no attachments{missing}"

@@ -8,7 +8,7 @@ import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import matches, no_record_error
+from libcni.cli.listing import corrupt_error, matches, no_record_error
 from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -45,9 +45,10 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     cni = session.client()
     container = recorded_container(cni, container)
     wanted = {"container_id": container, "ifname": ifname}
-    found = [one for one in cni.get_cached_attachments(container or None) if matches(one, wanted)]
+    listed = cni.get_cached_attachments(container or None)
+    found = [one for one in listed if matches(one, wanted)]
     if container and not found:
-        raise no_record_error(f"container {container}", container, ifname)
+        raise corrupt_error(listed, container, ifname) or no_record_error(f"container {container}", container, ifname)
     errors: list[libcni.CNIError] = []
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from libcni.cli.batch import BatchFile, Parallel, del_all
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import matches
+from libcni.cli.listing import corrupt_error, matches
 from libcni.cli.options import (
     CapArgs,
     CniArgs,
@@ -72,7 +71,8 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     listed = cni.get_cached_attachments(container)
     found = [one for one in listed if matches(one, wanted)]
     if not found:
-        _refuse_corrupt(listed, container, ifname)
+        if (corrupt := corrupt_error(listed, container, ifname)) is not None:
+            raise corrupt
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
@@ -81,18 +81,6 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     errors = [error for one in reversed(found) if (error := _detached(session, cni, one, policy)) is not None]
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
-
-
-def _refuse_corrupt(listed: list[libcni.Attachment], container: str, ifname: str) -> None:
-    """Raise RecordError if an unreadable record has the container in its file name: then it may be attached."""
-    for one in listed:
-        name = os.path.basename(one.path)
-        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
-            raise libcni.RecordError(
-                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
-                path=one.path,
-                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
-            )
 
 
 @contextmanager

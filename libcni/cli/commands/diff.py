@@ -24,7 +24,11 @@ def diff(
     container = recorded_container(cni, container)
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
-    for one in cni.get_cached_attachments():
+    recorded = cni.get_cached_attachments()
+    # A misspelt name must not look like a network without differences.
+    if network and network not in networks.keys() | {one.network for one in recorded}:
+        cni.network(network)
+    for one in recorded:
         if not one.network or network not in {"", one.network} or container not in {"", one.container_id}:
             continue
         about = {"container_id": one.container_id, "ifname": one.ifname, "network": one.network}

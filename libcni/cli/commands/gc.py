@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from typing import Annotated, Any
 
 import libcni
@@ -10,7 +12,7 @@ from libcni.cli.ended import collect_ended
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import load_document, network_of
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
-from libcni.cli.render import Table
+from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session
 
 
@@ -59,6 +61,19 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     pairs = _pairs(cni, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
+    if session.output == "text":
+        _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
+
+
+def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
+    """Say on stderr which owners have attachments that are not valid: gc without output looks as if there were none."""
+    recorded = session.client().get_cached_attachments()
+    others = [one for one in recorded if one.network == network and one.owner != session.owner]
+    counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
+    for owner, count in counts.items():
+        stays = "1 attachment stays: it is" if count == 1 else f"{count} attachments stay: they are"
+        whose = f"of owner {owner}" if owner else "without owner"
+        print_block(f"note: {stays} {whose}, and gc detaches only those of --owner", sys.stderr)
 
 
 def _listed(path: str) -> list[str]:
