@@ -84,7 +84,7 @@ def test_a_bad_file_never_hides_a_good_one(tmp_path: Path, name: str, content: b
 def test_of_many_bad_files_the_one_of_the_wanted_network_is_named(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "wanted"):
         (tmp_path / f"{name}.conflist").write_bytes(b"{")
-    with pytest.raises(NetworkNotFoundError, match="5 unusable: .*wanted.conflist") as caught:
+    with pytest.raises(NetworkNotFoundError, match=r"5 unusable: .*wanted\.conflist") as caught:
         load_network_conf(tmp_path, "wanted")
     assert "c.conflist" not in str(caught.value)
 

@@ -78,9 +78,20 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    errors = [error for one in reversed(found) if (error := _detached(session, cni, one, policy)) is not None]
+    outcomes = [(one, _detached(session, cni, one, policy)) for one in reversed(found)]
+    detached = {one.network for one, error in outcomes if error is None}
+    errors: list[libcni.CNIError] = []
+    for one, error in outcomes:
+        # Two interfaces on one network share the bridge plugin's masquerade chain: it cannot be removed with the first.
+        is_again = one.network in detached and _has_failed(error)
+        if (left := _detached(session, cni, one, policy) if is_again else error) is not None:
+            errors.append(left)
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
+
+
+def _has_failed(error: libcni.CNIError | None) -> bool:
+    return isinstance(error, libcni.PluginError) and not isinstance(error, libcni.PluginTimeoutError)
 
 
 @contextmanager
