@@ -77,10 +77,10 @@ class TearDown:
         failed = [one for one in failed if one[0] not in again]
         for target in again:
             await self._detach(target, detached, failed)
-        for (network, ifname, _), error in failed:
-            error.add_note(f"when {ifname} was detached from network {network}")
-            context.emit(Event("problem", network, self.container_id, ifname, str(error), error))
-            errors.append(error)
+        for (network, ifname, _), problem in failed:
+            problem.add_note(f"when {ifname} was detached from network {network}")
+            context.emit(Event("problem", network, self.container_id, ifname, str(problem), problem))
+            errors.append(problem)
         removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:

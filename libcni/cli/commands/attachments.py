@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
@@ -19,8 +19,11 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     container: RecordedContainer = "",
     network: NetworkOption = "",
-    ifname: Annotated[str, Option("--ifname", "-i", help="Only this interface.")] = "",
-    state: Annotated[State | None, Option("--state", "-s", help="Only those in this state.")] = None,
+    ifname: Annotated[str, Option("--ifname", "-i", metavar="NAME", help="Only this interface.")] = "",
+    state: Annotated[
+        State | None,
+        Option("--state", "-s", metavar="STATE", help=f"Only those in this state: {', '.join(get_args(State))}."),
+    ] = None,
     quiet: Quiet = False,
     no_trunc: NoTrunc = False,
     watch: Annotated[bool, Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,

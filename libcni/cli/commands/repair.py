@@ -16,7 +16,7 @@ def repair(
     session: Session,
     yes: Annotated[bool, Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
     pending_after: Annotated[
-        float, Option("--pending-after", help="Seconds after which an unfinished ADD is treated as abandoned.")
+        float, Option("--pending-after", metavar="SECONDS", help="Then an unfinished ADD is treated as abandoned.")
     ] = 600.0,
     skip_missing: SkipMissing = False,
 ) -> None:
