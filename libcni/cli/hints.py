@@ -75,6 +75,17 @@ def _not_detached(error: PluginError) -> str:
     )
 
 
+def _of_verb(error: PluginError) -> str:
+    if error.hint:
+        return ""
+    if error.verb == "CHECK":
+        return "libcni doctor --check shows what to type"
+    # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
+    if error.verb == "STATUS" and error.code not in {50, 51} and error.network:
+        return f"libcni validate {shlex.quote(error.network)} shows whether the plugin supports the network's version"
+    return ""
+
+
 def _timeout(error: PluginTimeoutError) -> str:
     if error.verb == "VERSION":
         # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
@@ -131,6 +142,7 @@ _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (PluginError, _not_detached),
     (PluginError, lambda error: _RETRY if error.retryable and not error.hint else ""),
     (PluginTimeoutError, _timeout),
+    (PluginError, _of_verb),
     (PluginNotFoundError, _plugin_not_found),
     (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
     (InterfaceExistsError, _interface_exists),
