@@ -143,5 +143,6 @@ def _may_succeed_now(target: _Target, error: CNIError, detached: Collection[Deta
     The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
     chain with the first of them, because the rule of the second one refers to it.
     """
-    is_late = isinstance(error, PluginTimeoutError)
-    return isinstance(error, PluginError) and not is_late and any(one.network == target.network for one in detached)
+    # A policy that keeps going raises a group.
+    has_failed = isinstance(error, PluginError | CNIErrorGroup) and not isinstance(error, PluginTimeoutError)
+    return has_failed and any(one.network == target.network for one in detached)

@@ -44,13 +44,14 @@ def test_what_was_recorded_is_used_after_the_configuration_has_changed(attached:
     assert len(attached.calls("DEL")) == 3
 
 
-def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode) -> None:
+@pytest.mark.parametrize("policy", [DelPolicy(), DelPolicy(keep_going=True)])
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode, policy: DelPolicy) -> None:
     flag = node.conf_dir / "first-is-gone"
     shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
     node.plugin("a", fails("DEL", when=shares) + f"\n[ $CNI_COMMAND != DEL ] || touch {flag}")
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2"]))
-    report = node.manager().tear_down("c1")
+    report = node.manager(policy=policy).tear_down("c1")
     assert [(one.network, one.ifname) for one in report.detached] == [("a", "x1"), ("a", "x2")]
     assert node.calls("DEL") == ["DEL a c1 x2", "DEL a c1 x1", "DEL a c1 x2"]
     assert "problem" not in node.kinds()

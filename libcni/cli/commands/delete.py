@@ -91,7 +91,9 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
 
 
 def _has_failed(error: libcni.CNIError | None) -> bool:
-    return isinstance(error, libcni.PluginError) and not isinstance(error, libcni.PluginTimeoutError)
+    # With --keep-going it is a group.
+    is_of_plugin = isinstance(error, libcni.PluginError | libcni.CNIErrorGroup)
+    return is_of_plugin and not isinstance(error, libcni.PluginTimeoutError)
 
 
 @contextmanager
