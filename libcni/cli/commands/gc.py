@@ -52,7 +52,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
     if not wanted and not none_valid:
         # An empty file is more often a failed pipe than a node without containers.
-        problem = f"{from_file} is empty; " if from_file else ""
+        problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
         raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
