@@ -68,10 +68,13 @@ def _not_detached(error: PluginError) -> str:
     # A plugin that did not start has the cause as the first hint. The library's other hints are its words for the rest.
     known = "" if _did_start(error) else (error.hint or "").partition("; ")[0]
     cause = known or "correct the cause"
+    # A command has a line of its own, so that it can be copied.
     return (
-        f"{cause}; then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
-        f"configuration: libcni del {error.network} {_attachment(error)} --use-given; if no DEL can succeed: "
-        f"libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
+        f"{cause}; then:\n  libcni del {_attachment(error)}\n"
+        "with the file of today instead of the recorded configuration:\n"
+        f"  libcni del {error.network} {_attachment(error)} --use-given\n"
+        "if no DEL can succeed:\n"
+        f"  libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
     )
 
 
@@ -103,8 +106,8 @@ def _interface_exists(error: InterfaceExistsError) -> str:
 
 def _mismatch(error: NamespaceMismatchError) -> str:
     return (
-        f"from its recorded namespace {error.recorded_netns}: libcni del {_attachment(error)}; from the given one: "
-        f"libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
+        f"from its recorded namespace {error.recorded_netns}:\n  libcni del {_attachment(error)}\n"
+        f"from the given one:\n  libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
     )
 
 

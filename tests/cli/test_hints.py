@@ -45,6 +45,15 @@ def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in hint_of(error)
 
 
+def test_commands_of_a_long_hint_are_lines_to_copy() -> None:
+    hint = hint_of(PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"))
+    assert [line.strip() for line in hint.splitlines() if line.startswith("  ")] == [
+        "libcni del -c a -i eth0",
+        "libcni del n -c a -i eth0 --use-given",
+        "libcni forget a:eth0",
+    ]
+
+
 def test_a_plugin_that_answers_status_is_not_suspected_of_another_version() -> None:
     assert not hint_of(PluginError("x", verb="STATUS", network="n", code=50))
 
