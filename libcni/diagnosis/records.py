@@ -85,7 +85,9 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         seen = "its ADD found the interface there, and did not succeed"
         return _warning(name_of(one), seen, "the interface is another program's", commands=(detach,))
     if not processes:
-        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=(detach,))
+        # The record does not say which of the two it was.
+        failed = "its roll-back failed" if verb == "ADD" else "a plugin failed in it"
+        return _warning(name_of(one), f"its {verb} was interrupted, or {failed}", meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return _warning(

@@ -15,7 +15,7 @@ from helpers import document
 
 import libcni
 from diagnosis.conftest import OperatorNode
-from libcni import InterfaceExistsError, RuntimeConf
+from libcni import InterfaceExistsError, PluginError, RuntimeConf
 from libcni.diagnosis.locks import plugin_processes
 from libcni.testing import wait_until
 
@@ -302,8 +302,20 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
 def test_a_runtime_that_was_killed_and_its_plugin_with_it(node: OperatorNode) -> None:
     container = node.attach("c1")
     node.change_record("c1", state="pending")
-    node.mend("its ADD was interrupted")
+    node.mend("its ADD was interrupted, or its roll-back failed")
     assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+def test_a_del_in_which_a_plugin_failed_is_not_said_to_be_interrupted(node: OperatorNode) -> None:
+    fails = node.root / "fails"
+    fails.touch()
+    configure_hanging(node, f"[ $CNI_COMMAND != DEL ] || [ ! -e {fails} ] || exit 1")
+    node.attach("c1")
+    with pytest.raises(PluginError):
+        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    fails.unlink()
+    node.mend("its DEL was interrupted, or a plugin failed in it")
     node.assert_healthy()
 
 

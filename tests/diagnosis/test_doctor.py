@@ -195,7 +195,7 @@ def test_an_attachment_whose_namespace_never_existed_stays(cni: CNIConfig) -> No
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
     assert find_stale_attachments(cni) == ()
-    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
+    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted, or its roll-back failed")
     assert len(find_stale_attachments(cni, pending_after=1)) == 1
 
 
