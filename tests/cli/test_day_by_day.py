@@ -257,6 +257,14 @@ def test_the_doctor_prints_many_findings_of_one_kind_as_one(node: CommandNode) -
     assert "more like" not in node.run("doctor").out
 
 
+def test_the_doctor_prints_each_plugin_that_is_missing(node: CommandNode) -> None:
+    for index in range(8):
+        plugin = {"type": f"missing-{index}"}
+        node.write(f"{index}.conflist", {"cniVersion": "1.0.0", "name": f"net{index}", "plugins": [plugin]})
+    shown = node.run("doctor").out
+    assert all(f'plugin "missing-{index}" not found' in shown for index in range(8))
+
+
 def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     node.add("a")
     assert (node.run("diff", "dbnet").code, node.run("diff", "dbent").code) == (0, 4)

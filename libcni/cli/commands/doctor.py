@@ -18,6 +18,8 @@ from libcni.cli.stale import repair_command, stale_by_owner
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
 """So many findings of one kind are printed; a reboot makes one for each attachment of the node."""
+_OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "ipam", "containers"}
+"""The checks that look at each attachment. The findings of the others have causes of their own."""
 
 
 def doctor(
@@ -75,7 +77,8 @@ def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]
     for _, group in groupby(report.findings, lambda one: (one.check, one.severity, _kind(one))):
         alike = list(group)
         # One more line would be as long as the finding that it replaces.
-        shown = alike if len(alike) <= _SHOWN + 1 else alike[:_SHOWN]
+        is_long = len(alike) > _SHOWN + 1 and alike[0].check in _OF_ATTACHMENTS
+        shown = alike[:_SHOWN] if is_long else alike
         yield from map(_finding, shown)
         if len(alike) > len(shown):
             yield _rest(session, alike[len(shown) :])
