@@ -93,7 +93,7 @@ def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
     owners = stale_by_owner(session) if first.check in {"namespaces", "records"} else {}
     rows = [("meaning", _kind(first)), ("remedy", f"{session.command('libcni doctor')} -o yaml lists them all")]
     if owners:
-        rows[1] = ("remedy", f"{rows[1][1]}; this repairs stale attachments together:")
+        rows[1] = ("remedy", f"{rows[1][1]}; repair detaches stale attachments together:")
         rows.append(("type", "\n".join(repair_command(session, owner) for owner in owners)))
     return Fields(f"{first.severity} {len(findings)} more like the last one", rows)
 
