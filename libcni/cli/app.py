@@ -40,6 +40,7 @@ COMMANDS: tuple[Command, ...] = (
     ("oci-hook", "oci_hook", _REPAIR),
 )
 _TYPER_INTERRUPTED = 130
+_CHANGING = {"add", "del", "gc", "repair"}
 
 EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
@@ -65,9 +66,9 @@ def run_app(argv: Sequence[str]) -> int:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         # typer turns a KeyboardInterrupt into this code, without a word.
-        return _interrupted(interruption) if code == _TYPER_INTERRUPTED else code
+        return _interrupted(interruption, argv) if code == _TYPER_INTERRUPTED else code
     except KeyboardInterrupt:
-        return _interrupted(interruption)
+        return _interrupted(interruption, argv)
     return 0
 
 
@@ -92,7 +93,9 @@ def function_of(command: Command) -> Callable[..., object]:
     return function
 
 
-def _interrupted(interruption: Interruption) -> int:
+def _interrupted(interruption: Interruption, argv: Sequence[str]) -> int:
     name = interruption.signal.name
-    print(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr)
+    # All other commands leave the records as they are.
+    if set(argv[:1]) & _CHANGING:
+        print(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr)
     return interruption.exit_code

@@ -19,7 +19,7 @@ BatchFile = Annotated[
     str | None,
     Option("--batch", metavar="FILE", help="A JSON or YAML list of {network, netns, container, ifname, ...}."),
 ]
-Parallel = Annotated[int, Option("--parallel", min=1, help="How many of a batch run at once.")]
+Parallel = Annotated[int, Option("--parallel", metavar="NUMBER", min=1, help="How many of a batch run at once.")]
 
 _KEYS = {"network", "netns", "container", "ifname", "args", "capabilities"}
 

@@ -22,7 +22,7 @@ def with_ended(report: DoctorReport, cni: CNIConfig) -> DoctorReport:
         failed = NotChecked("containers", "containers of libcni oci-hook", str(error))
         return replace(report, not_checked=(*report.not_checked, failed))
     # A node without containers of the hook has nothing to show here.
-    looked = (Checked("containers", f"{ended.seen} attachments of libcni oci-hook"),) if ended.seen else ()
+    looked = (Checked("containers", f"attachments of libcni oci-hook: {ended.seen}"),) if ended.seen else ()
     findings = (*report.findings, *_findings(ended))
     return replace(report, findings=findings, checked=(*report.checked, *looked))
 

@@ -68,11 +68,25 @@ def _not_detached(error: PluginError) -> str:
     # A plugin that did not start has the cause as the first hint. The library's other hints are its words for the rest.
     known = "" if _did_start(error) else (error.hint or "").partition("; ")[0]
     cause = known or "correct the cause"
+    # A command has a line of its own, so that it can be copied.
     return (
-        f"{cause}; then: libcni del {_attachment(error)}; with the file of today instead of the recorded "
-        f"configuration: libcni del {error.network} {_attachment(error)} --use-given; if no DEL can succeed: "
-        f"libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
+        f"{cause}; then:\n  libcni del {_attachment(error)}\n"
+        "with the file of today instead of the recorded configuration:\n"
+        f"  libcni del {error.network} {_attachment(error)} --use-given\n"
+        "if no DEL can succeed:\n"
+        f"  libcni forget {shlex.quote(f'{error.container_id}:{error.ifname}')}"
     )
+
+
+def _of_verb(error: PluginError) -> str:
+    if error.hint:
+        return ""
+    if error.verb == "CHECK":
+        return "libcni doctor --check shows what to type"
+    # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
+    if error.verb == "STATUS" and error.code not in {50, 51} and error.network:
+        return f"libcni validate {shlex.quote(error.network)} shows whether the plugin supports the network's version"
+    return ""
 
 
 def _timeout(error: PluginTimeoutError) -> str:
@@ -92,8 +106,8 @@ def _interface_exists(error: InterfaceExistsError) -> str:
 
 def _mismatch(error: NamespaceMismatchError) -> str:
     return (
-        f"from its recorded namespace {error.recorded_netns}: libcni del {_attachment(error)}; from the given one: "
-        f"libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
+        f"from its recorded namespace {error.recorded_netns}:\n  libcni del {_attachment(error)}\n"
+        f"from the given one:\n  libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
     )
 
 
@@ -131,6 +145,7 @@ _HINTS: tuple[tuple[type[CNIError], Callable[[Any], str]], ...] = (
     (PluginError, _not_detached),
     (PluginError, lambda error: _RETRY if error.retryable and not error.hint else ""),
     (PluginTimeoutError, _timeout),
+    (PluginError, _of_verb),
     (PluginNotFoundError, _plugin_not_found),
     (LockTimeoutError, lambda _: "libcni doctor shows which program holds it"),
     (InterfaceExistsError, _interface_exists),

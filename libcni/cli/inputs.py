@@ -91,7 +91,7 @@ def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigL
 
 def load_document(path: str) -> Any:
     """Decode a JSON or YAML file; ``-`` is stdin."""
-    return _parse(read_bytes(path), path)
+    return _parse(read_bytes(path), "stdin" if path == "-" else path)
 
 
 def read_bytes(path: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,13 +26,14 @@ def named_attachments(
 
     Raises:
         NotAttachedError: there are none.
+        RecordError: there are none, and an unreadable record may be of this container.
         UsageError: several IDs begin with the given one.
     """
     container, _, ifname = text.partition(":")
     container = recorded_container(cni, container, detaches=detaches)
     found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:
-        raise no_record_error(text, container, ifname)
+        raise corrupt_error(cni, container, ifname) or no_record_error(text, container, ifname)
     return found
 
 
@@ -47,6 +49,19 @@ def find_attachments(
     """Return the recorded attachments that have all these values; an empty value means any."""
     wanted = {"container_id": container_id, "network": network, "ifname": ifname}
     return [one for one in cni.get_cached_attachments(container_id or None) if matches(one, wanted)]
+
+
+def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.RecordError | None:
+    """Return an error if an unreadable record has the container in its file name: then it may be attached."""
+    for one in cni.get_cached_attachments(container):
+        name = os.path.basename(one.path)
+        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
+            return libcni.RecordError(
+                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
+                path=one.path,
+                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
+            )
+    return None
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:

@@ -96,7 +96,9 @@ RecordedContainer = Annotated[
 NoTrunc = Annotated[bool, Option("--no-trunc", help="Do not shorten container IDs.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only the IDs or names, one on each line.")]
 NetnsArgument = Annotated[str, Argument(metavar="NETNS", help="The network namespace, a path.")]
-IfName = Annotated[str, Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface inside the container.")]
+IfName = Annotated[
+    str, Option("--ifname", "-i", envvar="CNI_IFNAME", metavar="NAME", help="The interface inside the container.")
+]
 Container = Annotated[
     str | None,
     Option(
@@ -117,7 +119,14 @@ CapArgs = Annotated[
     ),
 ]
 IfNameOrAll = Annotated[
-    str, Option("--ifname", "-i", envvar="CNI_IFNAME", help="The interface; eth0, or with --container alone: all.")
+    str,
+    Option(
+        "--ifname",
+        "-i",
+        envvar="CNI_IFNAME",
+        metavar="NAME",
+        help="The interface; eth0, or with --container alone: all.",
+    ),
 ]
 SkipMissing = Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")]
 IgnoredNetns = Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")]
@@ -130,20 +139,21 @@ def _common(name: str, kind: Any, default: Any, *flags: str, **about: Any) -> Pa
 
 _COMMON = [
     _common(
-        "conf_dir", str, DEFAULTS["conf_dir"], "--conf-dir", envvar="NETCONFPATH", help="Network configurations.",
-        is_eager=True,
+        "conf_dir", str, DEFAULTS["conf_dir"], "--conf-dir", envvar="NETCONFPATH", metavar="DIR",
+        help="Network configurations.", is_eager=True,
     ),
-    _common("path", str, DEFAULTS["path"], "--path", envvar="CNI_PATH", help="Directories of plugins."),
+    _common("path", str, DEFAULTS["path"], "--path", envvar="CNI_PATH", metavar="DIR[:DIR]", help="Plugins."),
     _common(
-        "cache_dir", str, DEFAULTS["cache_dir"], "--cache-dir", envvar="LIBCNI_CACHE_DIR", is_eager=True,
-        help="Records and locks.",
+        "cache_dir", str, DEFAULTS["cache_dir"], "--cache-dir", envvar="LIBCNI_CACHE_DIR", metavar="DIR",
+        is_eager=True, help="Records and locks.",
     ),
     _common(
-        "owner", str, "", "--owner", envvar="LIBCNI_OWNER",
-        help="The program that attachments belong to. Sweeps detach only the attachments of this owner.",
+        "owner", str, "", "--owner", envvar="LIBCNI_OWNER", metavar="NAME",
+        help="The owner of what add attaches. gc and repair detach only its attachments.",
     ),
-    _common("timeout", float, 60.0, "--timeout", min=0, help="Seconds for each verb; 0: no limit."),
-    _common("output", Output, "text", "--output", "-o", help="The form of the answer."),
+    _common("timeout", float, 60.0, "--timeout", metavar="SECONDS", min=0, help="Limit of each verb; 0: none."),
+    _common("output", Output, "text", "--output", "-o", metavar="FORMAT",
+        help="text, json or yaml; for doctor also openmetrics."),
     _common("verbose", bool, False, "--verbose", "-v", help="Show each plugin call as it happens."),
 ]  # fmt: skip
 

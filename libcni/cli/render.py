@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _rich_table(table: Table, width: int) -> RenderableType:
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in columns]
     room = width - 2 * len(words) + 2
     if sum(words) > room:
-        return _cards(table)
+        return _cards(table, width)
     widths = [max((len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
     # rich would narrow the widest column, also below its longest word, and then cut the ends of the rows.
     while sum(widths) > room:
@@ -193,14 +194,19 @@ def _rich_table(table: Table, width: int) -> RenderableType:
     return made
 
 
-def _cards(table: Table) -> RenderableType:
+def _cards(table: Table, room: int) -> RenderableType:
+    import textwrap
+
     from rich.text import Text
 
     width = max(len(column) for column in table.columns)
+    # Folded here: rich would begin the next line at the left edge, where the rows begin.
+    fold = partial(textwrap.wrap, width=max(room - width - 4, 1), break_on_hyphens=False)
     text = Text(table.title)
     for row in table.rows:
         text.append(("\n" if text else "") + row[0], "bold")
         for column, cell in list(zip(table.columns, row, strict=True))[1:]:
             if cell:
-                text.append(f"\n  {column:{width}}  ", "dim").append(cell, _STYLES.get(cell, ""))
+                lines = f"\n{'':{width + 4}}".join(fold(cell))
+                text.append(f"\n  {column:{width}}  ", "dim").append(lines, _STYLES.get(cell, ""))
     return text

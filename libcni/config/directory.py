@@ -21,6 +21,9 @@ __all__ = [
 ]
 
 
+_SHOWN = 3
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigDirectory:
     """The networks in a configuration directory at the time when it was read.
@@ -40,7 +43,7 @@ class ConfigDirectory:
         """Return the network of that name.
 
         Raises:
-            NetworkNotFoundError: no usable file has this name; the text lists the unusable files.
+            NetworkNotFoundError: no usable file has this name; the text lists unusable files, three at most.
         """
         for net in self.networks:
             if net.name == name:
@@ -49,8 +52,13 @@ class ConfigDirectory:
         if self.networks:
             problem = f'no network named "{name}"'
         if self.problems:
-            unusable = "; ".join(str(error) for error in self.problems)
-            problem += f", and {len(self.problems)} unusable: {unusable}"
+            # The reader looks for one network: the files that seem to be of it come first.
+            likely = sorted(
+                self.problems, key=lambda error: name not in os.path.relpath(error.file or "", self.directory)
+            )
+            more = "; ..." if len(likely) > _SHOWN else ""
+            unusable = "; ".join(str(error) for error in likely[:_SHOWN])
+            problem += f", and {len(likely)} unusable: {unusable}{more}"
         known = tuple(net.name for net in self.networks)
         raise NetworkNotFoundError(problem, network=name, known=known, file=self.directory)
 

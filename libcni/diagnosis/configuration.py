@@ -28,7 +28,8 @@ def check_configuration(node: NodeView) -> Observations:
         yield _error(
             path, "no usable network configuration", "no container can be attached", "put a .conflist file there"
         )
-    yield Checked("configuration", f"{counted(len(found.networks) + len(found.problems), 'network')} in {path}")
+    unusable = f" and {counted(len(found.problems), 'unusable file')}" if found.problems else ""
+    yield Checked("configuration", f"{counted(len(found.networks), 'network')}{unusable} in {path}")
     yield from writable_by_others("configuration", path)
     for problem in found.problems:
         seen = f"{problem.location}: {problem.problem}" if problem.location else problem.problem

@@ -85,7 +85,9 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         seen = "its ADD found the interface there, and did not succeed"
         return _warning(name_of(one), seen, "the interface is another program's", commands=(detach,))
     if not processes:
-        return _warning(name_of(one), f"its {verb} was interrupted", meaning, commands=(detach,))
+        # The record does not say which of the two it was.
+        failed = "its roll-back failed" if verb == "ADD" else "a plugin failed in it"
+        return _warning(name_of(one), f"its {verb} was interrupted, or {failed}", meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return _warning(
@@ -108,7 +110,10 @@ def _set_aside(node: NodeView) -> Observations:
         match = _ASIDE.fullmatch(name)
         identity = _identity(node, match[1]) if match else None
         path = os.path.join(directory, name)
-        remedy, commands = "remove the file when you have read it:", [f"rm {quoted(path)}"]
+        remedy, commands = (
+            "remove the file when you have read it:",
+            [f"{'rm -r' if os.path.isdir(path) and not os.path.islink(path) else 'rm'} {quoted(path)}"],
+        )
         meaning = "its attachment is unknown"
         if identity is not None:
             network, container_id, ifname = identity

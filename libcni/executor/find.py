@@ -26,6 +26,7 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
     """
     check_plugin_type(plugin)
     rejected: list[str] = []
+    hint = "is the plugin installed there?"
     for directory in path:
         candidate = os.path.join(directory, plugin)
         try:
@@ -36,7 +37,7 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             rejected.append(f"{candidate} is not a regular file")
         elif not os.access(candidate, os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             rejected.append(f"{candidate} is not executable")
+            hint = f"make it executable: chmod +x {candidate}"
         else:
             return candidate
-    hint = "make it executable: chmod +x" if rejected else "is the plugin installed there?"
     raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint if path else None)

@@ -221,6 +221,9 @@ class ManagerBase(Generic[ClientT]):
 
         ``unknown`` receives the name and the error of each unknown network; None: raise the first of these errors.
         """
+        # tear_down and check take an ID as well, so an ID is a likely mistake.
+        if not isinstance(container, Container):
+            raise TypeError(f"a Container is needed, such as Container({container!r}, netns), not {container!r}")
         wanted: list[tuple[NetworkRequest, NetworkConfigList | None]] = []
         requests = container.requests
         try:
@@ -249,7 +252,8 @@ class ManagerBase(Generic[ClientT]):
         check_options(options)
         # Check all names and networks before anything is made.
         planned = await context.in_thread(lambda: self._plan(container))
-        if container.netns is None and self._namespaces is None:
+        # "" is not None: a plugin would get it as CNI_NETNS.
+        if container.netns == "" or (container.netns is None and self._namespaces is None):
             raise ConfigError(
                 f"container {container.id}: it has no network namespace",
                 hint="give netns, or make the manager with namespaces=Namespaces()",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError, RecordError
 from libcni.manager.container import PlannedAttachment
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
@@ -72,14 +72,17 @@ class TearDown:
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
         detached: list[DetachedAttachment] = []
-        for network, ifname, delete in targets:
-            try:
-                detached.append(DetachedAttachment(network, ifname, await context.call(delete)))
-                context.emit(Event("attachment-removed", network, self.container_id, ifname))
-            except CNIError as error:
-                error.add_note(f"when {ifname} was detached from network {network}")
-                context.emit(problem_event(error, network, self.container_id, ifname))
-                errors.append(error)
+        failed: list[tuple[_Target, CNIError]] = []
+        for target in targets:
+            await self._detach(target, detached, failed)
+        again = [target for target, error in failed if _may_succeed_now(target, error, detached)]
+        failed = [one for one in failed if one[0] not in again]
+        for target in again:
+            await self._detach(target, detached, failed)
+        for (network, ifname, _), problem in failed:
+            problem.add_note(f"when {ifname} was detached from network {network}")
+            context.emit(problem_event(problem, network, self.container_id, ifname))
+            errors.append(problem)
         removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
@@ -90,6 +93,16 @@ class TearDown:
         report = TearDownReport(self.container_id, tuple(detached), tuple(unreadable), removed, tuple(errors))
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
+
+    async def _detach(
+        self, target: _Target, detached: list[DetachedAttachment], failed: list[tuple[_Target, CNIError]]
+    ) -> None:
+        network, ifname, delete = target
+        try:
+            detached.append(DetachedAttachment(network, ifname, await self.context.call(delete)))
+            self.context.emit(Event("attachment-removed", network, self.container_id, ifname))
+        except CNIError as error:
+            failed.append((target, error))
 
     def _targets(
         self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
@@ -127,3 +140,14 @@ class TearDown:
         # interface.
         certain = found and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
+
+
+def _may_succeed_now(target: _Target, error: CNIError, detached: Collection[DetachedAttachment]) -> bool:
+    """Return whether a failed DEL is worth a second attempt: another interface has left the same network.
+
+    The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
+    chain with the first of them, because the rule of the second one refers to it.
+    """
+    # A policy that keeps going raises a group.
+    has_failed = isinstance(error, PluginError | CNIErrorGroup) and not isinstance(error, PluginTimeoutError)
+    return has_failed and any(one.network == target.network for one in detached)

@@ -94,7 +94,6 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace, state: ContainerState) -> None:
-    defaults = {key: value for key in KEYS if (value := getattr(options, key)) is not None}
     pins = Pins(options.pins)
     if state.status in _DETACH:
         _hook(options, pins).detach(state.container_id)
@@ -105,9 +104,13 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
     # Before the annotations are read: an invalid annotation must not stop a container that this hook ignores.
     if options.annotated_only and not annotated(state.annotations):
         return
-    wanted = read_wanted(state.annotations, defaults)
+    wanted = read_wanted(state.annotations, _defaults(options))
     if wanted.requests != []:
         _hook(options, pins).attach(state, wanted)
+
+
+def _defaults(options: argparse.Namespace) -> dict[str, str]:
+    return {key: value for key in KEYS if (value := getattr(options, key)) is not None}
 
 
 def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
@@ -128,6 +131,8 @@ def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
 def _install(options: argparse.Namespace) -> None:
     from libcni.oci.install import Installation
 
+    # A mistake in an option would stop every container that the installed hook is called for.
+    read_wanted({}, _defaults(options))
     arguments = _arguments(options)
     installation = Installation(arguments, options.timeout, always=options.always, resolv_conf=options.resolv_conf)
     if options.print is not None:

@@ -42,7 +42,7 @@ def test_watch_follows_the_changes(node: CommandNode) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-        process.communicate()
+        assert process.communicate()[1] == "", "no verb had begun"
 
 
 def test_the_first_attachment_of_a_node_is_attached_and_not_recorded(

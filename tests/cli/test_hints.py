@@ -36,6 +36,8 @@ from libcni.cli.hints import hint_of
         (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
         (PluginTimeoutError("x", verb="ADD"), "--timeout"),
         (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
+        (PluginError("x", verb="CHECK", network="n", container_id="a", ifname="eth0"), "libcni doctor --check"),
+        (PluginError("x", verb="STATUS", network="n", code=3), "libcni validate n"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
@@ -43,6 +45,19 @@ from libcni.cli.hints import hint_of
 )
 def test_errors_name_commands(error: CNIError, command: str) -> None:
     assert command in hint_of(error)
+
+
+def test_commands_of_a_long_hint_are_lines_to_copy() -> None:
+    hint = hint_of(PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"))
+    assert [line.strip() for line in hint.splitlines() if line.startswith("  ")] == [
+        "libcni del -c a -i eth0",
+        "libcni del n -c a -i eth0 --use-given",
+        "libcni forget a:eth0",
+    ]
+
+
+def test_a_plugin_that_answers_status_is_not_suspected_of_another_version() -> None:
+    assert not hint_of(PluginError("x", verb="STATUS", network="n", code=50))
 
 
 @pytest.mark.parametrize(("user", "hint"), [(1000, "run it as root"), (0, "libcni doctor")])

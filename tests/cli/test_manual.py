@@ -50,6 +50,17 @@ def test_the_manual_page_has_every_command_and_option(monkeypatch: pytest.Monkey
             assert all(flag in page for flag in one.opts if flag.startswith("--"))
 
 
+def test_a_help_text_names_the_value_of_each_option_and_fits_80_columns(node: CommandNode) -> None:
+    group = typer.main.get_command(make_app())
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        text = command.get_help(typer.Context(command, info_name=f"libcni {name}", terminal_width=80))
+        options = text.partition("Options:")[2]
+        assert "--verbose" in options or name == "oci-hook"
+        assert not {"<str>", "<bool>", "<float", "<int"} & set(options.split())
+        assert max(map(len, text.splitlines())) <= 80
+    assert node.run_in_terminal("repair", "--help", width=80).out == node.run("repair", "--help", COLUMNS="80").out
+
+
 def test_the_shipped_pages_are_those_that_scripts_manual_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     shipped = {

@@ -47,6 +47,13 @@ def test_a_folded_table_loses_no_word(shown_node: CommandNode, width: int) -> No
     assert shown.split(str(namespace))[1].split()[:2] == ["has", "gone"]
 
 
+def test_a_cell_that_is_folded_in_a_narrow_terminal_stays_in_its_column(node: CommandNode) -> None:
+    node.add("c" * 40)
+    node.change_record("c" * 40, "dbnet", bootId="another")
+    shown = node.run_in_terminal("repair", width=48, NO_COLOR="1").out.split("\n\n", maxsplit=1)[0]
+    assert [line[:10].strip() for line in shown.splitlines()] == ["detach", "what", "", "why"]
+
+
 def test_no_color_means_no_escapes(node: CommandNode) -> None:
     node.add("a")
     for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):

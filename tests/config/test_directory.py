@@ -81,6 +81,14 @@ def test_a_bad_file_never_hides_a_good_one(tmp_path: Path, name: str, content: b
     assert caught.value.hint == "there are: good"
 
 
+def test_of_many_bad_files_the_one_of_the_wanted_network_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d", "wanted"):
+        (tmp_path / f"{name}.conflist").write_bytes(b"{")
+    with pytest.raises(NetworkNotFoundError, match=r"5 unusable: .*wanted\.conflist") as caught:
+        load_network_conf(tmp_path, "wanted")
+    assert "c.conflist" not in str(caught.value)
+
+
 def test_links_that_lead_nowhere_or_to_a_directory_hide_nothing(tmp_path: Path) -> None:
     (tmp_path / "0.conflist").symlink_to("nowhere")
     (tmp_path / "dir").mkdir()

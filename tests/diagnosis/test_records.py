@@ -11,7 +11,7 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from libcni import CNIConfig, InterfaceExistsError, RuntimeConf, diagnose, find_stale_attachments
+from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, diagnose, find_stale_attachments
 from libcni.diagnosis.locks import plugin_processes
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
@@ -76,8 +76,20 @@ def test_a_runtime_that_was_killed_within_del(node: OperatorNode) -> None:
 def test_a_runtime_that_was_killed_and_its_plugin_with_it(node: OperatorNode) -> None:
     container = node.attach("c1")
     node.change_record("c1", state="pending")
-    node.mend("its ADD was interrupted")
+    node.mend("its ADD was interrupted, or its roll-back failed")
     assert "eth0" not in container.links()
+    node.assert_healthy()
+
+
+def test_a_del_in_which_a_plugin_failed_is_not_said_to_be_interrupted(node: OperatorNode) -> None:
+    fails = node.root / "fails"
+    fails.touch()
+    configure_hanging(node, f"[ $CNI_COMMAND != DEL ] || [ ! -e {fails} ] || exit 1")
+    node.attach("c1")
+    with pytest.raises(PluginError):
+        node.cni.del_network_list("net", RuntimeConf("c1", None, "eth0"))
+    fails.unlink()
+    node.mend("its DEL was interrupted, or a plugin failed in it")
     node.assert_healthy()
 
 
@@ -140,5 +152,5 @@ def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
 def test_an_interrupted_add_is_found_at_once_and_stale_only_later(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.change_record(state="pending", created=time.time() - 5, uptime=None)
     assert find_stale_attachments(cni) == ()
-    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted")
+    assert (only(cni).severity, only(cni).seen) == ("warning", "its ADD was interrupted, or its roll-back failed")
     assert len(find_stale_attachments(cni, pending_after=1)) == 1

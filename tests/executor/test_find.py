@@ -35,7 +35,10 @@ def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
     error = caught.value
     assert (error.plugin, error.searched) == ("x", tuple(path))
     assert error.rejected == (f"{path[0]}/x is not executable", f"{path[1]}/x is not a regular file")
-    assert error.hint == "make it executable: chmod +x"
+    assert error.hint == f"make it executable: chmod +x {path[0]}/x"
+    with pytest.raises(PluginNotFoundError) as caught:
+        find_plugin("x", path[1:])
+    assert caught.value.hint == "is the plugin installed there?", "a directory is not made executable"
     (tmp_path / "d" / "x").symlink_to(script(tmp_path, "", name="real"))
     assert find_plugin("x", path) == f"{path[3]}/x"
 

@@ -291,9 +291,16 @@ def test_after_a_cancelled_set_up_the_next_one_works(node: ManagerNode) -> None:
 
 def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(node: ManagerNode, make: Make) -> None:
     node.configure("a")
-    with pytest.raises(ConfigError, match="no network namespace"):
-        make().set_up(Container("c1"))
+    for container in (Container("c1"), Container("c1", "")):
+        with pytest.raises(ConfigError, match="no network namespace"):
+            make().set_up(container)
     assert node.calls() == []
+
+
+def test_an_id_in_place_of_a_container_is_named_as_the_mistake(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
+    with pytest.raises(TypeError, match=r"Container\('c1', netns\)"):
+        make().set_up("c1")
 
 
 def test_names_follow_the_rule_for_container_ids() -> None:

@@ -245,6 +245,15 @@ def test_a_namespace_of_the_caller_stays_with_all_that_is_in_it(manager: Network
     assert Namespaces().exists(names[0])
 
 
+def test_two_interfaces_on_one_masquerading_network(real_node: RealNode, names: list[str]) -> None:
+    shared = network(real_node.bridge("10.78.3.0/24", bridge="br-shared", ipMasq=True), name="shared")
+    manager = NetworkManager(real_node.cni, conf_dirs=[], networks=[shared], namespaces=Namespaces())
+    manager.set_up(Container(names[0], networks=["shared", "shared@net1"]))
+    assert len(manager.tear_down(names[0]).detached) == 2
+    assert not real_node.host.rules("nat", names[0])
+    assert not real_node.cni.get_cached_attachments()
+
+
 def test_after_a_refused_set_up_a_tear_down_leaves_all_interfaces_that_were_there(
     manager: NetworkManager, new_namespace: NewNamespace
 ) -> None:

@@ -46,6 +46,20 @@ def test_what_was_recorded_is_used_after_the_configuration_has_changed(three_att
     assert len(three_attached.calls("DEL")) == 3
 
 
+@pytest.mark.parametrize("policy", [DelPolicy(), DelPolicy(keep_going=True)])
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode, policy: DelPolicy) -> None:
+    flag = node.conf_dir / "first-is-gone"
+    shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
+    node.plugin("a", fails("DEL", when=shares) + f"\n[ $CNI_COMMAND != DEL ] || touch {flag}")
+    node.configure("a")
+    node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2"]))
+    report = node.manager(policy=policy).tear_down("c1")
+    assert [(one.network, one.ifname) for one in report.detached] == [("a", "x1"), ("a", "x2")]
+    assert node.calls("DEL") == ["DEL a c1 x2", "DEL a c1 x1", "DEL a c1 x2"]
+    assert "problem" not in node.kinds()
+    assert node.client().get_cached_attachments() == []
+
+
 def test_it_goes_on_over_errors_and_reports_all(three_attached: ManagerNode) -> None:
     three_attached.plugin("a", fails("DEL", msg="first"))
     three_attached.plugin("b", fails("DEL", msg="second"))
@@ -173,8 +187,8 @@ def test_a_tear_down_emits_an_event_for_each_attachment(three_attached: ManagerN
     told = [(event.kind, event.network, event.ifname) for event in three_attached.events if event.container_id]
     assert told == [
         ("attachment-removed", "a", "x5"),
-        ("problem", "c", "x1"),
         ("attachment-removed", "b", "x9"),
+        ("problem", "c", "x1"),
     ]
 
 

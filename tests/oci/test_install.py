@@ -51,6 +51,13 @@ def test_a_bundle_gets_the_hook_at_both_stages_and_keeps_all_else(bundle: Path) 
     assert {**document, "hooks": 0} == {**SPEC, "hooks": 0}
 
 
+@pytest.mark.parametrize("mode", ["--install", "--print"])
+def test_a_mistake_in_an_option_is_not_installed(bundle: Path, capsys: pytest.CaptureFixture[str], mode: str) -> None:
+    assert run(mode, str(bundle), "--ports", "80") == 1
+    assert "option --ports" in capsys.readouterr().err
+    assert read(bundle) == SPEC
+
+
 def test_a_second_installation_replaces_the_first(bundle: Path) -> None:
     run("--install", str(bundle), "--networks", "front")
     assert run("--install", str(bundle / "config.json"), "--networks", "back") == 0

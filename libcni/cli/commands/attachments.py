@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import os
+from typing import Annotated, Literal, get_args
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
@@ -18,8 +19,11 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     container: RecordedContainer = "",
     network: NetworkOption = "",
-    ifname: Annotated[str, Option("--ifname", "-i", help="Only this interface.")] = "",
-    state: Annotated[State | None, Option("--state", "-s", help="Only those in this state.")] = None,
+    ifname: Annotated[str, Option("--ifname", "-i", metavar="NAME", help="Only this interface.")] = "",
+    state: Annotated[
+        State | None,
+        Option("--state", "-s", metavar="STATE", help=f"Only those in this state: {', '.join(get_args(State))}."),
+    ] = None,
     quiet: Quiet = False,
     no_trunc: NoTrunc = False,
     watch: Annotated[bool, Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
@@ -45,6 +49,12 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],
-        Table(columns, rows, empty="no attachments"),
+        Table(columns, rows, empty=_empty(session)),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
+
+
+def _empty(session: Session) -> str:
+    # A misspelt directory must not look like a node without containers.
+    missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
+    return f"no attachments{missing}"

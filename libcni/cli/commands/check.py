@@ -8,7 +8,7 @@ import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import find_attachments, identity_data, no_record_error
+from libcni.cli.listing import corrupt_error, find_attachments, identity_data, no_record_error
 from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -46,7 +46,7 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     container = recorded_container(cni, container)
     found = find_attachments(cni, container, ifname=ifname)
     if container and not found:
-        raise no_record_error(f"container {container}", container, ifname)
+        raise corrupt_error(cni, container, ifname) or no_record_error(f"container {container}", container, ifname)
     errors: list[libcni.CNIError] = []
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from libcni.cli.batch import BatchFile, Parallel, run_batch
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import find_attachments
+from libcni.cli.listing import corrupt_error, find_attachments
 from libcni.cli.options import (
     CapArgs,
     CniArgs,
@@ -70,27 +69,29 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     container = recorded_container(cni, container, detaches=True)
     found = find_attachments(cni, container, ifname=ifname)
     if not found:
-        _refuse_corrupt(cni, container, ifname)
+        if (corrupt := corrupt_error(cni, container, ifname)) is not None:
+            raise corrupt
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    errors = [error for one in reversed(found) if (error := _detached(session, cni, one, policy)) is not None]
+    outcomes = [(one, _detached(session, cni, one, policy)) for one in reversed(found)]
+    detached = {one.network for one, error in outcomes if error is None}
+    errors: list[libcni.CNIError] = []
+    for one, error in outcomes:
+        # Two interfaces on one network share the bridge plugin's masquerade chain: it cannot be removed with the first.
+        is_again = one.network in detached and _has_failed(error)
+        if (left := _detached(session, cni, one, policy) if is_again else error) is not None:
+            errors.append(left)
     if errors:
         raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
 
 
-def _refuse_corrupt(cni: libcni.CNIConfig, container: str, ifname: str) -> None:
-    """Raise RecordError if an unreadable record has the container in its file name: then it may be attached."""
-    for one in cni.get_cached_attachments(container):
-        name = os.path.basename(one.path)
-        if one.state == "corrupt" and f"-{container}-{ifname}" in name:
-            raise libcni.RecordError(
-                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
-                path=one.path,
-                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
-            )
+def _has_failed(error: libcni.CNIError | None) -> bool:
+    # With --keep-going it is a group.
+    is_of_plugin = isinstance(error, libcni.PluginError | libcni.CNIErrorGroup)
+    return is_of_plugin and not isinstance(error, libcni.PluginTimeoutError)
 
 
 @contextmanager

@@ -25,6 +25,9 @@ def diff(
     container = recorded_container(cni, container)
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
+    # A misspelt name must not look like a network without differences.
+    if network and network not in networks and not find_attachments(cni, "", network=network):
+        cni.network(network)
     for one in find_attachments(cni, container, network=network):
         if not one.network:
             continue

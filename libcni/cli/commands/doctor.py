@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import groupby
 from typing import Annotated
 
 import libcni
@@ -11,8 +13,13 @@ from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import Option
 from libcni.cli.render import Block, Fields, Table, one_line, print_block
 from libcni.cli.session import Session
+from libcni.cli.stale import repair_command, stale_by_owner
 
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
+_SHOWN = 5
+"""So many findings of one kind are printed; a reboot makes one for each attachment of the node."""
+_OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "ipam", "containers"}
+"""The checks that look at each attachment. The findings of the others have causes of their own."""
 
 
 def doctor(
@@ -32,29 +39,30 @@ def doctor(
     if session.output == "openmetrics":
         print_block(openmetrics(report))
     else:
-        session.show({"status": report.status, **asdict(report)}, *_blocks(report))
+        session.show({"status": report.status, **asdict(report)}, *_blocks(session, report))
     if report.status != "ok":
         raise SystemExit(_EXIT_CODES[report.status])
 
 
-def _blocks(report: libcni.DoctorReport) -> list[Block]:
+def _blocks(session: Session, report: libcni.DoctorReport) -> list[Block]:
     not_checked = [(one.subject, one.reason) for one in report.not_checked]
     left = f"; {len(not_checked)} not checked" if not_checked else ""
     return [
         Table(("check", "checked", "result"), _checked(report)),
         *([Fields("not checked", not_checked)] if not_checked else []),
-        *(_finding(one) for one in report.findings),
+        *_findings(session, report),
         (_counts(report) or "ok: no problems found in what was checked") + left,
     ]
 
 
 def _checked(report: libcni.DoctorReport) -> list[list[str]]:
-    """Return a row for each thing that was checked. The first row of a check has the result of the whole check."""
+    """Return a row for each check with its result, and one for each further thing that the check looked at."""
     rows: list[list[str]] = []
-    seen: set[str] = set()
-    for one in report.checked:
-        rows.append([one.check, one.what, "" if one.check in seen else _counts(report, one.check) or "ok"])
-        seen.add(one.check)
+    for check, things in groupby(report.checked, lambda one: one.check):
+        # No further row has a result of its own: the findings are of the whole check.
+        first, *more = things
+        rows.append([check, first.what, _counts(report, check) or "ok"])
+        rows += [["", one.what, ""] for one in more]
     return rows
 
 
@@ -62,6 +70,32 @@ def _counts(report: libcni.DoctorReport, check: str = "") -> str:
     severities = [one.severity for one in report.findings if check in {"", one.check}]
     counts = {severity: severities.count(severity) for severity in ("error", "warning", "note")}
     return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count)
+
+
+def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]:
+    """Yield the findings in their order. Of many with the same meaning only the first, and how many follow."""
+    for _, group in groupby(report.findings, lambda one: (one.check, one.severity, _kind(one))):
+        alike = list(group)
+        # One more line would be as long as the finding that it replaces.
+        is_long = len(alike) > _SHOWN + 1 and alike[0].check in _OF_ATTACHMENTS
+        shown = alike[:_SHOWN] if is_long else alike
+        yield from map(_finding, shown)
+        if len(alike) > len(shown):
+            yield _rest(session, alike[len(shown) :])
+
+
+def _kind(one: libcni.NodeFinding) -> str:
+    return one.meaning.partition(". ")[0]
+
+
+def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
+    first = findings[0]
+    owners = stale_by_owner(session) if first.check in {"namespaces", "records"} else {}
+    rows = [("meaning", _kind(first)), ("remedy", f"{session.command('libcni doctor')} -o yaml lists them all")]
+    if owners:
+        rows[1] = ("remedy", f"{rows[1][1]}; repair detaches stale attachments together:")
+        rows.append(("type", "\n".join(repair_command(session, owner) for owner in owners)))
+    return Fields(f"{first.severity} {len(findings)} more like the last one", rows)
 
 
 def _finding(one: libcni.NodeFinding) -> Fields:

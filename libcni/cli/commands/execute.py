@@ -27,8 +27,8 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
             help="The plugin's stdin, byte for byte; -: this program's stdin. Default: a minimal configuration.",
         ),
     ] = "",
-    container: Annotated[str, Option("--container", "-c", help="CNI_CONTAINERID.")] = "",
-    netns: Annotated[str, Option("--netns", help="CNI_NETNS.")] = "",
+    container: Annotated[str, Option("--container", "-c", metavar="ID", help="CNI_CONTAINERID.")] = "",
+    netns: Annotated[str, Option("--netns", metavar="PATH", help="CNI_NETNS.")] = "",
     ifname: IfName = "eth0",
     args: CniArgs = "",
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from typing import Annotated, Any
 
 import libcni
@@ -11,7 +13,7 @@ from libcni.cli.hints import UsageError
 from libcni.cli.inputs import load_document, network_of
 from libcni.cli.listing import identity_data
 from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
-from libcni.cli.render import Table
+from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session
 
 
@@ -51,7 +53,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     wanted = [*(valid or []), *(_listed(from_file) if from_file else [])]
     if not wanted and not none_valid:
         # An empty file is more often a failed pipe than a node without containers.
-        problem = f"{from_file} is empty; " if from_file else ""
+        problem = f"{'stdin' if from_file == '-' else from_file} is empty; " if from_file else ""
         raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
@@ -60,6 +62,19 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     pairs = _pairs(cni, wanted)
     report = cni.gc_network_list(net, pairs, dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
+    if session.output == "text":
+        _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
+
+
+def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
+    """Say on stderr which owners have attachments that are not valid: gc without output looks as if there were none."""
+    recorded = session.client().get_cached_attachments()
+    others = [one for one in recorded if one.network == network and one.owner != session.owner]
+    counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
+    for owner, count in counts.items():
+        stays = "1 attachment stays: it is" if count == 1 else f"{count} attachments stay: they are"
+        whose = f"of owner {owner}" if owner else "without owner"
+        print_block(f"note: {stays} {whose}, and gc detaches only those of --owner", sys.stderr)
 
 
 def _listed(path: str) -> list[str]:

@@ -25,9 +25,9 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     rows = []
     for index, net in enumerate(found.networks):
         plugins = ", ".join(f"+{one.type}" if one.source else one.type for one in net.plugins)
-        rows.append([net.name, net.cni_version, plugins, _name(net.file), "" if index else "default"])
-    problems = [[_name(error.file), str(error).removeprefix(f"{error.file}: ")] for error in found.problems]
-    problems += [[_name(net.file), f"warning: {text}"] for net in found.networks for text in net.warnings]
+        rows.append([net.name, net.cni_version, plugins, _name(net.file, session), "" if index else "default"])
+    problems = [[_name(error.file, session), str(error).removeprefix(f"{error.file}: ")] for error in found.problems]
+    problems += [[_name(net.file, session), f"warning: {text}"] for net in found.networks for text in net.warnings]
     columns = ("network", "version", "plugins", "file", "")
     data = {
         "directory": found.directory,
@@ -56,5 +56,6 @@ def networks(session: Session, quiet: Quiet = False) -> None:
     )
 
 
-def _name(file: str | None) -> str:
-    return os.path.basename(file or "")
+def _name(file: str | None, session: Session) -> str:
+    """Return a file's path in the configuration directory: a drop-in has its network's directory before its name."""
+    return os.path.relpath(file, session.conf_dir) if file else ""

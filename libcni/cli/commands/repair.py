@@ -9,13 +9,14 @@ from libcni.cli.failures import message_of, print_error
 from libcni.cli.options import Option, SkipMissing
 from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
+from libcni.cli.stale import repair_command, stale_by_owner
 
 
 def repair(
     session: Session,
     yes: Annotated[bool, Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
     pending_after: Annotated[
-        float, Option("--pending-after", help="Seconds after which an unfinished ADD is treated as abandoned.")
+        float, Option("--pending-after", metavar="SECONDS", help="Then an unfinished ADD is treated as abandoned.")
     ] = 600.0,
     skip_missing: SkipMissing = False,
 ) -> None:
@@ -23,11 +24,13 @@ def repair(
 
     Shows the changes; --yes makes them. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost. An
     attachment is detached (DEL) if the node was rebooted since, if its namespace has gone and no process lives in it,
-    or if its ADD has not ended for a long time. Files that repair leaves as they are have the action "left".
+    or if its ADD has not ended for a long time. Files, and attachments of other owners, that repair leaves as they
+    are have the action "left".
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
     actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), [])
+    actions += _of_others(session, pending_after)
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if not yes and any(one["action"] != "left" for one in actions):
@@ -84,6 +87,19 @@ def _repair(
 
 def _left(report: libcni.RepairReport) -> _Actions:
     return [_action("left", path, reason) for path, _, reason in (text.partition(": ") for text in report.left)]
+
+
+def _of_others(session: Session, pending_after: float) -> _Actions:
+    """Return an action for each other owner with stale attachments: "nothing to repair" would deny them."""
+    return [
+        _action("left", f"stale attachments {_of(owner)}: {len(stale)}", f"see: {repair_command(session, owner)}")
+        for owner, stale in stale_by_owner(session, pending_after).items()
+        if owner != session.owner
+    ]
+
+
+def _of(owner: str) -> str:
+    return f"of owner {owner}" if owner else "without owner"
 
 
 def _name(one: libcni.Attachment) -> str:

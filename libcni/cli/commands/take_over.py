@@ -16,7 +16,9 @@ def take_over(
     session: Session,
     container: RecordedContainer = "",
     network: NetworkOption = "",
-    from_owner: Annotated[str | None, Option("--from", help="Those of this owner; empty: without owner.")] = None,
+    from_owner: Annotated[
+        str | None, Option("--from", metavar="NAME", help="Those of this owner; empty: without owner.")
+    ] = None,
 ) -> None:
     """Change the owner of attachments.
 

@@ -30,10 +30,7 @@ def validate(
     checked = [_of(cni, name) for name in networks] if networks else _of_directory(cni)
     rows: list[list[str]] = []
     for name, errors in checked:
-        texts = [
-            f"{message_of(one)} ({hint})" if (hint := session.hint(hint_of(one))) else message_of(one) for one in errors
-        ]
-        rows += [[name, "failed", text] for text in texts] or [[name, "ok", ""]]
+        rows += [[name, "failed", _text(session, name, one)] for one in errors] or [[name, "ok", ""]]
     data = [
         {"network": name, "ok": not errors, "problems": [error_data(one, session) for one in errors]}
         for name, errors in checked
@@ -42,6 +39,12 @@ def validate(
     errors = [error for _, found in checked for error in found]
     if errors:
         raise SystemExit(exit_code(libcni.CNIErrorGroup("validate", errors)))
+
+
+def _text(session: Session, name: str, error: libcni.CNIError) -> str:
+    # The first column has the file.
+    text = message_of(error).removeprefix(f"{name}: ")
+    return f"{text} ({hint})" if (hint := session.hint(hint_of(error))) else text
 
 
 _Checked = tuple[str, list[libcni.CNIError]]

@@ -6,7 +6,7 @@ import os
 from typing import Annotated, Any
 
 import libcni
-from libcni.cli.failures import message_of
+from libcni.cli.failures import exit_code, message_of
 from libcni.cli.options import Argument, Option
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -26,12 +26,13 @@ def versions(
     if not plugins and not everything:
         every = [one for net in cni.networks() for one in net.plugins]
         wanted = list(dict.fromkeys(name for one in every for name in (one.type, one.ipam_type) if name))
-    asked = [_ask(cni, plugin) for plugin in wanted]
+    errors: list[libcni.CNIError] = []
+    asked = [_ask(cni, plugin, errors) for plugin in wanted]
     rows = [[one["plugin"], ", ".join(one["versions"]) or f"error: {one['problem']}", one["path"]] for one in asked]
     hint = "no networks are configured; name plugins, or use --all" if not everything else "no plugins are installed"
     session.show(asked, Table(("plugin", "versions", "executable"), rows, empty=hint))
-    if any(one["problem"] for one in asked):
-        raise SystemExit(1)
+    if errors:
+        raise SystemExit(exit_code(libcni.CNIErrorGroup("versions", errors)))
 
 
 def _installed(cni: libcni.CNIConfig) -> list[str]:
@@ -42,13 +43,16 @@ def _installed(cni: libcni.CNIConfig) -> list[str]:
     return sorted(names)
 
 
-def _ask(cni: libcni.CNIConfig, plugin: str) -> dict[str, Any]:
+def _ask(cni: libcni.CNIConfig, plugin: str, errors: list[libcni.CNIError]) -> dict[str, Any]:
     answer: dict[str, Any] = {"plugin": plugin, "path": "", "versions": [], "problem": ""}
     try:
         answer["path"] = cni.find_plugin(plugin)
         answer["versions"] = list(cni.get_version_info(plugin).supported_versions)
     except libcni.CNIError as error:
+        errors.append(error)
         answer["problem"] = message_of(error)
         if isinstance(error, libcni.PluginError):
             answer["problem"] += f": {error.msg or error.problem}"
+        elif any(net.name == plugin for net in libcni.read_config_directory(cni.conf_dir).networks):
+            answer["problem"] += f"; {plugin} is a network: libcni validate {plugin} asks its plugins"
     return answer

@@ -27,3 +27,35 @@ def test_doctor_of_a_healthy_node_and_of_an_empty_one(node: CommandNode) -> None
         ("configuration", "/nowhere", "there is no such directory"),
         ("plugins", "/nowhere", "there is no such directory"),
     ]
+
+
+def test_the_doctor_prints_many_findings_of_one_kind_as_one(node: CommandNode) -> None:
+    for index in range(8):
+        node.add(f"c{index}")
+        node.change_record(f"c{index}", "dbnet", bootId="another")
+    ran = node.run("doctor", LIBCNI_OWNER="mine")
+    assert ran.out.count("libcni del -c") == 5
+    assert "warning 3 more like the last one" in ran.out
+    assert "libcni repair --owner ''" in ran.out
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    assert len([one for one in findings if one["check"] == "namespaces"]) == 8
+    for index in range(2):
+        node.run("forget", f"c{index}")
+    assert "more like" not in node.run("doctor").out
+
+
+def test_the_doctor_prints_each_plugin_that_is_missing(node: CommandNode) -> None:
+    for index in range(8):
+        plugin = {"type": f"missing-{index}"}
+        node.write(f"{index}.conflist", {"cniVersion": "1.0.0", "name": f"net{index}", "plugins": [plugin]})
+    shown = node.run("doctor").out
+    assert all(f'plugin "missing-{index}" not found' in shown for index in range(8))
+
+
+def test_a_directory_that_was_set_aside_can_be_removed_with_the_printed_command(node: CommandNode) -> None:
+    (node.cache / "results" / "x").mkdir(parents=True)
+    assert node.run("repair", "--yes").code == 0
+    findings = node.run("doctor", "-o", "json").data["findings"]
+    (command,) = [command for one in findings if one["check"] == "records" for command in one["commands"]]
+    subprocess.run(command, shell=True, check=True)
+    assert not list((node.cache / "corrupt").iterdir())

@@ -54,3 +54,14 @@ def test_gc_without_a_file_leaves_other_owners_alone(node: CommandNode) -> None:
     findings = node.run("doctor", "-o", "json").data["findings"]
     (command,) = next(one for one in findings if one["check"] == "drift")["commands"]
     assert command == "libcni gc dbnet --none-valid --owner podman"
+
+
+def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
+    node.run("add", "dbnet", node.netns("a"), "-c", "a", "--owner", "podman")
+    node.run("add", "dbnet", node.netns("b"), "-c", "b", "--owner", "podman")
+    ran = node.run("gc", "dbnet", "--none-valid")
+    assert (ran.code, ran.out) == (0, "")
+    assert "note: 2 attachments stay: they are of owner podman" in ran.err
+    assert "note: 1 attachment stays" in node.run("gc", "dbnet", "--valid", "a").err
+    assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
+    assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err

@@ -10,3 +10,9 @@ def test_a_missing_directory_of_configurations_is_named(node: CommandNode) -> No
     assert (
         node.run("networks", NETCONFPATH=str(nowhere)).out == f"no networks in {nowhere}: there is no such directory\n"
     )
+
+
+def test_a_broken_drop_in_is_listed_with_its_directory(node: CommandNode) -> None:
+    (node.conf_dir / "dbnet").mkdir()
+    node.write("dbnet/20-x.conf", "{")
+    assert "dbnet/20-x.conf" in node.run("networks").out

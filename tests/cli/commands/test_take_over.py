@@ -16,7 +16,11 @@ def test_an_owner_sweeps_only_its_own(node: CommandNode) -> None:
     taken = node.run("take-over", "--from", "", "--owner", "podman", "-o", "json").data
     assert [(one["container_id"], one["owner"]) for one in taken] == [("plain", "podman")]
     node.change_record("plain", "dbnet", bootId="another")
-    assert node.run("repair").out == "nothing to repair\n"
+    assert [(one["action"], one["reason"]) for one in node.run("repair", "-o", "json").data] == [
+        ("left", "see: libcni repair --owner podman")
+    ]
+    assert node.run("repair", "--yes").code == 0
+    assert containers(node) == ["plain"]
     assert "plain" in node.run("doctor").out, "the doctor shows the attachments of all owners"
     assert node.run("repair", "--yes", "--owner", "podman").code == 0
     assert containers(node) == []
