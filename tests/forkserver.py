@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,12 @@ def _become(request: dict[str, Any], stdin: int, stdout: int, stderr: int, names
 
 
 def _import(data: str) -> None:
-    """Import what the commands import, also what typer imports at its first command; measure from then on."""
+    """Import what the commands import, also what typer and rich import at their first text; measure from then on."""
     import libcni.manager
     from libcni.cli.typer_app import make_app
+
+    for name in ("asyncio", "rich.markdown", "rich.progress", "rich.tree", "typer.rich_utils", "libcni.cli.progress"):
+        import_module(name)
 
     for module in (libcni, libcni.manager):
         for name in module.__all__:

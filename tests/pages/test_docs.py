@@ -140,7 +140,8 @@ def test_the_first_hour_goes_as_written(tmp_path: Path, fake_path: str) -> None:
     env = {
         **os.environ,
         "PYTHONPATH": str(Path(libcni.__file__).parent.parent),
-        "PYTEST_ADDOPTS": "-p no:cacheprovider",
+        "PYTEST_ADDOPTS": "-p no:cacheprovider -p libcni.testing.pytest_plugin",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the other plugins take longer to load than the tests to run
     }
     run = ["bash", "-c", f"exec 2>&1\n{script}"]
     printed = subprocess.run(
