@@ -61,7 +61,7 @@ class Examination:
         self.plugin = plugin
         # A network of the configuration's name may be in use on this machine. GC would free the addresses of its
         # containers, because the list of valid attachments has those of this examination only.
-        self.config_base = {**config, "name": f"{config.get('name', 'conformance')}-{uuid4().hex[:8]}"}
+        self.config_base: dict[str, Any] = {**config, "name": f"{config.get('name', 'conformance')}-{uuid4().hex[:8]}"}
         self.namespace = namespace
         self.prev_result = prev_result
         self.ipam = ipam
