@@ -174,6 +174,18 @@ class Namespace(NetworkNamespace):
         [interface] = self.ip("address", "show", "dev", name)
         return [f"{a['local']}/{a['prefixlen']}" for a in interface["addr_info"] if a["scope"] == "global"]
 
+    def links_and_addresses(self) -> list[tuple[int, str, str, list[str]]]:
+        """Return each interface's number, name, MAC and addresses, without the states that change by themselves."""
+        return [
+            (
+                link["ifindex"],
+                link["ifname"],
+                link["address"],
+                [one["local"] for one in link["addr_info"] if one["scope"] == "global"],
+            )
+            for link in self.ip("address")
+        ]
+
     def routes(self) -> dict[str, str | None]:
         """Return the IPv4 routes: destination -> gateway."""
         return {route["dst"]: route.get("gateway") for route in self.ip("-4", "route")}

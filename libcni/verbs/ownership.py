@@ -146,7 +146,7 @@ def netns_of_own_interface(
     The interface of that name in the namespace            DEL gets
     =====================================================  =======================================================
     cannot be looked up                                    the path
-    is in a namespace with another number, or would be     ""
+    may exist or not, but the namespace is another one     ""
     does not exist                                         the path
     has the recorded number                                the path; "" if an ADD that failed had found it there
     has another number                                     ""

@@ -45,11 +45,11 @@ def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
     node.configure("net", node.bridge("10.231.0.0/24"))
     container = node.new_namespace()
     container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "x")
-    links = container.ip("address")
+    links = container.links_and_addresses()
     with pytest.raises(InterfaceExistsError):
         node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
     node.mend("its ADD found the interface there, and did not succeed")
-    assert container.ip("address") == links
+    assert container.links_and_addresses() == links
     node.assert_healthy()
 
 

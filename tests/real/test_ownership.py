@@ -62,7 +62,7 @@ def everything_of(node: RealNode, namespace: Namespace) -> Any:
     """Return all that a neighbour could lose: interfaces, addresses, rules and records."""
     links = [(link["ifname"], link.get("address")) for link in namespace.ip("link")]
     records = {path.name: path.read_bytes() for path in node.results.glob("*")}
-    return links, namespace.ip("address"), node.leased(), rules(node), records
+    return links, namespace.links_and_addresses(), node.leased(), rules(node), records
 
 
 def add_link(namespace: Namespace) -> None:
@@ -373,9 +373,9 @@ def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(node: Re
     status = os.stat(container.path)
     node.change_record("one", netnsId=[status.st_dev, status.st_ino])
     node.cni.add_network_list(net, conf("two", container))
-    links, reserved = container.ip("address"), node.leased()
+    links, reserved = container.links_and_addresses(), node.leased()
     node.cni.gc_network_list(net, [("two", "eth0")])
-    assert container.ip("address") == links
+    assert container.links_and_addresses() == links
     assert {text.split()[0] for text in node.leased().values()} == {"two"}
     assert len(reserved) == 2
     node.cni.check_network_list(net, conf("two", container))
@@ -428,7 +428,7 @@ def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
     with pytest.raises(PluginError):
         node.cni.add_network_list(early, conf("one", container), rollback=False)
     node.cni.add_network_list(bridged(node), conf("two", container))
-    links = container.ip("address")
+    links = container.links_and_addresses()
     if way == "gc":
         node.cni.gc_network_list(early, [])
     elif way == "del":
@@ -438,7 +438,7 @@ def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
             node.cni.add_network_list(bridged(node), conf("one", container))
         assert states(node) == [("one", "pending"), ("two", "ready")]
         node.cni.del_network_list(bridged(node), conf("one", container))
-    assert container.ip("address") == links
+    assert container.links_and_addresses() == links
     assert states(node) == [("two", "ready")]
 
 
@@ -556,11 +556,11 @@ def test_gc_detaches_only_its_own_owners_attachments(node: RealNode, container: 
     mine, theirs = node.client(owner="mine"), node.client(owner="theirs")
     mine.add_network_list(net, conf("one", container))
     theirs.add_network_list(net, conf("two", other))
-    before = other.ip("address")
+    before = other.links_and_addresses()
     assert [one.owner for one in mine.get_cached_attachments()] == ["mine", "theirs"]
     report = mine.gc_network_list(net, [])
     assert [one.container_id for one in report.detached] == ["one"]
-    assert other.ip("address") == before
+    assert other.links_and_addresses() == before
     theirs.check_network_list(net, conf("two", other))
     assert node.cni.gc_network_list(net, []).detached == ()
     (left,) = mine.get_cached_attachments()
@@ -593,11 +593,11 @@ def test_the_roll_back_removes_the_rules_of_the_firewall(
     net = bridged(node, "net", {"type": "firewall"}, {"type": "tuning", "mac": "nonsense"})
     neighbour = bridged(node, "other", {"type": "firewall"}, bridge={"ipam": {"subnet": "10.99.0.0/24"}})
     node.cni.add_network_list(neighbour, conf("c0", other))
-    before = rules(node), other.ip("address")
+    before = rules(node), other.links_and_addresses()
     with pytest.raises(PluginError) as caught:
         node.cni.add_network_list(net, conf("c1", container))
     assert caught.value.rollback_errors == ()
-    assert (rules(node), other.ip("address")) == before
+    assert (rules(node), other.links_and_addresses()) == before
     assert "10.98" not in rules(node)
     assert "10.99" in rules(node)
     assert container.links() == ["lo"]

@@ -37,7 +37,10 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     capabilities: CapArgs = "",
     keep_going: Annotated[bool, Option("--keep-going", help="Go on after a plugin that fails.")] = False,
     use_given: Annotated[
-        bool, Option("--use-given", help="Use the given configuration and namespace instead of the recorded.")
+        bool,
+        Option(
+            "--use-given", help="Use the given configuration and namespace, and remove the interface whoever made it."
+        ),
     ] = False,
     skip_missing: SkipMissing = False,
     batch: BatchFile = None,
