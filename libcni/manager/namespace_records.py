@@ -132,6 +132,7 @@ class ContainerNamespaces:
             logger.warning("%s stays: container %s may be attached in it (%s)", path, other.container_id, other.path)
             return ""
         # Compare the identity, not the name: after a reboot or by hand another program may have made this namespace.
+        # Again: to read thousands of records takes a second, and another namespace may have got the name since.
         if self._is_same(container_id, recorded):
             removed = path if self._namespaces.remove(container_id) else ""
         elif not self._namespaces.exists(container_id) and is_empty_file(path):

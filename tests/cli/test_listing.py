@@ -1,4 +1,4 @@
-"""Which attachments the commands find by what a person types."""
+"""The attachments that the arguments of a command select."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def _without(key: str) -> dict[str, Any]:
     return {name: value for name, value in a_list().items() if name != key}
 
 
-# document, location, what the text says beside it
+# the document, the location of its problem, and a further part of the error
 BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
     (b"", None, "it is empty"),
     (b" \n", None, "it is empty"),

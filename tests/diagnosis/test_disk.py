@@ -1,4 +1,4 @@
-"""The doctor looks at disks and directories: break a real node, type what it says, and all is well."""
+"""The doctor's checks of disks and directories: each test breaks a node and types the commands that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor looks at interfaces and addresses: break a real node, type what it says, and all is well."""
+"""The doctor's checks of interfaces and addresses: each test breaks a node and types the commands that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor compares reservations with records: break a real node, type what it says, and all is well."""
+"""The doctor compares reservations with records: each test breaks a node and types the commands that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the event loop's in running a plugin. The tests with both executors are in the other files."""
+"""AsyncProcessExecutor and the event loop. The tests of both executors are in the other files."""
 
 from __future__ import annotations
 

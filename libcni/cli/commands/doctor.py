@@ -17,7 +17,7 @@ from libcni.cli.stale import repair_command, stale_by_owner
 
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
-"""So many findings of one kind are printed; a reboot makes one for each attachment of the node."""
+"""How many findings of one kind are printed. After a reboot there is one for each attachment of the node."""
 _OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "ipam", "containers"}
 """The checks that look at each attachment. The findings of the others have causes of their own."""
 
