@@ -32,7 +32,7 @@ START_WAIT = 0.1
 """The same for a process that cannot be watched; short, because an event loop waits as well."""
 
 _INHERITED = 19
-"""The plugin's number of the descriptor ``CallOptions.inherit``; low, since a host may allow few descriptors."""
+"""The plugin's number of the descriptor ``CallOptions.inherited``; low, since a host may allow few descriptors."""
 
 _BUSY_SECONDS = 5.0
 _HAS_PIDFD = has_pidfd()
@@ -148,8 +148,9 @@ class Child:
             reap_stragglers()
         _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
         moves = self.streams.make(None if ahead else self.invocation.stdin)
-        if self.options.inherit >= 0:
-            moves.append((_INHERITED, self.options.inherit))
+        inherited = self.options.inherited()
+        if inherited >= 0:
+            moves.append((_INHERITED, inherited))
         env = {**(self.options.env or {}), **self.invocation.env}
         self._launch = prepare_spawn(self.invocation.path, env, moves)
 

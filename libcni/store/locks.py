@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import itertools
+import logging
 import os
 import time
 import weakref
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libcni.errors import LockTimeoutError
+from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import record_error
 from libcni.store.lock_file import (
     ADDING,
@@ -39,6 +40,8 @@ from libcni.store.lock_file import (
 
 if TYPE_CHECKING:
     from filelock import FileLock
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
@@ -81,9 +84,9 @@ class LockSet:
     ``try_acquire`` acquires the free locks and returns whether all are held; ``retry_delays`` yields the delays.
     ``close`` releases everything. Plugins receive ``token`` in LIBCNI_LOCK.
 
-    ``plugin_descriptor`` returns a descriptor for a plugin to inherit. While a plugin has it, ``has_running_plugin`` is
-    true for the next verb of this container. There is one for ADD and one for the other verbs, because an ADD may start
-    a daemon that keeps its descriptor for ever.
+    ``plugin_descriptor`` returns a descriptor for a plugin to inherit. Call it just before the plugin's start. While a
+    plugin has it, ``has_running_plugin`` is true for the next verb of this container. There is one for ADD and one for
+    the other verbs, because an ADD may start a daemon that keeps its descriptor for ever.
 
     Raises:
         RecordError: the lock file cannot be opened or locked. A lock that another verb holds is not an error here.
@@ -197,20 +200,28 @@ class LockSet:
         return identity_at(self.path) == self._file.identity
 
     def plugin_descriptor(self, verb: str) -> int:
-        """Return the descriptor that a plugin of ``verb`` inherits; -1 if the container's lock is an outer verb's.
+        """Return the descriptor that a plugin of ``verb`` inherits; open it if necessary.
 
-        It is read-only, so a plugin or its daemon cannot lock other ranges with it.
+        It is read-only, so a plugin or its daemon cannot lock other ranges with it. -1 if the container's lock is an
+        outer verb's, if this object is closed, or if a verb other than ADD cannot open it.
 
         Raises:
-            RecordError: the lock file cannot be opened or locked.
+            RecordError: the lock file cannot be opened or locked for an ADD.
         """
-        if not self._is_outermost:
+        if not self._is_outermost or self not in _lock_sets:
             return -1
         region = _REGIONS.get(verb, OTHER)
         if region not in self._descriptors:
             # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
             offset = region + offset_of(self.request.container_id)
-            self._descriptors[region] = open_read_locked(self.path, self._cache_dir, offset)
+            try:
+                self._descriptors[region] = open_read_locked(self.path, self._cache_dir, offset)
+            except RecordError as error:
+                # Every other verb only cleans up or reads, so a full descriptor table must not stop it.
+                if verb == "ADD":  # without it, the next verb would not wait for this plugin
+                    raise
+                logger.warning("%s goes on without a lock: %s", verb, error)
+                return -1
         return self._descriptors[region].fileno()
 
     def close_plugin_descriptor(self, verb: str = "") -> None:

@@ -248,18 +248,13 @@ class Node(LockingNode):
             raise plugin_failure(PluginTimeoutError, invocation, "it was not run: no time was left for it")
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
-        env, descriptor = self._env or self._environment(), -1
-        if self._locks:
-            locks = self._locks[-1]
-            env = {**env, TOKEN_VARIABLE: locks.token}
-            try:
-                descriptor = locks.plugin_descriptor(invocation.verb)
-            except RecordError as error:
-                # Every other verb only cleans up or reads, so a full descriptor table must not stop it.
-                if invocation.verb == "ADD":  # without it, the next verb would not wait for this plugin
-                    raise
-                logger.warning("%s goes on without a lock: %s", invocation.verb, error)
-        return CallOptions(None if left == math.inf else left, env, descriptor, self._on_started)
+        timeout = None if left == math.inf else left
+        env = self._env or self._environment()
+        if not self._locks:
+            return CallOptions(timeout, env, on_started=self._on_started)
+        locks = self._locks[-1]
+        env = {**env, TOKEN_VARIABLE: locks.token}
+        return CallOptions(timeout, env, partial(locks.plugin_descriptor, invocation.verb), self._on_started)
 
     def _environment(self) -> Mapping[str, str]:
         if self._env is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import threading
@@ -14,7 +15,11 @@ from nodes import FakeNode
 
 from libcni import CNIConfig
 from libcni.errors import PluginError, RecordError
+from libcni.executor import CallOptions
+from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store import locks
 from libcni.store.locks import LockRequest, LockSet
+from libcni.testing import RecordingExecutor
 from verbs.conftest import RT
 
 
@@ -68,10 +73,10 @@ def test_a_daemon_of_a_finished_add_is_not_waited_for(cni: CNIConfig) -> None:
 def test_only_an_add_fails_for_want_of_a_lock(
     node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def none_left(_hold: LockSet, _verb: str) -> int:
+    def none_left(*_: object) -> io.FileIO:
         raise RecordError("Too many open files")
 
-    monkeypatch.setattr(LockSet, "plugin_descriptor", none_left)
+    monkeypatch.setattr(locks, "open_read_locked", none_left)
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(RecordError):
         cni.add_network_list(network("a"), RT)
     cni.del_network_list(network("a"), RT)
@@ -86,3 +91,25 @@ def test_a_lock_file_that_is_removed_again_and_again(
     with pytest.raises(RecordError, match="other programs keep removing the lock file"):
         cni.add_network_list(network("a"), RT)
     assert node.verbs() == []
+
+
+def test_the_descriptor_for_a_plugin_is_opened_when_an_executor_reads_it(node: FakeNode) -> None:
+    """A thousand verbs that wait for their start must not have a thousand descriptors of the lock file."""
+    kept: list[CallOptions] = []
+    opened: list[int] = []
+
+    def lock_files() -> int:
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return sum(os.path.lexists(link) and os.readlink(link) == f"{node.cache}/locks" for link in links)
+
+    class Reading(RecordingExecutor):
+        def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            kept.append(options)
+            opened.extend((lock_files(), options.inherited(), lock_files()))
+            return super().execute(invocation, options)
+
+    CNIConfig([], str(node.cache), executor=Reading()).add_network_list(network("a"), RT)
+    before, descriptor, after = opened
+    assert (before, after) == (1, 2)
+    assert descriptor > 2
+    assert kept[0].inherited() == -1, "the verb has ended: nothing would close it"
