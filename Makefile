@@ -70,7 +70,8 @@ check: $(READY) ## lint and type-check; edits nothing
 
 types: $(READY) ## show that the public API is typed completely, as pyright sees it
 	@scripts/need types
-	@PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes libcni --ignoreexternal
+	@# pyright asks the "python" of PATH where the requirements are, and a machine may have none, or another one.
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=$(CURDIR) pyright --verifytypes libcni --ignoreexternal
 
 format: $(READY) ## format, and mend what the linter can
 	@$(BIN)/ruff check --fix
