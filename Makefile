@@ -12,7 +12,7 @@ SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman ru
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
 PARALLEL := -n 4 --dist load
 # Without bytecode files, every worker and every plugin in Python compiles all that it imports.
-unexport PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs package clean

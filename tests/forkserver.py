@@ -144,6 +144,7 @@ def _import(data: str) -> None:
     measuring = _measure(data) if data else None
     with contextlib.suppress(SystemExit):
         make_app()(["validate", "--conf-dir", "/nonexistent"])
+    sys.stdout.flush()  # or each child would write it again
     if measuring is not None:
         measuring.save()  # or each child would write these lines again
     gc.freeze()  # a collection in a child would copy the pages of all that was imported

@@ -342,7 +342,7 @@ def test_another_word_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill_at", ["before the record", "while the first runs"])
 def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(tmp_path: Path, kill_at: str) -> None:
     node = ReadingNode(tmp_path)
-    node.plugin("a", f"{wait_until_started(node, 'b ADD started')}; sleep 60")
+    node.plugin("a", f"{wait_until_started(node, 'b ADD started')}; echo $$ >{node.bin}/pid; exec sleep 60")
     node.plugin("b")
     runtime = textwrap.dedent(f"""
         import os, signal, time
@@ -364,7 +364,9 @@ def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(tmp_
     process.wait(30)
     wait_until(lambda: f"{waiting} empty" in node.log, 30)
     assert f"{waiting} ADD read" not in node.log
-    subprocess.run(["pkill", "-KILL", "-f", str(node.bin)], check=False)
+    if kill_at != "before the record":
+        wait_until(lambda: (node.bin / "pid").exists() and (node.bin / "pid").read_text().endswith("\n"))
+        os.kill(int((node.bin / "pid").read_text()), signal.SIGKILL)  # the first plugin, which nobody waits for
 
 
 @pytest.mark.real
