@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from libcni.aio import AsyncCNIConfig, Batch, BatchItem
+    from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
     from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
     from libcni.config.cni_args import format_args, parse_args
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
+    from libcni.verbs.batch import Batch, BatchItem
     from libcni.verbs.reports import (
         DelPolicy,
         DelReport,
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "aio": "AsyncCNIConfig Batch BatchItem",
+    "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
     "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
     "client": "CNIConfig",
@@ -108,6 +109,7 @@ _MODULES = {
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
+    "verbs.batch": "Batch BatchItem",
     "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
     "PluginValidation RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",

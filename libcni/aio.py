@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import islice
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, LockTimeoutError
+from libcni.errors import CNIError, LockTimeoutError
 from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, allowed_by_open_files
 from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
@@ -23,6 +23,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
+from libcni.verbs.batch import Batch, BatchItem, collect
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
     DEFAULT,
@@ -35,6 +36,7 @@ from libcni.verbs.client_base import (
     single,
 )
 from libcni.verbs.delete import delete
+from libcni.verbs.detach_each import del_attachments, is_repeatable, with_first_error, worth_repeating
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
 from libcni.verbs.node import Node
@@ -57,7 +59,7 @@ from libcni.verbs.reports import (
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 
-__all__ = ["AsyncCNIConfig", "Batch", "BatchItem"]
+__all__ = ["AsyncCNIConfig"]
 
 AnswerT = TypeVar("AnswerT")
 
@@ -68,54 +70,6 @@ _DESCRIPTORS = 5
 """A verb takes a descriptor in the namespace, one for a lock, and three while its plugin runs."""
 
 _P = ParamSpec("_P")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchItem(Generic[AnswerT]):
-    """The outcome of one request of a batch: either its answer or its error.
-
-    Attributes:
-        index: the index of the request in the batch, from 0.
-        net: the request's network.
-        rt: the request's parameters.
-        answer: the verb's return value: a Result for ADD, a DelReport for DEL; None if the verb failed.
-        error: the verb's error, or None.
-    """
-
-    index: int
-    net: Network
-    rt: RuntimeConf
-    answer: AnswerT | None = None
-    error: CNIError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Batch(Generic[AnswerT]):
-    """The outcome of a batch, in the order of the requests.
-
-    Attributes:
-        items: one item for each request.
-    """
-
-    items: tuple[BatchItem[AnswerT], ...]
-
-    @property
-    def answers(self) -> tuple[AnswerT | None, ...]:
-        """The answers in order; None for a request that failed."""
-        return tuple(item.answer for item in self.items)
-
-    @property
-    def errors(self) -> tuple[CNIError, ...]:
-        """The errors, in order."""
-        return tuple(item.error for item in self.items if item.error is not None)
-
-    def raise_errors(self) -> None:
-        """Raise all errors as one group, if there are any.
-
-        Raises:
-            CNIErrorGroup: the errors, in the order of the requests.
-        """
-        CNIErrorGroup.raise_any(f"{{}} of {len(self.items)} failed", self.errors, self)
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
@@ -193,8 +147,20 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
+        return await self._del(net, rt, policy=policy, timeout=timeout)
+
+    async def _del(
+        self,
+        net: Network,
+        rt: RuntimeConf,
+        *,
+        is_repeat: bool = False,
+        policy: DelPolicy | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> DelReport:
         name, given = self._named_or_gone(net)
-        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
+        chosen, running = policy or DelPolicy(), operation("DEL", name, rt)
+        return await self._run(running, timeout, delete, name, given, rt, chosen, is_repeat=is_repeat)
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -203,6 +169,18 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         rt = attachment_conf(attachment)
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
         return await self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
+
+    async def del_attachments(
+        self,
+        attachments: Iterable[Attachment],
+        *,
+        policy: DelPolicy | None = None,
+        on_item: Callable[[BatchItem[DelReport]], object] | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> Batch[DelReport]:
+        """Detach recorded attachments in order; as ``CNIConfig.del_attachments`` (spec 1.1.0, section 3)."""
+        delete_one = partial(self.del_attachment, policy=policy, timeout=timeout)
+        return await del_attachments(attachments, delete_one, on_item)
 
     async def gc_network_list(  # noqa: PLR0913 - the options of the verb
         self,
@@ -300,7 +278,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             The outcomes in the order of the requests. A verb's CNIError is in its item and not raised;
             ``raise_errors`` raises all of them as one group.
         """
-        return await _collect(self.add_each(requests, parallel=parallel, **options), on_item)
+        return await collect(self.add_each(requests, parallel=parallel, **options), on_item)
 
     async def del_many(
         self,
@@ -313,9 +291,10 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Detach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Deleting an attachment).
 
         Parameters and outcomes are those of ``add_many``, with the options of ``del_network_list`` and a DelReport for
-        each request.
+        each request. As in ``del_attachments``, a DEL is repeated once if another interface of its container has left
+        the same network since; ``on_item`` gets an item that may be repeated at the end.
         """
-        return await _collect(self.del_each(requests, parallel=parallel, **options), on_item)
+        return await collect(self._del_all(requests, parallel, options), on_item)
 
     def add_each(
         self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[AddOptions]
@@ -343,10 +322,34 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Detach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
 
         Parameters and iterator are those of ``add_each``, with the options of ``del_network_list`` and a DelReport for
-        each request.
+        each request. No DEL is repeated: an item is yielded when its verb ends, and not when the others have ended.
         """
         check_option_names(options, DelOptions.__annotations__, "del_network_list")
         return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
+
+    async def _del_all(
+        self, requests: Iterable[tuple[Network, RuntimeConf]], parallel: int, options: DelOptions
+    ) -> AsyncGenerator[BatchItem[DelReport], None]:
+        """Yield the items of ``del_each``, and those last that may be repeated."""
+        items: list[BatchItem[DelReport]] = []
+        held: dict[int, BatchItem[DelReport]] = {}
+        async with aclosing(self.del_each(requests, parallel=parallel, **options)) as ended:
+            async for item in ended:
+                items.append(item)
+                if item.error is not None and is_repeatable(item.error):
+                    held[item.index] = item
+                else:
+                    yield item
+        # The verbs of one container have run in this order.
+        items.sort(key=lambda item: item.index)
+        again = [held.pop(index) for index in worth_repeating([(_group(item), item.error) for item in items])]
+        for item in held.values():
+            yield item
+        repeat = partial(self._del, is_repeat=True, **options)
+        async with aclosing(_each([(item.net, item.rt) for item in again], repeat, parallel)) as ended:
+            async for item in ended:
+                first = again[item.index]
+                yield replace(item, index=first.index, error=item.error and with_first_error(item.error, first.error))
 
     async def _run(
         self,
@@ -489,6 +492,10 @@ async def _each(
         await asyncio.gather(*running, return_exceptions=True)
 
 
+def _group(item: BatchItem[DelReport]) -> tuple[str, str]:
+    return item.net if isinstance(item.net, str) else item.net.name, item.rt.container_id
+
+
 async def _item(
     index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]]
 ) -> BatchItem[AnswerT]:
@@ -496,15 +503,3 @@ async def _item(
         return BatchItem(index, net, rt, answer=await call(net, rt))
     except CNIError as error:
         return BatchItem(index, net, rt, error=error)
-
-
-async def _collect(
-    items: AsyncGenerator[BatchItem[AnswerT], None], on_item: Callable[[BatchItem[AnswerT]], object] | None
-) -> Batch[AnswerT]:
-    found = []
-    async with aclosing(items):
-        async for item in items:
-            found.append(item)
-            if on_item is not None:
-                on_item(item)
-    return Batch(tuple(sorted(found, key=lambda item: item.index)))

@@ -17,6 +17,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
+from libcni.verbs.batch import Batch, BatchItem
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
     DEFAULT,
@@ -29,6 +30,7 @@ from libcni.verbs.client_base import (
     single,
 )
 from libcni.verbs.delete import delete
+from libcni.verbs.detach_each import del_attachments
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
 from libcni.verbs.node import Node, run_to_end
@@ -227,6 +229,37 @@ class CNIConfig(ClientBase[Executor]):
         rt = attachment_conf(attachment)
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
         return self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
+
+    def del_attachments(
+        self,
+        attachments: Iterable[Attachment],
+        *,
+        policy: DelPolicy | None = None,
+        on_item: Callable[[BatchItem[DelReport]], object] | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> Batch[DelReport]:
+        """Detach recorded attachments one after another, and go on after errors (spec 1.1.0, section 3).
+
+        After the last one, a DEL that a plugin failed is repeated once if another interface of its container has left
+        the same network since. Two interfaces share rules of some plugins, which cannot be removed with the first.
+
+        Args:
+            attachments: some of ``get_cached_attachments``, in the order of the DELs.
+            policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
+            on_item: called with each BatchItem: when its DEL succeeds, or after the last DEL if it failed. If it
+                raises, the remaining attachments stay.
+            timeout: seconds for each DEL; None: no limit.
+
+        Returns:
+            The outcomes in the order of the attachments. A CNIError, as of ``del_attachment``, is in its item and not
+            raised; ``raise_errors`` raises all of them as one group. If a second attempt failed, its error has notes
+            with that of the first.
+        """
+
+        async def delete_one(one: Attachment) -> DelReport:
+            return self.del_attachment(one, policy=policy, timeout=timeout)
+
+        return run_to_end(del_attachments(attachments, delete_one, on_item))
 
     def gc_network_list(  # noqa: PLR0913 - the options of the verb
         self,

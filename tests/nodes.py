@@ -133,13 +133,14 @@ class FakeNode:
     def record(self, container: str = "c1", network: str = "net", ifname: str = "eth0") -> Path:
         return self.results / f"{network}-{container}-{ifname}"
 
-    def change_record(self, container: str = "c1", network: str = "net", **own: Any) -> None:
+    def change_record(self, container: str = "c1", network: str = "net", ifname: str = "eth0", **own: Any) -> None:
         """Change what a record has under ``libcni``; a pending record has no result."""
-        record = json.loads(self.record(container, network).read_text(encoding="utf-8"))
+        path = self.record(container, network, ifname)
+        record = json.loads(path.read_text(encoding="utf-8"))
         record["libcni"] |= own
         if own.get("state") == "pending":
             del record["result"]
-        self.record(container, network).write_text(json.dumps(record), encoding="utf-8")
+        path.write_text(json.dumps(record), encoding="utf-8")
 
     def strip_record(self, *identity: str) -> None:
         """Make a record one of Go libcni's; ``identity``: the parameters of ``record``."""

@@ -18,7 +18,8 @@ from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.store.record import READY, STALE_BOOT
 from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import AttachOptions, DelPolicy
+from libcni.verbs.detach_each import detach_each
+from libcni.verbs.reports import AttachOptions, DelPolicy, DelReport
 
 
 @dataclass(slots=True)
@@ -108,17 +109,14 @@ class SetUp:
     async def _undo(self, error: BaseException) -> None:
         """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``."""
         failed: list[CNIError] = []
-        for planned in reversed([*self.done, *await self._interrupted(error)]):
-            rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
-            try:
-                # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
-                await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
-                self.context.emit(
-                    Event("attachment-removed", planned.net.name, rt.container_id, rt.ifname, "rolled back")
-                )
-            except CNIError as problem:
-                failed.append(problem)
-                error.add_note(f"when network {planned.net.name} was detached again: {problem}")
+        attached = reversed([*self.done, *await self._interrupted(error)])
+        async for planned, outcome in detach_each(attached, self._detach, lambda one: one.net.name):
+            network, rt = planned.net.name, planned.rt
+            if isinstance(outcome, CNIError):
+                failed.append(outcome)
+                error.add_note(f"when network {network} was detached again: {outcome}")
+            else:
+                self.context.emit(Event("attachment-removed", network, rt.container_id, rt.ifname, "rolled back"))
         namespaces, container_id = self.namespaces, self.container.id
         # If a DEL failed, the namespace stays: a later DEL needs it. So does one that existed before, which the
         # container may live in: a tear-down or GC removes it.
@@ -131,6 +129,11 @@ class SetUp:
         if isinstance(error, CNIError):
             error.rollback_errors = (*error.rollback_errors, *failed)
             self.context.emit(problem_event(error, container_id=container_id))
+
+    async def _detach(self, planned: PlannedAttachment) -> DelReport:
+        rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
+        # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
+        return await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
 
     async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
         """Return the attachment whose ADD was interrupted, if the client has not rolled it back."""

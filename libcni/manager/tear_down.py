@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, RecordError
 from libcni.manager.container import PlannedAttachment
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
@@ -20,6 +20,7 @@ from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import DetachedAttachment, TearDownReport
 from libcni.store.attachments import Attachment, unnamed_error
+from libcni.verbs.detach_each import detach_each
 from libcni.verbs.reports import DelPolicy, DelReport
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -72,17 +73,15 @@ class TearDown:
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
         detached: list[DetachedAttachment] = []
-        failed: list[tuple[_Target, CNIError]] = []
-        for target in targets:
-            await self._detach(target, detached, failed)
-        again = [target for target, error in failed if _may_succeed_now(target, error, detached)]
-        failed = [one for one in failed if one[0] not in again]
-        for target in again:
-            await self._detach(target, detached, failed)
-        for (network, ifname, _), problem in failed:
-            problem.add_note(f"when {ifname} was detached from network {network}")
-            context.emit(problem_event(problem, network, self.container_id, ifname))
-            errors.append(problem)
+        each = detach_each(targets, lambda target: context.call(target.delete), lambda target: target.network)
+        async for (network, ifname, _), outcome in each:
+            if isinstance(outcome, CNIError):
+                outcome.add_note(f"when {ifname} was detached from network {network}")
+                context.emit(problem_event(outcome, network, self.container_id, ifname))
+                errors.append(outcome)
+            else:
+                detached.append(DetachedAttachment(network, ifname, outcome))
+                context.emit(Event("attachment-removed", network, self.container_id, ifname))
         removed, namespaces = "", self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
@@ -93,16 +92,6 @@ class TearDown:
         report = TearDownReport(self.container_id, tuple(detached), tuple(unreadable), removed, tuple(errors))
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
-
-    async def _detach(
-        self, target: _Target, detached: list[DetachedAttachment], failed: list[tuple[_Target, CNIError]]
-    ) -> None:
-        network, ifname, delete = target
-        try:
-            detached.append(DetachedAttachment(network, ifname, await self.context.call(delete)))
-            self.context.emit(Event("attachment-removed", network, self.container_id, ifname))
-        except CNIError as error:
-            failed.append((target, error))
 
     def _targets(
         self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
@@ -140,14 +129,3 @@ class TearDown:
         # interface.
         certain = found and ifname and not {"-", "~"} & set(ifname)
         return (network, ifname) if certain and self.networks.find(network) is not None else None
-
-
-def _may_succeed_now(target: _Target, error: CNIError, detached: Collection[DetachedAttachment]) -> bool:
-    """Return whether a failed DEL is worth a second attempt: another interface has left the same network.
-
-    The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
-    chain with the first of them, because the rule of the second one refers to it.
-    """
-    # A policy that keeps going raises a group.
-    has_failed = isinstance(error, PluginError | CNIErrorGroup) and not isinstance(error, PluginTimeoutError)
-    return has_failed and any(one.network == target.network for one in detached)

@@ -43,6 +43,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     policy: DelPolicy,
     *,
     listed: Record | None = None,
+    is_repeat: bool = False,
 ) -> DelReport:
     """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment).
 
@@ -53,9 +54,10 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
         listed: the record that the caller has listed. DEL is refused if the file belongs to another ADD now.
+        is_repeat: whether an earlier DEL failed. This one is refused if an ADD has succeeded since.
 
     Raises:
-        RecordError: the record belongs to another ADD than ``listed``; nothing was run.
+        RecordError: the record belongs to another ADD than ``listed`` or the earlier DEL; nothing was run.
     """
     check_network_name(network)
     rt = checked_conf(node, rt)
@@ -64,6 +66,9 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))
     if record is not None and listed is not None:
         check_unchanged(record, listed)
+    # The failed DEL left the record as detaching, or as pending. The new attachment is not the one to detach.
+    if is_repeat and record is not None and record.state == READY:
+        raise RecordError(f"{record.path}: it was attached again after its DEL had failed", path=record.path)
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network

@@ -18,8 +18,9 @@ from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach
+from libcni.verbs.detach_each import detach_each
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -154,17 +155,20 @@ async def _detach_all(
     node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
 ) -> list[Record]:
     """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid."""
+
+    async def detach_one(record: Record) -> DelReport:
+        await node.lock_container(record.container_id, _LOCK_SECONDS)
+        return await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+
     detached = []
-    for record in found.stale:
-        try:
-            await node.lock_container(record.container_id, _LOCK_SECONDS)
-            await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
-            detached.append(record)
-        except CNIError as error:
-            error.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
-            errors.append(error)
+    async for record, outcome in detach_each(found.stale, detach_one, lambda one: one.container_id):
+        if isinstance(outcome, CNIError):
+            outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
+            errors.append(outcome)
             # It still exists, so the plugins must not free its address.
             found.living.append((record.container_id, record.ifname))
+        else:
+            detached.append(record)
     return detached
 
 

@@ -115,6 +115,18 @@ class CommandNode(FakeNode):
         return re.sub(r"\d\.\d{3} s", "0.000 s", text)
 
 
+def attach_sharing(node: CommandNode) -> None:
+    """Attach container a to a network with two interfaces. DEL of the first fails, as with the plugin ``bridge``."""
+    node.plugin("sharing", """
+        case $CNI_COMMAND in
+            ADD) touch rule-$CNI_IFNAME;;
+            DEL) rm -f rule-$CNI_IFNAME; ! ls rule-* 2>/dev/null || exit 1;;
+        esac""")  # fmt: skip
+    node.configure("sharing")
+    for ifname in ("eth0", "net1"):
+        assert node.run("add", "sharing", node.netns("a"), "-c", "a", "-i", ifname).code == 0
+
+
 def containers(node: CommandNode) -> list[str]:
     return [one.container_id for one in node.cni.get_cached_attachments()]
 

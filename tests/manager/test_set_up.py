@@ -162,6 +162,21 @@ def test_code_11_is_tried_again_only_so_often_and_never_without_being_asked(node
         assert len(node.calls("ADD")) - before == tries
 
 
+def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node: ManagerNode) -> None:
+    flag = node.conf_dir / "first-is-gone"
+    shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
+    node.plugin("a", fails("DEL", when=shares) + f"\n[ $CNI_COMMAND != DEL ] || touch {flag}")
+    node.plugin("b", fails("ADD"))
+    node.configure("a")
+    node.configure("b")
+    with pytest.raises(PluginError) as caught:
+        node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2", "b"]))
+    assert caught.value.rollback_errors == ()
+    assert node.calls("DEL")[1:] == ["DEL a c1 x2", "DEL a c1 x1", "DEL a c1 x2"]
+    assert [event.ifname for event in node.events if event.detail == "rolled back"] == ["x1", "x2"]
+    assert node.client().get_cached_attachments() == []
+
+
 def test_the_time_limit_is_for_all_networks_together_and_the_roll_back_has_its_own(node: ManagerNode) -> None:
     for name in ("a", "b", "c"):
         node.configure(name)

@@ -18,6 +18,8 @@ from libcni.errors import (
     PluginNotFoundError,
     RecordError,
 )
+from libcni.executor.protocol import CallOptions
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
 from libcni.verbs.gc import gc as gc_verb
@@ -192,6 +194,46 @@ def test_it_goes_on_over_errors() -> None:
     assert kinds == [PluginError, PluginNotFoundError, PluginError]
     assert report.errors[0].__notes__ == ["when the stale attachment c1 eth0 was detached"]
     assert {identity[1] for identity in node.recorded} == {"c1", "c3"}
+
+
+class Sharing(RecordingNode):
+    """DEL of eth1 fails while eth0 is attached."""
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        outcome = await super().run_plugin(invocation, options)
+        is_shared = ("net", invocation.env["CNI_CONTAINERID"], "eth0") in self.recorded
+        return (
+            failed() if invocation.verb == "DEL" and invocation.env["CNI_IFNAME"] == "eth1" and is_shared else outcome
+        )
+
+
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts() -> None:
+    net = network("a", cniVersion="1.1.0")
+    first, second = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth1", "eth0"))
+    node = Sharing(records=[first, record("c2", net), second])
+    report = collect(node, net=net)
+    assert [(one.container_id, one.ifname) for one in report.detached] == [
+        ("c2", "eth0"),
+        ("c1", "eth0"),
+        ("c1", "eth1"),
+    ]
+    assert [line for line in node.log if line.split()[0] in {"lock-container", "DEL", "sweep"}] == [
+        *["lock-container c1", "DEL a", "lock-container c2", "DEL a", "lock-container c1", "DEL a"],
+        *["lock-container c1", "DEL a", "sweep"],
+    ]
+    assert node.recorded == {}
+    assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
+
+
+def test_an_interface_of_another_container_is_no_reason_for_a_second_attempt() -> None:
+    net = network("a", cniVersion="1.1.0")
+    kept, stale = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth0", "eth1"))
+    node = Sharing(records=[kept, stale, record("c2", net)])
+    with pytest.raises(CNIErrorGroup):
+        collect(node, [("c1", "eth0")], net)
+    assert node.verbs() == ["DEL a", "DEL a", "GC a"]
+    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
+    assert [one["ifname"] for one in valid] == ["eth0", "eth1"]
 
 
 def test_a_container_that_is_busy_is_skipped() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Annotated
 
@@ -25,6 +23,8 @@ from libcni.cli.options import (
     SkipMissing,
 )
 from libcni.cli.session import Session
+
+_WITHOUT_PLUGIN = "to detach without it, add --skip-missing; what this plugin made stays"
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -57,8 +57,11 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     elif network and (netns or container):
         container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        with _ways_out():
+        try:
             session.client().del_network_list(network_of(network), rt, policy=policy)
+        except libcni.PluginNotFoundError as error:
+            error.add_note(_WITHOUT_PLUGIN)
+            raise
     elif use_given:
         raise UsageError("--use-given needs NETWORK: the configuration to use")
     elif container:
@@ -78,42 +81,14 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         about = f", interface {ifname}" if ifname else ""
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
+
+    def show(item: libcni.BatchItem[libcni.DelReport]) -> None:
+        if item.error is None:
+            session.show_text(f"detached {item.rt.container_id} {item.rt.ifname} from {item.net}")
+
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    outcomes = [(one, _detached(session, cni, one, policy)) for one in reversed(found)]
-    detached = {one.network for one, error in outcomes if error is None}
-    errors: list[libcni.CNIError] = []
-    for one, error in outcomes:
-        # Two interfaces on one network share the bridge plugin's masquerade chain: it cannot be removed with the first.
-        is_again = one.network in detached and _has_failed(error)
-        if (left := _detached(session, cni, one, policy) if is_again else error) is not None:
-            errors.append(left)
-    if errors:
-        raise libcni.CNIErrorGroup(f"{len(errors)} of {len(found)} attachments were not detached", errors)
-
-
-def _has_failed(error: libcni.CNIError | None) -> bool:
-    # With --keep-going it is a group.
-    is_of_plugin = isinstance(error, libcni.PluginError | libcni.CNIErrorGroup)
-    return is_of_plugin and not isinstance(error, libcni.PluginTimeoutError)
-
-
-@contextmanager
-def _ways_out() -> Iterator[None]:
-    """Add the command's own option to the error of a missing plugin."""
-    try:
-        yield
-    except libcni.PluginNotFoundError as error:
-        error.add_note("to detach without it, add --skip-missing; what this plugin made stays")
-        raise
-
-
-def _detached(
-    session: Session, cni: libcni.CNIConfig, one: libcni.Attachment, policy: libcni.DelPolicy
-) -> libcni.CNIError | None:
-    try:
-        with _ways_out():
-            cni.del_attachment(one, policy=policy)
-    except libcni.CNIError as error:
-        return error
-    session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
-    return None
+    errors = cni.del_attachments(reversed(found), policy=policy, on_item=show).errors
+    for error in errors:
+        if isinstance(error, libcni.PluginNotFoundError):
+            error.add_note(_WITHOUT_PLUGIN)
+    libcni.CNIErrorGroup.raise_any(f"{{}} of {len(found)} attachments were not detached", errors)

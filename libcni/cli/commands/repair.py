@@ -29,7 +29,7 @@ def repair(
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
-    actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), [])
+    actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), ())
     actions += _of_others(session, pending_after)
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
@@ -64,7 +64,7 @@ def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
 
 def _repair(
     cni: libcni.CNIConfig, policy: libcni.DelPolicy, pending_after: float
-) -> tuple[_Actions, list[libcni.CNIError]]:
+) -> tuple[_Actions, tuple[libcni.CNIError, ...]]:
     report = libcni.repair_records(cni.cache_dir)
     actions = [
         _action("set aside", one.path, one.problem, moved_to=target)
@@ -74,15 +74,15 @@ def _repair(
     ]
     # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
     actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
-    errors: list[libcni.CNIError] = []
-    for one in libcni.find_stale_attachments(cni, pending_after=pending_after):
-        try:
-            cni.del_attachment(one.attachment, policy=policy)
-            actions.append(_action("detached", _name(one.attachment), one.reason, one.commands))
-        except libcni.CNIError as error:
-            actions.append(_action("failed", _name(one.attachment), message_of(error)))
-            errors.append(error)
-    return actions + _left(report), errors
+    stale = libcni.find_stale_attachments(cni, pending_after=pending_after)
+    batch = cni.del_attachments([one.attachment for one in stale], policy=policy)
+    actions += [
+        _action("failed", _name(one.attachment), message_of(item.error))
+        if item.error
+        else _action("detached", _name(one.attachment), one.reason, one.commands)
+        for one, item in zip(stale, batch.items, strict=True)
+    ]
+    return actions + _left(report), batch.errors
 
 
 def _left(report: libcni.RepairReport) -> _Actions:

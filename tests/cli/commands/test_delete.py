@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.node import DBNET, CommandNode, containers
+from cli.node import DBNET, CommandNode, attach_sharing, containers
 
 
 def test_del_of_a_container_needs_no_configuration(node: CommandNode) -> None:
@@ -39,11 +39,7 @@ def test_another_namespace_than_the_recorded_one(node: CommandNode) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--keep-going"]])
 def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: CommandNode, words: list[str]) -> None:
-    node.plugin("sharing", "if [ $CNI_COMMAND = DEL ] && [ -e rule ] && [ $CNI_IFNAME = net1 ]; then exit 1; fi\n"
-                "[ $CNI_COMMAND = DEL ] && rm -f rule || touch rule")  # fmt: skip
-    node.write("20-sharing.conflist", {"cniVersion": "1.0.0", "name": "sharing", "plugins": [{"type": "sharing"}]})
-    for ifname in ("eth0", "net1"):
-        assert node.run("add", "sharing", node.netns("a"), "-c", "a", "-i", ifname).code == 0
+    attach_sharing(node)
     ran = node.run("del", "-c", "a", *words)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.split("\n") == ["detached a eth0 from sharing", "detached a net1 from sharing", ""]

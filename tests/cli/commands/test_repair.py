@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cli.node import CommandNode
+from cli.node import CommandNode, attach_sharing
 
 
 def test_repair_says_what_it_would_do_then_does_it_then_has_nothing_to_do(broken_node: CommandNode) -> None:
@@ -43,6 +43,14 @@ def test_a_repair_that_fails_in_part_says_so(broken_node: CommandNode) -> None:
     assert "failed" in ran.out
     assert 'plugin "fake-bridge" not found' in ran.err
     assert broken_node.run("repair", "--yes", "--skip-missing").code == 0
+
+
+def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: CommandNode) -> None:
+    attach_sharing(node)
+    for ifname in ("eth0", "net1"):
+        node.change_record("a", "sharing", ifname, bootId="another")
+    ran = node.run("repair", "--yes", "-o", "json")
+    assert (ran.code, [one["action"] for one in ran.data]) == (0, ["detached", "detached"])
 
 
 def test_repair_shows_the_files_that_it_leaves(node: CommandNode) -> None:

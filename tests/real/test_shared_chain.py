@@ -1,0 +1,109 @@
+"""Two interfaces of a container on one network: bridge 1.1.1 cannot remove their masquerade chain with the first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nodes import PLUGIN_PATH, Namespace, NewNamespace, RealNode
+
+from libcni import AsyncCNIConfig, CNIConfig, PluginError, RuntimeConf
+from libcni.manager import Container, NetworkManager
+
+pytestmark = pytest.mark.real
+
+both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
+Detach = Callable[[RealNode], object]
+
+
+@pytest.fixture
+def node(tmp_path: Path, host: Namespace, new_namespace: NewNamespace, request: pytest.FixtureRequest) -> RealNode:
+    """Attach two containers with two interfaces each to one network with ``ipMasq``."""
+    node = RealNode(tmp_path, host, getattr(request, "param", CNIConfig))
+    node.configure("shared", node.bridge("10.98.0.0/24", ipMasq=True))
+    for container in ("twice", "neighbour"):
+        namespace = new_namespace()
+        for ifname in ("eth0", "net1"):
+            node.cni.add_network_list("shared", RuntimeConf(container, namespace.path, ifname))
+    return node
+
+
+def command(*words: str) -> Detach:
+    """Return a function that runs the command."""
+
+    def run(node: RealNode) -> None:
+        env = {
+            "PATH": PLUGIN_PATH,
+            "NETCONFPATH": str(node.conf_dir),
+            "CNI_PATH": ":".join(map(str, node.settings["path"])),
+            "LIBCNI_CACHE_DIR": str(node.cache),
+        }
+        done = subprocess.run([sys.executable, "-m", "libcni.cli", *words], env=env, cwd=node.root, check=False)
+        assert done.returncode == 0
+
+    return run
+
+
+REQUESTS = [("shared", RuntimeConf("twice", None, ifname)) for ifname in ("net1", "eth0")]
+VALID = [("neighbour", "eth0"), ("neighbour", "net1")]
+
+
+def batch(node: RealNode) -> None:
+    entries = [{"network": net, "container": rt.container_id, "ifname": rt.ifname} for net, rt in REQUESTS]
+    (node.root / "batch.json").write_text(json.dumps(entries), encoding="utf-8")
+    command("del", "--batch", "batch.json", "--parallel", "1")(node)
+
+
+def assert_only_the_neighbour_is_left(node: RealNode) -> None:
+    recorded = node.cni.get_cached_attachments()
+    assert sorted((one.container_id, one.ifname, one.state) for one in recorded) == [(*pair, "ready") for pair in VALID]
+    assert not node.host.rules("nat", "twice")
+    assert len(node.host.rules("nat", "neighbour")) >= len(VALID)
+
+
+@both_clients
+@pytest.mark.parametrize(
+    "detach",
+    [
+        pytest.param(lambda node: node.cni.gc_network_list("shared", VALID), id="gc"),
+        pytest.param(
+            lambda node: node.cni.del_attachments(node.cni.get_cached_attachments("twice")).raise_errors(),
+            id="del_attachments",
+        ),
+    ],
+)
+def test_a_client_detaches_both(node: RealNode, detach: Detach) -> None:
+    detach(node)
+    assert_only_the_neighbour_is_left(node)
+
+
+@pytest.mark.parametrize(
+    "detach",
+    [
+        pytest.param(lambda node: NetworkManager(node.cni).gc(VALID), id="manager-gc"),
+        pytest.param(lambda node: NetworkManager(node.cni).tear_down("twice"), id="manager-tear-down"),
+        pytest.param(lambda node: asyncio.run(node.async_client().del_many(REQUESTS)).raise_errors(), id="del_many"),
+        pytest.param(command("del", "-c", "twice"), id="del"),
+        pytest.param(batch, id="del-batch"),
+        pytest.param(command("gc", "shared", "--valid", "neighbour"), id="command-gc"),
+    ],
+)
+def test_managers_batches_and_commands_detach_both(node: RealNode, detach: Detach) -> None:
+    detach(node)
+    assert_only_the_neighbour_is_left(node)
+
+
+def test_a_failed_set_up_detaches_both(node: RealNode, new_namespace: NewNamespace) -> None:
+    node.configure("failing")
+    node.plugin("failing", "[ $CNI_COMMAND != ADD ] || exit 1")
+    container = Container("failed", new_namespace().path, ["shared", "shared@net1", "failing"])
+    with pytest.raises(PluginError) as caught:
+        NetworkManager(node.cni).set_up(container)
+    assert caught.value.rollback_errors == ()
+    assert node.cni.get_cached_attachments("failed") == []
+    assert not node.host.rules("nat", "failed")
