@@ -273,6 +273,8 @@ class CNIConfig(ClientBase[Executor]):
     ) -> GCReport:
         """Detach a network's attachments that are not ``valid``, and call its plugins (spec 1.1.0, section 2, GC).
 
+        A failed DEL is repeated as in ``del_attachments``.
+
         Args:
             net: the network.
             valid: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
