@@ -123,6 +123,9 @@ def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
                 if record.state in {PENDING, DETACHING}:
                     found.unfinished.add(record.container_id)
             found.network = found.network or recorded_network(record)
+    # A file system lists its files in any order. The order of the DELs, and the reports, are the same on every node.
+    for records in (found.stale, found.corrupt):
+        records.sort(key=lambda record: record.path)
     return found
 
 

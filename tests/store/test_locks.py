@@ -551,7 +551,7 @@ def test_an_exception_in_the_release_leaves_the_plugin_descriptor_and_not_the_lo
         raise InterruptedCloseError
 
     with monkeypatch.context() as patch:
-        patch.setattr(LockSet, "close_plugin_descriptor", interrupted)
+        patch.setattr(held, "close_plugin_descriptor", interrupted)
         with pytest.raises(InterruptedCloseError):
             held.close()
     following = take(tmp_path, "c1")

@@ -162,6 +162,14 @@ def test_a_dry_run_reports_and_does_nothing() -> None:
     assert report.detached == ()
 
 
+def test_the_order_is_that_of_the_file_names() -> None:
+    """A file system lists its files in any order."""
+    listed = [record(one, path=f"/cache/results/net-{one}-eth0") for one in ("c2", "c3", "c1")]
+    report = collect(RecordingNode(records=listed))
+    for attachments in (report.stale, report.detached):
+        assert [one.container_id for one in attachments] == ["c1", "c2", "c3"]
+
+
 def test_attachments_of_another_owner_stay_and_are_valid() -> None:
     node = RecordingNode(records=[record("c1", owner="ours"), record("c2", owner="theirs"), record("c3")], owner="ours")
     report = collect(node)
@@ -197,11 +205,11 @@ def test_it_goes_on_over_errors() -> None:
 
 
 class Sharing(RecordingNode):
-    """DEL of eth1 fails while eth0 is attached."""
+    """DEL of eth1 fails while eth2 is attached."""
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         outcome = await super().run_plugin(invocation, options)
-        is_shared = ("net", invocation.env["CNI_CONTAINERID"], "eth0") in self.recorded
+        is_shared = ("net", invocation.env["CNI_CONTAINERID"], "eth2") in self.recorded
         return (
             failed() if invocation.verb == "DEL" and invocation.env["CNI_IFNAME"] == "eth1" and is_shared else outcome
         )
@@ -209,16 +217,16 @@ class Sharing(RecordingNode):
 
 def test_interfaces_that_share_a_rule_are_detached_in_two_attempts() -> None:
     net = network("a", cniVersion="1.1.0")
-    first, second = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth1", "eth0"))
-    node = Sharing(records=[first, record("c2", net), second])
+    first, second = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth1", "eth2"))
+    node = Sharing(records=[first, second, record("c2", net)])
     report = collect(node, net=net)
     assert [(one.container_id, one.ifname) for one in report.detached] == [
+        ("c1", "eth2"),
         ("c2", "eth0"),
-        ("c1", "eth0"),
         ("c1", "eth1"),
     ]
     assert [line for line in node.log if line.split()[0] in {"lock-container", "DEL", "sweep"}] == [
-        *["lock-container c1", "DEL a", "lock-container c2", "DEL a", "lock-container c1", "DEL a"],
+        *["lock-container c1", "DEL a", "lock-container c1", "DEL a", "lock-container c2", "DEL a"],
         *["lock-container c1", "DEL a", "sweep"],
     ]
     assert node.recorded == {}
@@ -227,13 +235,13 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts() -> None:
 
 def test_an_interface_of_another_container_is_no_reason_for_a_second_attempt() -> None:
     net = network("a", cniVersion="1.1.0")
-    kept, stale = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth0", "eth1"))
+    kept, stale = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth2", "eth1"))
     node = Sharing(records=[kept, stale, record("c2", net)])
     with pytest.raises(CNIErrorGroup):
-        collect(node, [("c1", "eth0")], net)
+        collect(node, [("c1", "eth2")], net)
     assert node.verbs() == ["DEL a", "DEL a", "GC a"]
     valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
-    assert [one["ifname"] for one in valid] == ["eth0", "eth1"]
+    assert [one["ifname"] for one in valid] == ["eth2", "eth1"]
 
 
 def test_a_container_that_is_busy_is_skipped() -> None:
