@@ -135,7 +135,8 @@ def test_a_repair_waits_while_the_record_of_a_namespace_is_written(
 ) -> None:
     """The repair of another program, which excludes the verbs, would remove the draft of the record."""
     node.configure("a")
-    write, repairs = files.write_draft, []
+    write = files.write_draft
+    repairs: list[threading.Thread] = []
 
     def write_and_repair(*args: Any, **options: Any) -> str:
         draft = write(*args, **options)
