@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.namespaces import masquerade_commands_of, port_commands
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
@@ -115,15 +116,20 @@ def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -
         is_known = (one.container_id, one.ifname) in owners or (not one.ifname and one.container_id in containers)
         if is_known or f"{network}-{one.container_id}-{one.ifname}" in corrupt:
             continue
-        # DEL with an empty namespace releases the address and the container's rules. rm releases only the address.
-        command = f"rm {quoted(one.path)}"
-        if node.configured(network) is not None and one.container_id:
-            command = detach_command(one.container_id, one.ifname or "eth0", network)
+        # DEL with an empty namespace releases the address and some rules. rm releases only the address.
+        commands = [f"rm {quoted(one.path)}"]
+        net = node.configured(network)
+        if net is not None and one.container_id:
+            commands = [detach_command(one.container_id, one.ifname or "eth0", network)]
+            commands += masquerade_commands_of(net, one.container_id, [one.address])
+            # The ports of all interfaces of a container on a network are in one chain.
+            if one.container_id not in containers:
+                commands += port_commands(net, one.container_id, one.address)
         yield NodeFinding(
             "ipam", "warning", f"address {one.address} of network {network}",
             f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record",
             "a leak: nobody can use the address. If another runtime uses this network, it may be its container",
-            "if no other runtime uses it:", (command,),
+            "if no other runtime uses it:", tuple(commands),
         )  # fmt: skip
 
 

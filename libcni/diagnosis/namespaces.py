@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
 from libcni.client import CNIConfig
+from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
@@ -20,7 +22,7 @@ __all__ = ["StaleAttachment", "find_stale_attachments"]
 PENDING_AFTER = 600.0
 """Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""
 
-_CHAIN_CHARACTERS = 24
+_CHAIN_CHARACTERS = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +159,44 @@ def _lost_path(one: Attachment, process: str) -> NodeFinding:
 
 
 def masquerade_commands(one: Attachment) -> list[str]:
-    """Return commands that remove the masquerade chain of Go's plugins, which DEL without the interface leaves."""
+    """Return commands that remove the masquerade rules of Go's plugins, which DEL without the interface leaves."""
     # No rule survives a reboot, and a pending attachment may have none yet.
-    documents = plugin_documents(recorded_network(one.record)) if one.state not in {STALE_BOOT, PENDING} else []
-    if not any(document.get("type") in {"bridge", "ptp"} and document.get("ipMasq") for document in documents):
+    net = recorded_network(one.record) if one.state not in {STALE_BOOT, PENDING} else None
+    return masquerade_commands_of(net, one.container_id, addresses_of(one))
+
+
+def masquerade_commands_of(net: NetworkConfigList | None, container_id: str, addresses: Iterable[str]) -> list[str]:
+    """Return the commands for addresses of a container on a network."""
+    types = {document.get("type") for document in plugin_documents(net) if document.get("ipMasq")}
+    if net is None or not types & {"bridge", "ptp"}:
         return []
-    digest = hashlib.sha512(f"{one.network}{one.container_id}".encode()).hexdigest()
-    chain = f"CNI-{digest[:_CHAIN_CHARACTERS]}"
-    programs = dict.fromkeys("ip6tables" if ":" in address else "iptables" for address in addresses_of(one))
+    rules: dict[str, list[str]] = {}
+    for address in addresses:
+        # All interfaces of a container on a network have one chain, and the rules of the other interfaces must stay.
+        rule = f"-s {address}/{128 if ':' in address else 32} "
+        rules.setdefault(_program(address), []).append(f" -e {quoted(rule)}")
     return [
-        f"{program} -t nat -S POSTROUTING | grep {chain} | sed 's/^-A/{program} -t nat -D/' | sh; "
-        f"{program} -t nat -F {chain}; {program} -t nat -X {chain}"
-        for program in programs
+        _chain_command(program, "POSTROUTING", "CNI-", f"{net.name}{container_id}", f"| grep -F{''.join(its)} ")
+        for program, its in rules.items()
     ]
+
+
+def port_commands(net: NetworkConfigList, container_id: str, address: str) -> list[str]:
+    """Return commands that remove all published ports of a container, which DEL without a record leaves."""
+    if all(document.get("type") != "portmap" for document in plugin_documents(net)):
+        return []
+    return [_chain_command(_program(address), "CNI-HOSTPORT-DNAT", "CNI-DN-", f"{net.name}{container_id}")]
+
+
+def _program(address: str) -> str:
+    return "ip6tables" if ":" in address else "iptables"
+
+
+def _chain_command(program: str, parent: str, prefix: str, name: str, select: str = "") -> str:
+    """Return the command that removes the rules that lead to a chain, and the chain if none is left."""
+    chain = f"{prefix}{hashlib.sha512(name.encode()).hexdigest()}"[:_CHAIN_CHARACTERS]
+    nat = f"{program} -t nat"
+    return (
+        f"if {nat} -S {chain} > /dev/null; then {nat} -S {parent} | grep {chain} {select}| sed 's/^-A/{nat} -D/' | sh; "
+        f"{nat} -S {parent} | grep -q {chain} || {{ {nat} -F {chain} && {nat} -X {chain}; }}; fi"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 
 class AsyncSemaphore:
@@ -14,14 +15,17 @@ class AsyncSemaphore:
 
     def __init__(self, value: int) -> None:
         self.value = value
-        self._semaphores: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        # Only those who hold a semaphore or wait for it keep it. Waiters that their loop left behind when it was closed
+        # would otherwise never be freed, nor the locks of their verbs.
+        self._semaphores: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[asyncio.Semaphore]]
+        self._semaphores = weakref.WeakKeyDictionary()
 
     def locked(self) -> bool:
         """Return whether ``acquire`` would wait."""
         return self._of_this_loop().locked()
 
     async def acquire(self, timeout: float | None) -> asyncio.Semaphore:
-        """Acquire the semaphore and return the object to release.
+        """Acquire the semaphore and return the object to release. Keep it until then.
 
         Raises:
             TimeoutError: nobody released it within ``timeout`` seconds.
@@ -36,10 +40,9 @@ class AsyncSemaphore:
 
     def _of_this_loop(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
-        semaphore = self._semaphores.get(loop)
+        known = self._semaphores.get(loop)
+        semaphore = None if known is None else known()
         if semaphore is None:
-            # An asyncio.Semaphore that somebody has waited for belongs to that loop for ever, and keeps it in memory.
-            open_ones = {one: its for one, its in self._semaphores.copy().items() if not one.is_closed()}
-            semaphore = open_ones[loop] = asyncio.Semaphore(self.value)
-            self._semaphores = open_ones
+            semaphore = asyncio.Semaphore(self.value)
+            self._semaphores[loop] = weakref.ref(semaphore)
         return semaphore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, annotated, read_wanted
-from libcni.oci.pins import DIRECTORY, Pins
+from libcni.oci.pins import CACHE_DIR, DIRECTORY, Pins, directory_for
 from libcni.oci.state import ContainerState, read_state
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ __all__ = ["main"]
 _PATHS = {
     "conf-dir": "/etc/cni/net.d",
     "path": "/opt/cni/bin:/usr/lib/cni",
-    "cache-dir": "/var/lib/cni",
-    "pins": DIRECTORY,
+    "cache-dir": CACHE_DIR,
+    "pins": "",
     "log": "",
 }
 """The options that are paths, and their values without an option or variable."""
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         ("conf-dir", "NETCONFPATH", "network configurations"),
         ("path", "CNI_PATH", "directories of plugins"),
         ("cache-dir", "LIBCNI_CACHE_DIR", "records and locks"),
-        ("pins", "", "directory for pinned network namespaces"),
+        ("pins", "", f"directory for pinned network namespaces ({DIRECTORY}, or one for each other --cache-dir)"),
         ("log", "", "a file to which every plugin call is appended, with its documents"),
     ):
         value = os.environ.get(variable, _PATHS[key])
@@ -94,7 +94,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace, state: ContainerState) -> None:
-    pins = Pins(options.pins)
+    pins = Pins(options.pins or directory_for(options.cache_dir))
     if state.status in _DETACH:
         _hook(options, pins).detach(state.container_id)
         return

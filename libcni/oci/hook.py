@@ -17,7 +17,7 @@ from libcni.client import CNIConfig
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
-from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of
+from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of, pin_at
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import READY
 from libcni.verbs.reports import DelPolicy
@@ -163,7 +163,7 @@ class Hook:
 
     def _is_alive(self, attachment: Attachment) -> bool:
         """Return whether the process that an attachment was made for still lives in the recorded namespace."""
-        pin = self._pins.parse(attachment.netns)
+        pin = pin_at(attachment.netns, attachment.container_id)
         found = None if pin is None else namespace_of(pin.pid)
         return found is not None and found == attachment.record.netns_id
 
@@ -222,7 +222,9 @@ class Hook:
         own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
         manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
         recorded_in = {one.netns for one in self._recorded(container_id)}
-        for pin in self._pins.all(container_id):
+        # Version 0.2.0 had the pins of all hooks in one directory.
+        named = {pin for one in recorded if one.owner == OWNER and (pin := pin_at(one.netns, container_id)) is not None}
+        for pin in {*self._pins.all(container_id), *named}:
             if pin.path not in recorded_in:
                 self._pins.remove(pin)
 

@@ -20,7 +20,10 @@ from libcni.errors import CNIError
 __all__ = ["OWNER", "Pin", "Pins"]
 
 DIRECTORY = "/run/libcni/netns"
-"""The default directory of pins. /run is empty after a reboot, and no namespace survives one either."""
+"""The directory of pins for records in /var/lib/cni. /run is empty after a reboot, and no namespace survives one."""
+
+CACHE_DIR = "/var/lib/cni"
+"""The default directory of records."""
 
 OWNER = "oci-hook"
 """The owner of the hook's attachments. ``libcni gc --runtime`` detaches only attachments of this owner."""
@@ -141,6 +144,25 @@ class Pins:
                 os.unlink(pin.path)
         except OSError as error:
             raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
+
+
+def directory_for(cache_dir: str) -> str:
+    """Return the default directory of pins for a directory of records.
+
+    Hooks with other records must have other pins: each removes those of a container that none of its records names.
+    """
+    cache_dir = os.path.realpath(cache_dir)
+    if cache_dir == os.path.realpath(CACHE_DIR):
+        return DIRECTORY
+    from libcni.store.lock_file import offset_of  # not for a container that the hook leaves alone
+
+    return f"{DIRECTORY}-{offset_of(cache_dir):012x}"
+
+
+def pin_at(netns: str, container_id: str) -> Pin | None:
+    """Return the pin of a container that a recorded path names, in whatever directory; None for other paths."""
+    pin = Pins(os.path.dirname(netns)).parse(netns)
+    return pin if pin is not None and pin.container_id == container_id else None
 
 
 def namespace_of(pid: int | str) -> Identity | None:

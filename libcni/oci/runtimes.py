@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
-from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins
+from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins, directory_for, pin_at
 from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_processes
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
-    directories = {DIRECTORY, *(os.path.dirname(one.netns) for one in attachments if _is_pinned(one))}
-    recorded = {(one.netns, one.container_id) for one in attachments}
+    own = directory_for(cni.cache_dir)
+    named = {pin for one in attachments if (pin := pin_at(one.netns, one.container_id)) is not None}
     pins = [
         pin
-        for pins in map(Pins, sorted(directories))
+        for pins in map(Pins, sorted({own, *(os.path.dirname(pin.path) for pin in named)}))
         for pin in pins.all()
         # A hook that was killed leaves a pin without a record. In a directory such as /run/netns, a name of that form
-        # may be a namespace of another program.
-        if (pin.path, pin.container_id) in recorded or pins.is_private
+        # may be a namespace of another program, and in the default directory a pin of a hook with other records.
+        if pin in named or (pins.is_private and (pins.directory == own or pins.directory != DIRECTORY))
     ]
     known = container_ids(runtimes)
     used = namespaces_of_processes()
@@ -113,12 +113,6 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
         tuple(pin for pin in pins if pin.container_id not in known and pin.identity not in used),
         len(attachments),
     )
-
-
-def _is_pinned(attachment: Attachment) -> bool:
-    """Return whether an attachment's namespace is a pin: any other directory has names of other programs in it."""
-    pin = Pins(os.path.dirname(attachment.netns)).parse(attachment.netns)
-    return pin is not None and pin.container_id == attachment.container_id
 
 
 def collect(

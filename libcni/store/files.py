@@ -85,11 +85,12 @@ def make_directory(path: str, *, durable: bool) -> None:
     cache directory without syncing it.
     """
     _make_missing(path)
+    path = os.path.realpath(path)  # an operator may have put the cache directory on another disk, with a symbolic link
     above = os.path.dirname(path)
     device = os.stat(path).st_dev
-    while durable and above != path and os.stat(above or ".").st_dev == device:
+    while durable and above != path and os.stat(above).st_dev == device:
         try:
-            with Directory(above or ".") as directory:
+            with Directory(above) as directory:
                 sync_directory(directory)
         except PermissionError:  # this user cannot have made anything in it
             return

@@ -139,7 +139,9 @@ class LockSet:
         """Use one filelock for everything. It does not tell whether its holder is this plugin's caller."""
         from filelock import FileLock
 
-        lock = FileLock(f"{self.path}.whole", mode=0o600, thread_local=False)
+        # A manager holds its own locks while its verbs acquire theirs. With one file for all it would wait for itself.
+        kind = "".join(self.request.networks[:1]).rpartition("/")[0].replace("/", "-")
+        lock = FileLock(f"{self.path}.whole{kind}", mode=0o600, thread_local=False)
         # A plugin that waited for its caller's lock would wait for ever. If the token names this file and the lock is
         # taken, assume that the caller holds it.
         held_by_caller = is_nested and not _try_lock(lock)

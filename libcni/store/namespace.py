@@ -10,6 +10,7 @@ import os
 import struct
 import sys
 import threading
+import time
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +21,10 @@ from libcni._namespace import CLONE_NEWNET, enter_namespace, namespace_identity,
 from libcni.errors import CNIError
 
 _SO_NETNS_COOKIE = 71
-_SIOCGIFINDEX = 0x8933
+_SIOCGIFINDEX, _SIOCGIFHWADDR = 0x8933, 0x8927
+_ARPHRD_ETHER = 1
 _NS_GET_NSTYPE = 0xB703
+_START_FIELD = 19  # of those after the name
 _FEW_VERBS = 2
 
 
@@ -50,6 +53,17 @@ def is_no_namespace(netns: str) -> bool:
         return error.errno == errno.ENOTTY
     finally:
         os.close(descriptor)
+
+
+def process_start(pid: str) -> float | None:
+    """Return when a process started, in seconds since 1970, or None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name comes before, in parentheses, and may have spaces and parentheses.
+            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return None
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,15 @@ class EnteredNamespace:
         except OSError as error:
             return InterfaceLookup(0, cookie) if error.errno == errno.ENODEV else None
         return InterfaceLookup(struct.unpack_from("i", answer, 16)[0], cookie)
+
+    def mac_of(self, ifname: str) -> str:
+        """Return the hardware address of an interface, "" if it has none of six bytes."""
+        try:
+            answer = fcntl.ioctl(self._socket, _SIOCGIFHWADDR, struct.pack("16s24x", os.fsencode(ifname)))
+        except OSError:
+            return ""
+        family, address = struct.unpack_from("=H6s", answer, 16)
+        return address.hex(":") if family == _ARPHRD_ETHER else ""
 
     def close(self) -> None:
         """Leave the namespace."""

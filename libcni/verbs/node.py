@@ -321,11 +321,20 @@ class Node(LockingNode):
 
     def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
         """Look up an interface in a namespace; return None if this program cannot enter the namespace."""
+        entered = self._enter(netns)
+        return None if entered is None else entered.look_up(ifname)
+
+    def mac_of(self, netns: str, ifname: str) -> str:
+        """Return the hardware address of an interface in a namespace, "" if it is unknown."""
+        entered = self._enter(netns)
+        return "" if entered is None else entered.mac_of(ifname)
+
+    def _enter(self, netns: str) -> EnteredNamespace | None:
         # Entering takes a thread. An ADD looks twice, and the second time the path may lead elsewhere.
         if self._entered is None or not self._entered.is_at(netns):
             self._leave_namespace()
             self._entered = EnteredNamespace.enter(netns)
-        return None if self._entered is None else self._entered.look_up(ifname)
+        return self._entered
 
     def _leave_namespace(self) -> None:
         entered, self._entered = self._entered, None

@@ -12,11 +12,15 @@ from contextlib import suppress
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NamespaceMismatchError, RecordError
-from libcni.store.namespace import InterfaceLookup
+from libcni.store.attachments import recorded_result
+from libcni.store.namespace import InterfaceLookup, process_start
 from libcni.store.record import LEGACY, STALE_BOOT, Record
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+_CLOCK_STEP = 60.0
+"""Seconds: when a machine boots, its clock may be set after the first containers have started."""
 
 
 def checked_conf(node: Node, rt: RuntimeConf) -> RuntimeConf:
@@ -152,6 +156,7 @@ def netns_of_own_interface(
     has another number                                     ""
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
+    no number in the record, and of another process        ""
     no record at all                                       ""; the path if there is an unreadable one
     no record at all, and is another record's              NamespaceMismatchError
     is in the program's namespace, which no record names   ""
@@ -188,6 +193,8 @@ def netns_of_own_interface(
         if is_same and not made_no_interface(record):
             return netns
         whose = "existed before its ADD" if is_same else "is not the one of its ADD"
+    elif record is not None and _is_of_another_process(node, record, netns):
+        whose = "is of another process than that of its ADD"
     else:
         other = _other_attachment_with(node, record, rt, network, found)
         if other is None:
@@ -215,6 +222,26 @@ def netns_of_own_interface(
             )
     logger.warning("%s: %s in %s %s, so DEL leaves it alone", record.path, rt.ifname, netns, whose)
     return ""
+
+
+def _is_of_another_process(node: Node, record: Record, netns: str) -> bool:
+    """Return whether a path such as ``/proc/PID/ns/net`` leads to another container's process by now.
+
+    Go records neither the namespace nor the interface's number, and the kernel uses process numbers again. But a
+    container's process is older than its record, and most plugins report the interface's hardware address.
+    """
+    if not netns.startswith("/proc/"):
+        return False
+    try:
+        started = process_start(netns.split("/")[2])
+        if started is not None and started > os.stat(record.path).st_mtime + _CLOCK_STEP:
+            return True
+        interfaces = recorded_result(record).interfaces
+    except (OSError, RecordError):
+        return False
+    macs = {one.mac.lower() for one in interfaces if one.mac and one.sandbox and one.name == record.ifname}
+    found = node.mac_of(netns, record.ifname)
+    return bool(macs and found) and found not in macs
 
 
 def _other_attachment_with(

@@ -6,6 +6,7 @@ import pytest
 
 import libcni
 from diagnosis.conftest import OperatorNode
+from libcni import RuntimeConf
 
 pytestmark = pytest.mark.real
 
@@ -17,6 +18,33 @@ def test_a_leaked_reservation(node: OperatorNode) -> None:
     assert found.commands == ("libcni del net -c lost -i eth0",)
     assert not (node.leases / "net" / "10.231.0.77").exists()
     node.assert_healthy()
+
+
+def test_the_rules_of_a_forgotten_container_go_with_its_address(node: OperatorNode) -> None:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    node.configure("net", node.bridge("10.231.0.0/24", ipMasq=True), portmap)
+    for number, container in enumerate(("lost", "other")):
+        ports = {"portMappings": [{"hostPort": 8080 + number, "containerPort": 80, "protocol": "tcp"}]}
+        rt = RuntimeConf(container, node.new_namespace().path, "eth0", capability_args=ports)
+        node.cni.add_network_list("net", rt)
+    node.type("libcni forget lost")
+    before = len(node.host.rules("nat", "-N CNI-"))
+    node.mend("reserved for container lost")
+    assert node.host.rules("nat", "lost") == node.host.rules("nat", "8080") == []
+    assert len(node.host.rules("nat", "-N CNI-")) == before - 2
+    assert node.host.rules("nat", 'dnat name: \\"net\\" id: \\"other\\"') != []
+    assert node.host.rules("nat", "-s 10.231.0.3/32") != []
+    (node.leases / "net" / "10.231.0.77").write_text("never\r\neth0", encoding="utf-8")
+    node.mend("reserved for container never")  # it has no rules
+    node.assert_healthy()
+
+
+def test_the_ports_of_a_containers_other_interface_stay(node: OperatorNode) -> None:
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+    node.configure("net", node.bridge("10.231.0.0/24"), portmap)
+    node.attach("c1")
+    (node.leases / "net" / "10.231.0.77").write_text("c1\r\neth9", encoding="utf-8")
+    assert node.mend("reserved for container c1").commands == ("libcni del net -c c1 -i eth9",)
 
 
 def test_an_address_that_another_container_got_since_stays_its_own(node: OperatorNode) -> None:

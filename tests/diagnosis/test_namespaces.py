@@ -39,6 +39,24 @@ def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
 
 
 @pytest.mark.real
+def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
+    node: OperatorNode, named_namespace: str
+) -> None:
+    """One chain has the rules of all its interfaces on a network."""
+    node.write_bridge(ipMasq=True)
+    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
+    node.cni.add_network_list("net", RuntimeConf("c1", node.new_namespace().path, "eth1"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    node.mend("has gone")
+    assert "-s 10.231.0.2/32" not in masquerade_rules()
+    assert "-s 10.231.0.3/32" in masquerade_rules()
+    assert "-j MASQUERADE" in masquerade_rules()
+    node.assert_healthy()
+    node.type("libcni del -c c1")
+    assert "CNI-" not in masquerade_rules()
+
+
+@pytest.mark.real
 def test_repair_names_the_rules_that_the_plugin_cannot_remove(node: OperatorNode, named_namespace: str) -> None:
     node.write_bridge(ipMasq=True)
     node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))

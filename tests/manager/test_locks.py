@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from libcni import CNIErrorGroup, LockTimeoutError
-from libcni.manager import Container
+from libcni.manager import Container, Namespaces
+from libcni.store import lock_file
 from libcni.testing import wait_until
-from manager.fakes import ManagerNode
+from manager.fakes import FakeTool, ManagerNode
 
 Make = Callable[..., Any]
 
@@ -116,3 +117,18 @@ def test_a_tear_down_goes_on_without_its_lock_on_a_disk_that_takes_none(node: Ma
     locks.mkdir()  # cannot be opened as a file
     make().tear_down("c1")
     assert node.calls("DEL") == ["DEL a c1 eth0"]
+
+
+def test_a_manager_without_range_locks(node: ManagerNode, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lock replaces all those of the verbs, and the manager must not wait for itself."""
+    monkeypatch.setattr(lock_file, "_SETLK", 4095)
+    monkeypatch.setattr(lock_file, "_GETLK", 4095)
+    node.configure("a")
+    node.configure("b")
+    manager = make(client={"timeout": 5.0}, namespaces=Namespaces(FakeTool()))
+    manager.set_up(Container("c1", networks=["a", "b"]))
+    manager.set_up(Container("c2", networks=["a"]))
+    assert manager.check("c1").checks
+    assert len(manager.gc(["c1"]).detached) == 1
+    manager.tear_down("c1")
+    assert node.cni.get_cached_attachments() == []

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from libcni import repair_records
 from libcni.manager import Container, NamespaceError, Namespaces
 from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.store import files
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import boot_id
 from manager.fakes import FakeTool, Make, ManagerNode
 
@@ -123,3 +128,30 @@ def test_a_torn_record_of_a_namespace_removes_nothing(
     manager.tear_down("c1")
     assert "c1" in tool.there
     assert str(record) in caplog.text
+
+
+def test_a_repair_waits_while_the_record_of_a_namespace_is_written(
+    node: ManagerNode, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The repair of another program, which excludes the verbs, would remove the draft of the record."""
+    node.configure("a")
+    write = files.write_draft
+    repairs: list[threading.Thread] = []
+
+    def write_and_repair(*args: Any, **options: Any) -> str:
+        draft = write(*args, **options)
+        if not repairs:
+            repairs.append(threading.Thread(target=repair_records, args=(node.cache,)))
+            repairs[0].start()
+            repairs[0].join(0.2)
+        return draft
+
+    monkeypatch.setattr(files, "write_draft", write_and_repair)
+    manager = make(namespaces=Namespaces(FakeTool()))
+    assert manager.set_up(Container("c1")).netns == "/run/netns/c1"
+    repairs[0].join()
+    # A verb of the container may run for minutes, for example one of another program.
+    hold = LockSet(str(node.cache), LockRequest((), "c2"))
+    assert hold.try_acquire()
+    ContainerNamespaces(Namespaces(FakeTool()), str(node.cache)).ensure("c2")
+    hold.close()

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from libcni import RuntimeConf
+from libcni.cli import main
+from libcni.oci import pins, runtimes
 from libcni.oci.pins import namespace_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
@@ -413,3 +415,56 @@ def test_the_log_has_every_call_with_its_documents(node: HookNode, process: Proc
     assert "a ADD: called with {" in text
     assert "ADD front c1 eth0: ok" in text
     assert "cannot be written" in node.attach(process(), f"--log={node.root}/no/such", container_id="c2")
+
+
+def test_hooks_with_other_records_have_other_pins(
+    node: HookNode, process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runtimes may give one ID to two containers. Each hook removes the pins of an ID that it has no records of."""
+    monkeypatch.setattr(pins, "DIRECTORY", node.pins.directory)
+    monkeypatch.setattr(pins, "CACHE_DIR", f"{tmp_path}/default")
+    (tmp_path / "default").mkdir()
+    (tmp_path / "linked").symlink_to("default")
+    (tmp_path / "runc").mkdir()
+    node.configure_capable("front", "a")
+    node.words.remove(f"--pins={node.pins.directory}")
+    theirs, mine = f"--cache-dir={tmp_path}/linked", f"--cache-dir={tmp_path}/mine"
+    of_mine = pins.Pins(pins.directory_for(f"{tmp_path}/mine"))
+    try:
+        first, second = process(), process()
+        assert node.attach(first, theirs) == ""
+        assert node.attach(second, mine) == ""
+        assert (node.pinned, [pin.pid for pin in of_mine.all()]) == ([("c1", first)], [second])
+        end(first)
+        end(second)
+        gc = ["gc", "--runtime", f"{tmp_path}/runc", f"--path={node.bin}", f"--conf-dir={node.conf_dir}", mine]
+        assert main(gc) == 0
+        assert (node.pinned, of_mine.all()) == ([("c1", first)], []), "the other hook detaches its container later"
+        assert node.attach(process(), mine) == ""
+        assert node.detach(theirs) == ""
+        assert (node.pinned, len(of_mine.all())) == ([], 1)
+    finally:
+        for pin in of_mine.all():
+            of_mine.remove(pin)
+        with suppress(FileNotFoundError):
+            os.rmdir(of_mine.directory)
+
+
+def test_pins_that_version_0_2_0_put_into_the_directory_of_all_hooks(
+    node: HookNode, process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "DIRECTORY", node.pins.directory)
+    monkeypatch.setattr(runtimes, "DIRECTORY", node.pins.directory)
+    node.configure_capable("front", "a")
+    container, other = process(), process()
+    assert node.attach(container) == ""
+    node.pins.pin("other", other)
+    node.words.remove(f"--pins={node.pins.directory}")
+    assert node.detach() == ""
+    assert node.attached != [], "an earlier container of this ID has ended"
+    end(container)
+    end(other)
+    (tmp_path / "runc").mkdir()
+    assert [pin.container_id for pin in runtimes.find_ended(node.cni, [f"{tmp_path}/runc"]).pins] == ["c1"]
+    assert node.detach() == ""
+    assert (node.attached, node.pinned) == ([], [("other", other)])

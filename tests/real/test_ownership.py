@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from libcni import (
     RetryPolicy,
     RuntimeConf,
 )
+from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -415,6 +417,56 @@ def test_a_path_of_go_that_leads_to_the_programs_own_namespace_by_now_is_not_ent
     else:
         node.cni.del_attachment(node.cni.get_cached_attachments()[0])
     assert node.host.link("eth0") == link
+    assert (states(node), node.leased()) == ([], {})
+
+
+@pytest.fixture
+def process_in() -> Iterator[Callable[[Namespace], str]]:
+    """Return a function that starts a process in a namespace, and returns the path by which it leads there."""
+    with ExitStack() as stack:
+
+        def start(namespace: Namespace) -> str:
+            words = ["nsenter", f"--net={namespace.path}", "sleep", "600"]
+            process = stack.enter_context(subprocess.Popen(words))
+            stack.callback(process.kill)
+            path = f"/proc/{process.pid}/ns/net"
+            wait_until(lambda: os.path.samefile(path, namespace.path))
+            return path
+
+        yield start
+
+
+@both_clients
+@pytest.mark.parametrize("way", ["DEL", "GC", "the record"])
+@pytest.mark.parametrize("evidence", ["hardware address", "start of the process", "none"])
+def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
+    node: RealNode,
+    container: Namespace,
+    other: Namespace,
+    process_in: Callable[[Namespace], str],
+    way: str,
+    evidence: str,
+) -> None:
+    net = bridged(node)
+    node.cni.add_network_list(net, conf("c1", container))
+    add_link(other)
+    node.strip_record("c1")
+    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
+    document["netns"] = process_in(container if evidence == "none" else other)
+    if evidence == "start of the process":
+        del document["result"]["interfaces"][2]["mac"]
+    node.record("c1").write_text(json.dumps(document), encoding="utf-8")
+    if evidence == "start of the process":
+        os.utime(node.record("c1"), (1, 1))
+    link = other.link("eth0")
+    if way == "DEL":
+        node.cni.del_network_list(net, conf("c1", document["netns"]))
+    elif way == "GC":
+        node.cni.gc_network_list(net, [])
+    else:
+        node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    assert other.link("eth0") == link
+    assert container.links() == (["lo"] if evidence == "none" else ["lo", "eth0"])
     assert (states(node), node.leased()) == ([], {})
 
 

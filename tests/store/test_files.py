@@ -181,6 +181,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_the_cache_directory_may_be_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "cache").symlink_to("disk")
+    RecordStore(f"{tmp_path}/cache").begin(bare())
+    assert len(list(tmp_path.glob("disk/results/*"))) == 1
+
+
 @pytest.mark.parametrize(("older_than", "dry_run"), [(0.0, False), (0.0, True), (3600.0, False)])
 def test_what_killed_writers_left_is_swept(store: RecordStore, older_than: float, dry_run: bool) -> None:
     assert store.sweep() == []
