@@ -61,8 +61,11 @@ def _run(arguments: Sequence[str]) -> int:
         # Only the packages of the extra may be missing. Any other failed import is a defect, and needs its traceback.
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
+        from libcni.cli.app import COMMANDS
+
+        # Without the extra nothing else lists the commands.
         text = "libcni: help, messages about wrong options and progress bars need: pip install 'libcni[cli]'"
-        print(text, file=sys.stderr)
+        print(f"{text}\ncommands: {', '.join(name for name, *_ in COMMANDS)}", file=sys.stderr)
         return _MISSING
 
 
