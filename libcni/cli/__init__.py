@@ -32,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Here, and not at the interpreter's exit: a closed pipe is not an error here.
         sys.stdout.flush()
     except OSError as error:
+        # os.getcwd() names no file.
+        if error.errno == errno.ENOENT and error.filename is None:
+            print("error: the current directory does not exist any more; give absolute paths", file=sys.stderr)
+            return _FAILED
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         if error.errno != errno.EPIPE:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.node import CommandNode
+from cli.node import CommandNode, containers
 from libcni.cli import main
 from libcni.cli.app import COMMANDS
 
@@ -79,6 +79,23 @@ def test_without_the_extra_the_program_says_how_to_install_it_and_lists_the_comm
     install, commands = ran.stderr.splitlines()
     assert install.endswith("pip install 'libcni[cli]'")
     assert commands.removeprefix("commands: ").split(", ") == [name for name, *_ in COMMANDS]
+
+
+def test_a_relative_path_in_a_directory_that_was_removed_is_no_trace(node: CommandNode) -> None:
+    gone = node.root / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD"; exec "$@"'
+    for words in (["add", "dbnet", "ns/a", "-c", "a"], ["attachments", "--cache-dir", "cache"]):
+        ran = subprocess.run(
+            ["sh", "-c", script, "sh", *node.command, *words], cwd=gone, env=node.env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        gone.mkdir()
+        assert (ran.returncode, ran.stderr) == (
+            1,
+            "error: the current directory does not exist any more; give absolute paths\n",
+        )
+    assert containers(node) == []
 
 
 def test_main_can_be_called_from_python(node: CommandNode, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
