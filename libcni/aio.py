@@ -73,7 +73,7 @@ _P = ParamSpec("_P")
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
-    """Run the verbs of networks on asyncio; the methods are those of CNIConfig, as coroutines.
+    """Run the verbs of networks on asyncio; the methods of CNIConfig that run plugins or change records are coroutines.
 
     Parameters, units, return values and errors are those of CNIConfig. Every ``timeout`` is in seconds and includes the
     wait for other verbs of this program. Any verb may raise LockTimeoutError here: if too many other verbs run until

@@ -32,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Here, and not at the interpreter's exit: a closed pipe is not an error here.
         sys.stdout.flush()
     except OSError as error:
+        # os.getcwd() names no file.
+        if error.errno == errno.ENOENT and error.filename is None:
+            print("error: the current directory does not exist any more; give absolute paths", file=sys.stderr)
+            return _FAILED
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         if error.errno != errno.EPIPE:
@@ -61,8 +65,11 @@ def _run(arguments: Sequence[str]) -> int:
         # Only the packages of the extra may be missing. Any other failed import is a defect, and needs its traceback.
         if (error.name or "").partition(".")[0] not in {"typer", "rich", "click", "shellingham"}:
             raise
+        from libcni.cli.app import COMMANDS
+
+        # Without the extra nothing else lists the commands.
         text = "libcni: help, messages about wrong options and progress bars need: pip install 'libcni[cli]'"
-        print(text, file=sys.stderr)
+        print(f"{text}\ncommands: {', '.join(name for name, *_ in COMMANDS)}", file=sys.stderr)
         return _MISSING
 
 

@@ -105,10 +105,23 @@ def _interface_exists(error: InterfaceExistsError) -> str:
 
 
 def _mismatch(error: NamespaceMismatchError) -> str:
+    if error.hint:
+        return ""
+    if _is_same_file(error.netns, error.recorded_netns):
+        # There is no record, and another container has the interface: --use-given would remove it.
+        network = shlex.quote(error.network)
+        return f"to free what it holds, and leave that interface alone:\n  libcni del {network} {_attachment(error)}"
     return (
         f"from its recorded namespace {error.recorded_netns}:\n  libcni del {_attachment(error)}\n"
         f"from the given one:\n  libcni del {error.network} {error.netns} {_attachment(error)} --use-given"
     )
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def _own_namespace(error: ConfigError) -> str:
@@ -117,8 +130,10 @@ def _own_namespace(error: ConfigError) -> str:
 
 
 def _not_attached(error: NotAttachedError) -> str:
-    """Name the commands for an attachment whose ADD or DEL was interrupted."""
-    return f"libcni del {_attachment(error)}, then libcni add" if error.state else ""
+    """Name the commands for an attachment that is not complete, or that has no record."""
+    if error.state:
+        return f"libcni del {_attachment(error)}, then libcni add"
+    return "libcni attachments lists the recorded attachments"
 
 
 def _plugin_not_found(error: PluginNotFoundError) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container
+from libcni.cli.hints import UsageError
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -27,9 +29,12 @@ def named_attachments(
     Raises:
         NotAttachedError: there are none.
         RecordError: there are none, and an unreadable record may be of this container.
-        UsageError: several IDs begin with the given one.
+        UsageError: the ID is empty, or several IDs begin with it.
     """
     container, _, ifname = text.partition(":")
+    if not container:
+        # Every ID begins with "", so an empty variable of a script would name the container of the only record.
+        raise UsageError("give the ID of a container: it is empty")
     container = recorded_container(cni, container, detaches=detaches)
     found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:
@@ -56,12 +61,26 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
     for one in cni.get_cached_attachments(container):
         name = os.path.basename(one.path)
         if one.state == "corrupt" and f"-{container}-{ifname}" in name:
+            way_out = "libcni doctor shows how to detach it; libcni repair --yes sets it aside"
             return libcni.RecordError(
-                f"{one.path}: it may be the record of container {container}, and cannot be read: {one.problem}",
+                f"{one.path}: it may be the record of container {container}, and is unusable: {one.problem}",
                 path=one.path,
-                hint="libcni doctor shows how to detach it; libcni repair --yes sets it aside",
+                hint="run it as root" if is_denied(one) else way_out,
             )
     return None
+
+
+def is_denied(one: libcni.Attachment) -> bool:
+    """Return whether this user may not read a record that is listed as corrupt: it may be in order."""
+    return one.state == "corrupt" and os.path.lexists(one.path) and not os.access(one.path, os.R_OK)
+
+
+def note_left_out(recorded: Iterable[libcni.Attachment]) -> None:
+    """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
+    unreadable = [one for one in recorded if one.state == "corrupt"]
+    if unreadable:
+        hint = "run it as root" if any(map(is_denied, unreadable)) else "libcni doctor shows what to do"
+        print(f"note: left out {len(unreadable)} of the records, which cannot be read: {hint}", file=sys.stderr)
 
 
 def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -46,7 +47,8 @@ def examine_executable(path: str) -> FileProblem | None:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        return FileProblem(f"cannot be read: {error.strerror}", "correct its permissions")
+        remedy = "correct its permissions" if error.errno in {errno.EACCES, errno.EPERM} else _REINSTALL
+        return FileProblem(f"cannot be read: {error.strerror}", remedy)
     if not head:
         return FileProblem("the file is empty", _REINSTALL)
     if head.startswith(b"#!"):

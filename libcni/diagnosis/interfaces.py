@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from libcni.diagnosis.namespaces import masquerade_commands
 from libcni.diagnosis.netlink import Link, links
 from libcni.diagnosis.node_view import NodeView, detach_command, name_of, plugin_documents, result_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.errors import CNIError, VersionError
+from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
 
 _error = partial(NodeFinding, "interfaces", "error")
@@ -156,8 +157,23 @@ def _run_check(node: NodeView) -> Observations:
         except VersionError as error:
             yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
         except CNIError as error:
-            yield _error(
-                name_of(one), f"CHECK failed: {error}", "the container's network is damaged", "attach it again:",
-                node.attach_again(one),
-            )  # fmt: skip
+            if _is_damage(error):
+                yield _error(
+                    name_of(one), f"CHECK failed: {error}", "the container's network is damaged", "attach it again:",
+                    node.attach_again(one),
+                )  # fmt: skip
+            else:
+                # To attach again would interrupt a container that may be in order.
+                yield NodeFinding(
+                    "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error}",
+                    "nobody knows whether the container's network is in order", "find out why; then:",
+                    (shlex.join(["libcni", "check", "-c", one.container_id, "-i", one.ifname]),),
+                )  # fmt: skip
     yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {count} passed")
+
+
+def _is_damage(error: CNIError) -> bool:
+    """Return whether CHECK says that the attachment is wrong. A plugin that crashed or hung says nothing."""
+    if isinstance(error, NotAttachedError):
+        return True
+    return isinstance(error, PluginError) and error.code is not None and not error.retryable

@@ -106,8 +106,10 @@ def _check_status(cni: CNIConfig, net: NetworkConfigList) -> Observations:
     yield Checked("plugins", f"STATUS of network {net.name}")
     for one in status.plugins:
         if one.error is not None:
+            meaning, remedy = "the plugin says that it cannot serve ADD", "do what its message says; then:"
+            if isinstance(one.error, PluginTimeoutError):
+                meaning, remedy = "the plugin does not answer; ADD may hang, too", "find out what it waits for; then:"
             yield _error(
-                f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}",
-                "the plugin says that it cannot serve ADD", one.error.hint or "do what its message says; then:",
+                f"network {net.name}, plugin {one.plugin}", f"STATUS: {one.error}", meaning, one.error.hint or remedy,
                 (shlex.join(["libcni", "status", net.name, "-v"]),),
             )  # fmt: skip

@@ -26,9 +26,15 @@ def check_records(node: NodeView) -> Observations:
     if node.record_error is not None:
         yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
         return
-    yield Checked("records", f"{counted(len(node.attachments), 'record')} in {node.cni.cache_dir}")
+    directory = node.cni.cache_dir
+    # A misspelt directory must not look like a node without containers.
+    missing = "" if os.path.lexists(directory) else ", a directory that does not exist"
+    yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}")
     for one in node.attachments:
-        if one.state == CORRUPT:
+        if one.state == CORRUPT and os.path.lexists(one.path) and not os.access(one.path, os.R_OK):
+            # The record may be in order. The commands for a corrupt one would detach a container that works.
+            yield NotChecked("records", one.path, f"{one.problem}; run it as root")
+        elif one.state == CORRUPT:
             yield _corrupt(node, one)
         elif not one.network:
             yield _warning(

@@ -132,6 +132,8 @@ PACKAGES = {packages!r}
 CODE = loads(a2b_base64(stored("start"))) if MAGIC_NUMBER == {magic!r} else {{}}
 modules = Modules()
 sys.meta_path.insert(0, modules)
+# A traceback shows the plugin's lines, and not those of this file.
+__loader__ = modules
 exec(modules.get_code("__main__"), globals())
 #start {eager}
 #later {later}

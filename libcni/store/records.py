@@ -104,7 +104,8 @@ class RecordStore:
             try:
                 record = self._read(name, directory)
             except RecordError as error:
-                record = Record(state=CORRUPT, path=f"{self.results}/{name}", problem=str(error))
+                path = f"{self.results}/{name}"
+                record = Record(state=CORRUPT, path=path, problem=str(error).removeprefix(f"{path}: "))
             if record and (container_id is None or record.container_id in {container_id, ""}):
                 yield record
 

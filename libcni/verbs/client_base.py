@@ -287,6 +287,7 @@ def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
 
 def attachment_operation(verb: OperationName, attachment: Attachment) -> Operation:
     """Return the Operation for observers of a verb of one recorded attachment."""
+    check_type("attachment", attachment, Attachment)
     return Operation(verb, attachment.network, attachment.container_id, attachment.ifname)
 
 
@@ -296,6 +297,7 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
     Raises:
         RecordError: the record does not identify an attachment.
     """
+    check_type("attachment", attachment, Attachment)
     if not attachment.network:
         raise unnamed_error(attachment)
     return RuntimeConf(attachment.container_id, None, attachment.ifname)

@@ -154,24 +154,46 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
     return tuple(attachment_of(record) for record in records)
 
 
+class _NotReachedError(CNIError):
+    """The deadline passed before this attachment's turn."""
+
+
 async def _detach_all(
     node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
 ) -> list[Record]:
-    """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid."""
+    """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid.
+
+    Stop at the first error after the deadline: each further DEL would fail for the same reason, and mark its record.
+    """
+    too_late: CNIError | None = None
 
     async def detach_one(record: Record) -> DelReport:
-        await node.lock_container(record.container_id, _LOCK_SECONDS)
-        return await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+        nonlocal too_late
+        if too_late is not None:
+            raise _NotReachedError("no time was left")
+        try:
+            await node.lock_container(record.container_id, _LOCK_SECONDS)
+            return await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+        except CNIError as error:
+            if node.seconds_left() == 0:
+                too_late = error
+            raise
 
     detached = []
+    not_reached = 0
     async for record, outcome in detach_each(found.stale, detach_one, lambda one: one.container_id):
         if isinstance(outcome, CNIError):
-            outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
-            errors.append(outcome)
+            if isinstance(outcome, _NotReachedError):
+                not_reached += 1
+            else:
+                outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
+                errors.append(outcome)
             # It still exists, so the plugins must not free its address.
             found.living.append((record.container_id, record.ifname))
         else:
             detached.append(record)
+    if too_late is not None and not_reached:
+        too_late.add_note(f"GC did not reach {not_reached} more; call it again, or give it more time")
     return detached
 
 

@@ -37,7 +37,8 @@ RecordSeen = Literal["found", "missing", "unreadable"]
 def check_type(name: str, value: object, kind: type) -> None:
     """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, not {short_repr(value)}")
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
 
 
 def check_option_names(given: Iterable[str], known: Iterable[str], method: str) -> None:
@@ -54,10 +55,25 @@ class RetryPolicy:
     Attributes:
         attempts: the maximum number of calls, the first one included.
         delay: seconds to wait before each further call.
+
+    Raises:
+        TypeError: a value is no number.
+        ValueError: ``attempts`` is below 1, or ``delay`` below 0 or NaN.
     """
 
     attempts: int = 3
     delay: float = 1.0
+
+    def __post_init__(self) -> None:
+        # Here, and not when a plugin answers "try again later": that is in the middle of an ADD.
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
+            raise TypeError(f"attempts must be a whole number, not {short_repr(self.attempts)}")
+        if isinstance(self.delay, bool) or not isinstance(self.delay, int | float):
+            raise TypeError(f"delay must be a number of seconds, not {short_repr(self.delay)}")
+        if self.attempts < 1:
+            raise ValueError(f"attempts must be 1 or more, not {self.attempts}")
+        if not self.delay >= 0:  # NaN too
+            raise ValueError(f"delay must be 0 seconds or more, not {self.delay}")
 
 
 @dataclass(frozen=True, slots=True)

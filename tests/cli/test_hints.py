@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,13 @@ def test_commands_of_a_long_hint_are_lines_to_copy() -> None:
         "libcni del n -c a -i eth0 --use-given",
         "libcni forget a:eth0",
     ]
+
+
+def test_the_interface_of_another_container_is_not_removed_by_a_hint(tmp_path: Path) -> None:
+    names = {"network": "n", "container_id": "b", "ifname": "eth0"}
+    hint = hint_of(NamespaceMismatchError("x", netns=str(tmp_path), recorded_netns=f"{tmp_path}/.", **names))
+    assert "libcni del n -c b -i eth0" in hint
+    assert "--use-given" not in hint
 
 
 def test_a_plugin_that_answers_status_is_not_suspected_of_another_version() -> None:

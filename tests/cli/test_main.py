@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from cli.node import CommandNode
+from cli.node import CommandNode, containers
 from libcni.cli import main
+from libcni.cli.app import COMMANDS
 
 INTERRUPTED = """
 import os, sys
@@ -71,14 +72,30 @@ def test_a_closed_pipe_is_no_trace(node: CommandNode, words: str) -> None:
     assert "BrokenPipe" not in ran.stderr
 
 
-def test_without_the_extra_one_line_says_how_to_install_it() -> None:
+def test_without_the_extra_the_program_says_how_to_install_it_and_lists_the_commands() -> None:
     code = "import sys; sys.modules['typer'] = None; from libcni.cli import main; sys.exit(main([]))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (
-        2,
-        "",
-        "libcni: help, messages about wrong options and progress bars need: pip install 'libcni[cli]'\n",
-    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    install, commands = ran.stderr.splitlines()
+    assert install.endswith("pip install 'libcni[cli]'")
+    assert commands.removeprefix("commands: ").split(", ") == [name for name, *_ in COMMANDS]
+
+
+def test_a_relative_path_in_a_directory_that_was_removed_is_no_trace(node: CommandNode) -> None:
+    gone = node.root / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD"; exec "$@"'
+    for words in (["add", "dbnet", "ns/a", "-c", "a"], ["attachments", "--cache-dir", "cache"]):
+        ran = subprocess.run(
+            ["sh", "-c", script, "sh", *node.command, *words], cwd=gone, env=node.env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        gone.mkdir()
+        assert (ran.returncode, ran.stderr) == (
+            1,
+            "error: the current directory does not exist any more; give absolute paths\n",
+        )
+    assert containers(node) == []
 
 
 def test_main_can_be_called_from_python(node: CommandNode, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode
 from libcni import CNIConfig, diagnose, find_stale_attachments
@@ -37,3 +38,21 @@ def test_a_healthy_node_has_no_findings_and_says_what_was_not_checked(node: Oper
     assert {one.check for one in report.checked} >= {"plugins", "records", "namespaces", "interfaces", "ipam", "disk"}
     assert "STATUS: version 1.0.0 does not have it" in {one.reason for one in report.not_checked}
     assert any("CHECK was not run" in one.reason for one in report.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_damage"),
+    [
+        ('echo \'{"code": 999, "msg": "eth0 has gone"}\'; exit 1', True),
+        ('echo \'{"code": 11, "msg": "later"}\'; exit 1', False),
+        ("exit 2", False),
+        ("kill -KILL $$", False),
+    ],
+)
+def test_a_check_without_an_answer_attaches_nothing_again(
+    healthy: FakeNode, cni: CNIConfig, body: str, *, is_damage: bool
+) -> None:
+    healthy.plugin("a", f"[ $CNI_COMMAND != CHECK ] || {{ {body}; }}", result={"cniVersion": "1.0.0"})
+    found = [one for one in diagnose(cni, run_check=True).findings if one.seen.startswith("CHECK")]
+    assert [one.severity for one in found] == ["error" if is_damage else "warning"]
+    assert found[0].commands[0].startswith("libcni add" if is_damage else "libcni check")

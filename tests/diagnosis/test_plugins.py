@@ -57,6 +57,14 @@ esac
     assert any(one.what.startswith("STATUS of network net") for one in node.diagnose().checked)
 
 
+def test_a_status_that_hangs_says_nothing(healthy: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libcni.diagnosis.plugins._SECONDS", 1.0)
+    healthy.plugin("slow", "[ $CNI_COMMAND != STATUS ] || exec sleep 300", versions=("1.1.0",))
+    healthy.write("m.conflist", document("slow", name="m", cniVersion="1.1.0"))
+    assert only(cni).meaning == "the plugin does not answer; ADD may hang, too"
+    assert "message" not in only(cni).remedy
+
+
 def test_plugins_are_looked_for_and_asked(healthy: FakeNode, cni: CNIConfig) -> None:
     healthy.plugin("a", versions=("1.0.0", "1.1.0"))
     healthy.write("m.conflist", document("missing", name="m"))

@@ -144,6 +144,12 @@ def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> 
     assert only(cni).commands == ("libcni repair --yes",)
 
 
+def test_a_cache_that_does_not_exist_is_said_to_be_missing(healthy: FakeNode) -> None:
+    report = diagnose(healthy.client(cache_dir=healthy.root / "misspelt"))
+    (checked,) = [one.what for one in report.checked if one.check == "records"]
+    assert checked.endswith("misspelt, a directory that does not exist")
+
+
 def test_a_cache_that_is_no_directory(healthy: FakeNode) -> None:
     wrong = healthy.client(cache_dir=healthy.netns("c1"))
     assert "it is not a directory" in {finding.seen for finding in diagnose(wrong).findings}

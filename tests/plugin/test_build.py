@@ -70,6 +70,7 @@ def test_errors_delegation_and_tracebacks_work_in_the_product(built: Path, tmp_p
     failed = call_plugin(built, "DEL", config())
     assert failed.document["msg"] == "division by zero"
     assert "mine/__main__" in failed.stderr
+    assert "1 / 0" in failed.stderr, "the traceback has the lines of the plugin's own source"
 
 
 def test_another_version_of_python_runs_the_source(built: Path) -> None:

@@ -32,6 +32,14 @@ def test_every_verb_reaches_its_function(verb: str) -> None:
     assert called == [verb]
 
 
+def test_a_second_function_for_a_verb_is_refused() -> None:
+    plugin = Plugin("copied")
+    plugin.add(nothing)
+    with pytest.raises(ValueError, match="plugin copied has a function for ADD already"):
+        plugin.add(nothing)
+    plugin.check(nothing)
+
+
 @pytest.mark.parametrize("verb", ["DEL", "CHECK", "GC", "STATUS"])
 def test_only_add_prints_on_success(verb: str) -> None:
     answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import libcni
-from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError
+from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError, RetryPolicy
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.process import ProcessExecutor
 from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
@@ -101,5 +102,25 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
         call(cni, "del_network_list", NET, RT, policy="x")
     with pytest.raises(TypeError, match="retry must be a RetryPolicy, not 3"):
         call(cni, "add_network_list", NET, RT, retry=3)
+    for method in ("del_attachment", "forget_attachment", "take_over_attachment"):
+        with pytest.raises(TypeError, match="attachment must be an Attachment, not 'c1'"):
+            call(cni, method, "c1")
     assert executor.calls == []
     assert cni.get_cached_attachments() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"attempts": 0}, ValueError),
+        ({"attempts": 2.5}, TypeError),
+        ({"attempts": True}, TypeError),
+        ({"delay": -1}, ValueError),
+        ({"delay": math.nan}, ValueError),
+        ({"delay": "1"}, TypeError),
+    ],
+)
+def test_a_wrong_retry_policy_is_refused_before_a_verb_begins(values: Any, error: type[Exception]) -> None:
+    (name,) = values
+    with pytest.raises(error, match=f"^{name} must be"):
+        RetryPolicy(**values)

@@ -16,6 +16,7 @@ from libcni.errors import (
     LockTimeoutError,
     PluginError,
     PluginNotFoundError,
+    PluginTimeoutError,
     RecordError,
 )
 from libcni.executor.protocol import CallOptions
@@ -249,6 +250,27 @@ def test_a_container_that_is_busy_is_skipped() -> None:
     report = collect_with_errors(node)
     assert [type(error) for error in report.errors] == [LockTimeoutError]
     assert node.verbs() == ["GC a", "GC b"]
+
+
+def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
+    class ShortNode(RecordingNode):
+        def seconds_left(self) -> float | None:
+            return 0.0 if "DEL c2" in self.log else None
+
+        async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+            if invocation.container_id == "c2":
+                self.log.append("DEL c2")
+                raise PluginTimeoutError("it did not end", plugin=invocation.plugin, verb="DEL")
+            return await super().run_plugin(invocation, options)
+
+    node = ShortNode(records=[record(f"c{number}") for number in range(1, 6)])
+    report = collect_with_errors(node)
+    assert [one.container_id for one in report.detached] == ["c1"]
+    (error,) = report.errors
+    assert "GC did not reach 3 more; call it again, or give it more time" in error.__notes__
+    assert node.log.count("detaching net") == 2, "the others' records are as they were"
+    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
+    assert [one["containerID"] for one in valid] == ["c2", "c3", "c4", "c5"]
 
 
 @pytest.mark.parametrize(("step", "error"), [("lock", LockTimeoutError("held")), ("list", RecordError("unreadable"))])

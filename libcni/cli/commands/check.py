@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import libcni
@@ -36,7 +37,13 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     elif network and (netns or container):
         container = recorded_container(session.client(), container) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        session.client().check_network_list(network_of(network), rt)
+        try:
+            session.client().check_network_list(network_of(network), rt)
+        except libcni.NamespaceMismatchError as error:
+            # The other hint is for DEL.
+            words = shlex.join(["-c", error.container_id, "-i", error.ifname])
+            error.suggest(f"in its recorded namespace: libcni check {words}")
+            raise
     else:
         raise UsageError("give NETWORK and NETNS, or --container ID, or --all")
 

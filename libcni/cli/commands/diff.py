@@ -8,7 +8,7 @@ from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.listing import find_attachments, identity_data
+from libcni.cli.listing import find_attachments, identity_data, note_left_out
 from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -44,6 +44,7 @@ def diff(
         values = [_text(change["recorded"]), _text(change["current"])]
         rows.append([short[change["container_id"]], change["network"], change["key"] or "(file)", *values])
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
+    note_left_out(cni.get_cached_attachments(container or None))
     if found:
         raise SystemExit(1)
 

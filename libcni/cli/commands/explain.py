@@ -15,6 +15,7 @@ from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, Ne
 from libcni.cli.render import Block, Fields
 from libcni.cli.session import Session
 
+_VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
 _OTHERS = "(plus this program's environment without CNI_*)"
 
 
@@ -37,19 +38,27 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     shown from the record, if the container is attached.
     """
     cni = session.client()
-    net = network_of(network)
-    net = cni.network(net) if isinstance(net, str) else net
+    wanted = {one.upper() for one in verb or _VERBS}
+    if unknown := sorted(wanted.difference(_VERBS)):
+        raise UsageError(f"unknown verb {', '.join(unknown)}; the verbs are {', '.join(_VERBS)}")
+    given = network_of(network)
     container = recorded_container(cni, container) if container else None
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     # Only this attachment: the container's other attachments were made with other configurations.
-    recorded = find_attachments(cni, rt.container_id, network=net.name, ifname=rt.ifname)
+    name = given if isinstance(given, str) else given.name
+    recorded = find_attachments(cni, rt.container_id, network=name, ifname=rt.ifname)
+    try:
+        net = cni.network(given) if isinstance(given, str) else given
+    except libcni.NetworkNotFoundError:
+        # If the file has gone, the verbs that use the record can still run.
+        wanted &= {"CHECK", "DEL"}
+        if not wanted or not recorded or not recorded[0].config:
+            raise
+        net = libcni.NetworkConfigList.from_bytes(recorded[0].config, file=recorded[0].path)
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
     found = libcni.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
-    wanted = {one.upper() for one in verb or []}
-    verbs = [one for one in found.verbs if not wanted or one.verb in wanted]
-    if not verbs:
-        raise UsageError(f"there is no verb {', '.join(verb or [])}")
+    verbs = [one for one in found.verbs if one.verb in wanted]
     data = {
         "network": net.name,
         "version": net.cni_version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from libcni.cli.inputs import network_of
@@ -10,11 +11,14 @@ from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 
-def status(session: Session, network: NetworkArgument, _netns: IgnoredNetns = "") -> None:
+def status(session: Session, network: NetworkArgument, netns: IgnoredNetns = "") -> None:
     """Ask whether a network can serve ADD.
 
     Prints nothing if it can. With -v, prints a line for each plugin.
     """
+    if netns and not os.path.exists(netns):
+        # It may be a second network, and nothing was asked about that one.
+        print(f"note: {netns} is ignored: status asks one network", file=sys.stderr)
     found = session.client().network_status(network_of(network))
     # Plugins of a version without STATUS are not called. "ready" would be a guess.
     asked = all(one.state != "unsupported" for one in found.plugins)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.hints import UsageError
-from libcni.cli.listing import attachment_data, find_attachments, no_record_error, row
+from libcni.cli.listing import attachment_data, corrupt_error, find_attachments, no_record_error, note_left_out, row
 from libcni.cli.options import NetworkOption, Option, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -32,7 +32,7 @@ def take_over(
     recorded = find_attachments(cni, container, network=network)
     found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
     if container and not found:
-        raise no_record_error(f"container {container}", container)
+        raise corrupt_error(cni, container, "") or no_record_error(f"container {container}", container)
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
     short = short_ids((one.container_id for one in taken), no_trunc=False)
     rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
@@ -40,3 +40,4 @@ def take_over(
         [attachment_data(one) for one in taken],
         Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
     )
+    note_left_out(cni.get_cached_attachments(container or None))

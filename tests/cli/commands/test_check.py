@@ -25,3 +25,24 @@ def test_check_of_all_and_status_that_was_not_asked(node: CommandNode) -> None:
     ran = node.run("status", "dbnet", "-o", "json")
     assert (ran.code, ran.data["ready"]) == (0, None)
     assert "was not asked" in ran.err
+
+
+def test_check_in_another_namespace_names_no_command_that_detaches(node: CommandNode) -> None:
+    node.add("a")
+    failed = node.run("check", "dbnet", node.netns("b"), "-c", "a")
+    assert failed.code == 1
+    assert "libcni check -c a -i eth0" in failed.err
+    assert "libcni del" not in failed.err
+
+
+def test_check_of_a_misspelt_network_says_where_to_look(node: CommandNode) -> None:
+    node.add("a")
+    failed = node.run("check", "dbent", node.netns("a"), "-c", "a")
+    assert failed.code == 4
+    assert "libcni attachments" in failed.err
+
+
+def test_status_of_two_networks_says_that_it_asks_one(node: CommandNode) -> None:
+    node.write("20-other.conflist", {**DBNET, "name": "other"})
+    assert "note: other is ignored: status asks one network\n" in node.run("status", "dbnet", "other").err
+    assert "note" not in node.run("status", "dbnet", node.netns("a")).err

@@ -22,3 +22,10 @@ def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: CommandNode) 
     assert failed.code == 1
     assert failed.data["exit_status"] == 1
     assert json.loads(failed.data["stdout"])["code"] == 4
+
+
+def test_a_plugin_file_that_does_not_exist_is_not_blamed_on_its_permissions(node: CommandNode) -> None:
+    ran = node.run("exec", "./nosuch", "VERSION")
+    assert ran.code == 1
+    assert "No such file" in ran.err
+    assert "permissions" not in ran.err
