@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from libcni.errors import CNIError, short_repr
 from libcni.store.attachments import Attachment
@@ -38,6 +38,13 @@ def check_type(name: str, value: object, kind: type) -> None:
     """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, not {short_repr(value)}")
+
+
+def check_word(name: str, value: object, words: Any) -> None:
+    """Raise ValueError if the argument ``name`` is none of ``words``, a Literal."""
+    known = get_args(words)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
 def check_option_names(given: Iterable[str], known: Iterable[str], method: str) -> None:
