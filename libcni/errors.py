@@ -37,7 +37,7 @@ __all__ = [
     "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "InterfaceExistsError",
     "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError", "NamespaceMismatchError",
     "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError", "PluginTimeoutError",
-    "RecordError", "VersionError",
+    "RecordError", "VersionError", "printable",
 ]  # fmt: skip
 
 _SHOWN = 2048

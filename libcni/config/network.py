@@ -180,8 +180,6 @@ class NetworkConfigList:
 
     def unused_capabilities(self, capability_args: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names in ``capability_args`` that no plugin of this list declares."""
-        if not capability_args:
-            return ()
         declared = {name for plugin in self.plugins for name in plugin.capabilities}
         return tuple(name for name in capability_args if name not in declared)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -61,7 +62,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     check_word("on_cancel", on_cancel, OnCancel)
     if not net.plugins:
         raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
-    unused = _unused_capabilities(net, rt, strict=strict)
+    unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     # A roll-back would delete an interface of the host.
     if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
         raise ConfigError(
@@ -124,8 +125,8 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     return replace(result, unused_capabilities=unused)
 
 
-def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: bool) -> tuple[str, ...]:
-    unused = net.unused_capabilities(rt.capability_args or {})
+def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
+    unused = net.unused_capabilities(given)
     if unused:
         problem = f'network "{net.name}": no plugin declares the capability arguments {", ".join(unused)}'
         if strict:
