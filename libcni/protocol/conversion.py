@@ -47,7 +47,7 @@ def _object(document: Mapping[str, str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    return [] if text == "null" else [element.text for element in elements(text)]
+    return [] if text == "null" else elements(text)
 
 
 def _flat_to_listed(document: Document) -> Document:

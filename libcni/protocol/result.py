@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
-# These versions have ``ip4`` and ``ip6`` instead of lists.
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
@@ -370,15 +369,9 @@ def _with_version(text: str, found: list[Member], version: str) -> tuple[str, st
 
 
 def _view(text: str, found: list[Member], version: str) -> dict[str, Any]:
-    if RESULT_FORMS.get(version) != RESULT_FORMS["0.2.0"]:
-        return check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
-    try:
-        current = convert(text, version, CURRENT_VERSION)
-    except JSONTextError:
-        raise
-    except ValueError as error:
-        raise ResultProblem(str(error)) from error
-    return check_keys(jsontext.parse(current), _RESULT_KEYS)
+    if RESULT_FORMS.get(version) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
+        found = jsontext.members(convert(text, version, CURRENT_VERSION))
+    return check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
 
 
 def _output_problem(data: bytes | str, error: JSONTextError) -> str:

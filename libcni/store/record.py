@@ -359,7 +359,7 @@ class _RecordInFile(Record):
     @functools.cached_property
     def plugins(self) -> tuple[str, ...]:
         member = self._own_members.get("plugins")
-        return () if member is None else tuple([element.text for element in jsontext.elements(member.text)])
+        return () if member is None else tuple(jsontext.elements(member.text))
 
     @functools.cached_property
     def is_refused(self) -> bool:
