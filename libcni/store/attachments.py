@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
-from libcni.config.cni_args import Args
+from libcni.config.cni_args import Args, check_args
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
@@ -256,7 +256,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 def _usable_args(record: Record) -> Args:
     """Return the recorded CNI_ARGS, or () if the variable cannot carry them: that must not stop a DEL."""
     try:
-        return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
+        return check_args(record.args)
     except InvalidIdentifierError as error:
         logger.warning("%s: going on without the recorded CNI_ARGS: %s", record.path, error)
         return ()
