@@ -216,8 +216,10 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
         RecordError: there is no usable configuration.
     """
     recorded = recorded_network(record) if record is not None else None
+    # With a list without plugins, DEL would detach nothing and remove the record.
+    given = net if net is not None and (net.plugins or record is None) else None
     made_by_go = record is not None and not record.version
-    chosen = net if net is not None and (use_given or made_by_go or recorded is None) else recorded
+    chosen = (given or recorded) if use_given or made_by_go else (recorded or given)
     if chosen is None:
         path = record.path if record is not None else ""
         problem = f"{path}: the record holds no usable configuration"

@@ -195,8 +195,8 @@ class ClientBase(Generic[ExecutorT]):
         record = self._recorded(net, rt)
         if record is None or record.result is None:
             return None
-        given = net if isinstance(net, NetworkConfigList) else None
-        return recorded_result(record, network_to_use(record, given, use_given=True).cni_version)
+        used = net if isinstance(net, NetworkConfigList) else network_to_use(record, None, use_given=False)
+        return recorded_result(record, used.cni_version)
 
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
         """Return the recorded configuration document and parameters of an attachment, or None if there are none.

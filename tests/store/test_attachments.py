@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from libcni._namespace import namespace_identity
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError, RecordError, VersionError
 from libcni.store import records
@@ -120,6 +121,9 @@ def test_which_network_is_used() -> None:
     assert used(gos, given, use_given=False) == ["b"]
     assert used(gos, None, use_given=False) == ["a"]
     assert used(None, given, use_given=False) == ["b"]
+    empty = NetworkConfigList("net", "1.0.0", ())
+    assert used(ours, empty, use_given=True) == used(gos, empty, use_given=False) == ["a"]
+    assert used(None, empty, use_given=False) == []
     with pytest.raises(RecordError) as caught:
         used(None, None, use_given=False)
     assert caught.value.hint
