@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, dumps
 from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
-    UnusableFileError,
     is_draft,
     is_old_file,
     read_file,
