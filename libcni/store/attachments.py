@@ -66,17 +66,6 @@ class Attachment:
     owner: str = ""
 
     @property
-    def name_hint(self) -> tuple[str, str, str] | None:
-        """The (network, container ID, interface name) that the file's name may mean, or None.
-
-        It is a guess for people who examine a corrupt record, because each of the three may contain a ``-``.
-        """
-        name = without_hash(self.path.rpartition("/")[2])
-        network, _, rest = name.partition("-")
-        container_id, _, ifname = rest.rpartition("-")
-        return (network, container_id, ifname) if network and is_valid_pair(container_id, ifname) else None
-
-    @property
     def result(self) -> Result | None:
         """The recorded result of its ADD, or None.
 

@@ -179,16 +179,3 @@ def test_the_pairs_never_omit_the_attachment(network: str, container_id: str, if
         return
     for name in records._names(identity):
         assert (container_id, ifname) in pairs_that_name_may_mean(name, network)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("net-c1-eth0", ("net", "c1", "eth0")),
-        (f"net-a-b-eth0~{HASH}", ("net", "a-b", "eth0")),
-        (f"~{HASH}", None),
-        ("x", None),
-    ],
-)
-def test_what_the_name_of_a_corrupt_record_suggests(name: str, hint: tuple[str, str, str] | None) -> None:
-    assert attachment_of(Record(state=CORRUPT, path=f"/cache/results/{name}")).name_hint == hint
