@@ -17,13 +17,7 @@ from libcni._helper_thread import HelperThread
 from libcni.errors import PluginTimeoutError
 from libcni.executor.child import KILL_WAIT, START_WAIT, Child
 from libcni.executor.find import find_plugin
-from libcni.executor.process import (
-    EXIT_ONLY_SECONDS,
-    GRACE,
-    OUTPUT_LIMIT,
-    TERM_SHARE,
-    TRACED_DELAY,
-)
+from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE, TRACED_DELAY
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError

@@ -286,6 +286,7 @@ def operation(verb: OperationName, network: str, rt: RuntimeConf) -> Operation:
 
 def attachment_operation(verb: OperationName, attachment: Attachment) -> Operation:
     """Return the Operation for observers of a verb of one recorded attachment."""
+    check_type("attachment", attachment, Attachment)
     return Operation(verb, attachment.network, attachment.container_id, attachment.ifname)
 
 

@@ -37,7 +37,8 @@ RecordSeen = Literal["found", "missing", "unreadable"]
 def check_type(name: str, value: object, kind: type) -> None:
     """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, not {short_repr(value)}")
+        article = "an" if kind.__name__.startswith("A") else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
 
 
 def check_word(name: str, value: object, words: Any) -> None:
@@ -61,10 +62,18 @@ class RetryPolicy:
     Attributes:
         attempts: the maximum number of calls, the first one included.
         delay: seconds to wait before each further call.
+
+    Raises:
+        ValueError: ``attempts`` is less than 1, or ``delay`` is negative.
     """
 
     attempts: int = 3
     delay: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the values now: a verb would find a wrong one after its first call."""
+        if self.attempts < 1 or not self.delay >= 0:  # NaN too
+            raise ValueError(f"at least 1 attempt and a delay of 0 s or more are needed, not {self!r}")
 
 
 @dataclass(frozen=True, slots=True)
