@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         PluginTimeoutError,
         RecordError,
         VersionError,
+        printable,
     )
     from libcni.executor import AsyncExecutor, CallOptions, Executor, ProcessExecutor
     from libcni.observe.logs import LoggingObserver
@@ -101,7 +102,7 @@ _MODULES = {
     "diagnosis.drift": "ConfigChange config_changes",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
-    "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError",
+    "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError printable",
     "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "diagnosis.locks": "lock_users",
@@ -137,7 +138,7 @@ __all__ = [
     "attachment_age", "check_network_plugins", "conf_files", "config_changes", "diagnose", "executable_problem",
     "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
     "network_args", "network_conf_from_bytes", "network_conf_from_file", "parse_args", "plugin_conf_from_bytes",
-    "plugin_conf_from_file", "read_config_directory", "repair_records",
+    "plugin_conf_from_file", "printable", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

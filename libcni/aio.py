@@ -166,9 +166,9 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
-        rt = attachment_conf(attachment)
+        running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
-        return await self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
+        return await self._run(running, timeout, delete, network, None, rt, chosen, listed=listed)
 
     async def del_attachments(
         self,
@@ -224,7 +224,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
         """Validate a single plugin; as ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
-        return await self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
+        return await self.validate_network_list(single(plugin), timeout=timeout)
 
     async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
         """Return a network at its best common version; as ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""

@@ -226,9 +226,9 @@ class CNIConfig(ClientBase[Executor]):
             CNIError: as for ``del_network_list``.
         """
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
-        rt = attachment_conf(attachment)
+        running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
         network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
-        return self._run(operation("DEL", network, rt), timeout, delete, network, None, rt, chosen, listed=listed)
+        return self._run(running, timeout, delete, network, None, rt, chosen, listed=listed)
 
     def del_attachments(
         self,
@@ -366,8 +366,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
         """
-        # Not single(): that keeps the plugin's own document for a record, and VERSION writes none.
-        return self.validate_network_list(NetworkConfigList.from_plugin(plugin), timeout=timeout)
+        return self.validate_network_list(single(plugin), timeout=timeout)
 
     def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
         """Return the network at the highest version that all its plugins support (spec 1.1.0, section 2, VERSION).

@@ -37,7 +37,7 @@ __all__ = [
     "AttachmentExistsError", "CNIError", "CNIErrorGroup", "ConfigError", "ErrorCode", "InterfaceExistsError",
     "InvalidIdentifierError", "InvalidOutputError", "LockTimeoutError", "NamespaceMismatchError",
     "NetworkNotFoundError", "NotAttachedError", "PluginError", "PluginNotFoundError", "PluginTimeoutError",
-    "RecordError", "VersionError",
+    "RecordError", "VersionError", "printable",
 ]  # fmt: skip
 
 _SHOWN = 2048
@@ -45,7 +45,7 @@ _SHOWN = 2048
 _UNKNOWN_CONTAINER, _TRY_AGAIN_LATER = 3, 11
 # A result of many megabytes must not travel in every exception, log record and pickle.
 KEPT = 65536
-"""The number of characters of a plugin's message, and of bytes of its stdout, that an error keeps."""
+"""The number of characters of a plugin's message, and of bytes of its stdout and stderr, that an error keeps."""
 LIMIT_HINTS = {
     EFBIG: "this program may write only small files: raise its limit (ulimit -f)",
     EMFILE: "this program has too many open files: raise its limit (ulimit -n)",

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from libcni import printable
 from libcni.cli.options import run_command
 from libcni.cli.quick import read_words
-from libcni.cli.render import printable
 from libcni.cli.signals import Interruption
 
 Command = tuple[str, str, str]

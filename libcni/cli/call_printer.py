@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from libcni import Invocation, Observer, Operation, Outcome
-from libcni.cli.render import printable
+from libcni import Invocation, Observer, Operation, Outcome, printable
 
 
 class CallPrinter(Observer):

@@ -6,8 +6,7 @@ import sys
 import threading
 import time
 
-from libcni import Invocation, Observer, Operation, Outcome, lock_users
-from libcni.cli.render import printable
+from libcni import Invocation, Observer, Operation, Outcome, lock_users, printable
 
 _AFTER, _EVERY = 1.0, 0.25
 _COLUMNS = 79

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from libcni import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
@@ -47,17 +49,6 @@ Block = str | Table | Fields
 def has_escapes(file: TextIO) -> bool:
     """Return whether escape sequences may be written: to a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with escapes for control characters but line feeds and tabs: a terminal obeys them.
-
-    The rule for all text that files, plugins or other programs choose: in a terminal, and in a pipe, because that may
-    lead to a pager.
-    """
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def one_line(text: str) -> str:

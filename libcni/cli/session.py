@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from libcni.cli.render import Block, print_block, print_data, printable
+from libcni import printable
+from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
     from libcni import AsyncCNIConfig, CNIConfig, Invocation, Observer

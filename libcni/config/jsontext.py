@@ -61,13 +61,6 @@ class BigNumber:
         return hash(self.text)
 
 
-class Element(NamedTuple):
-    """An element of an array: its text in the document, and its decoded value."""
-
-    text: str
-    value: Any
-
-
 class Member(NamedTuple):
     """A member of an object: its key and its value, each decoded and as text of the document."""
 
@@ -232,13 +225,13 @@ def _scan_objects(text: str, index: int) -> tuple[list[Any], int]:
     return found, index + 1
 
 
-def elements(text: str) -> list[Element]:
-    """Return the elements of the array ``text``; raises JSONTextError as ``members`` does."""
-    found: list[Element] = []
+def elements(text: str) -> list[str]:
+    """Return the texts of the elements of the array ``text``; raises JSONTextError as ``members`` does."""
+    found: list[str] = []
     index = _open(text, "[", "an array")
     while text[index : index + 1] != "]":
-        value, end = _scan(text, index)
-        found.append(Element(text[index:end], value))
+        _, end = _scan(text, index)
+        found.append(text[index:end])
         index = _next(text, end, "]")
     _check_end(text, index + 1)
     return found

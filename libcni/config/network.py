@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.jsontext import Member, ObjectText
@@ -180,8 +180,6 @@ class NetworkConfigList:
 
     def unused_capabilities(self, capability_args: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names in ``capability_args`` that no plugin of this list declares."""
-        if not capability_args:
-            return ()
         declared = {name for plugin in self.plugins for name in plugin.capabilities}
         return tuple(name for name in capability_args if name not in declared)
 
@@ -265,38 +263,11 @@ def parse_plugin(text: str) -> PluginConfig:
 
 def read_document(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a regular file of at most 16 MiB; raises ConfigError."""
-    name = os.fspath(path)
     try:
-        # O_NONBLOCK: without it, opening a FIFO blocks until a process opens it for writing.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            status = os.fstat(descriptor)
-            # Checked on the open descriptor: the path may lead to another file by now. A read from a FIFO would block,
-            # and a read from /dev/zero would never end.
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError("cannot be read: not a regular file", file=name)
-            if status.st_size > _MAX_BYTES:
-                raise _too_large(name, f"{status.st_size:,} bytes")
-            data = _read_all(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", file=name) from error
-    if len(data) > _MAX_BYTES:
-        raise _too_large(name, "more")
-    return data
-
-
-def _read_all(descriptor: int) -> bytes:
-    # st_size is no limit: a file in /proc has size 0, and the file may grow while it is read.
-    data = bytearray()
-    while len(data) <= _MAX_BYTES and (part := os.read(descriptor, 1 << 20)):
-        data += part
-    return bytes(data)
-
-
-def _too_large(file: str, size: str) -> ConfigError:
-    return ConfigError(f"cannot be read: at most {_MAX_BYTES:,} bytes are accepted, and it has {size}", file=file)
+        return read_regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), _MAX_BYTES)
+    except (OSError, UnusableFileError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read: {problem}", file=os.fspath(path)) from error
 
 
 def files_in(directory: str, extensions: tuple[str, ...]) -> list[str]:

@@ -17,13 +17,7 @@ from libcni._helper_thread import HelperThread
 from libcni.errors import PluginTimeoutError
 from libcni.executor.child import KILL_WAIT, START_WAIT, Child
 from libcni.executor.find import find_plugin
-from libcni.executor.process import (
-    EXIT_ONLY_SECONDS,
-    GRACE,
-    OUTPUT_LIMIT,
-    TERM_SHARE,
-    TRACED_DELAY,
-)
+from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE, TRACED_DELAY
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
@@ -120,7 +114,7 @@ class AsyncProcessExecutor:
     async def _start(self, child: Child, deadline: float) -> None:
         while True:
             try:
-                return await _start(child, deadline)
+                return await _start_in_thread(child, deadline)
             except PluginTimeoutError:
                 raise
             except (OSError, ValueError) as error:
@@ -200,7 +194,7 @@ _starter = HelperThread()
 _turns = AsyncSemaphore(_STARTS)
 
 
-async def _start(child: Child, deadline: float) -> None:
+async def _start_in_thread(child: Child, deadline: float) -> None:
     """Start a process as ``Child.start`` does, but in a thread.
 
     On a busy machine a start takes some milliseconds. If 64 verbs start plugins, the event loop would be blocked for a

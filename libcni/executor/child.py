@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
-from libcni.errors import LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
+from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
 from libcni.executor.reaping import has_pidfd, pipe_until_exit, reap_in_thread, reap_stragglers, unreaped
 from libcni.executor.spawn import prepare_spawn
-from libcni.executor.streams import KEPT, OutputLimitError, Streams, close_all
+from libcni.executor.streams import OutputLimitError, Streams, close_all
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
 _T = TypeVar("_T")

@@ -12,8 +12,7 @@ import os
 import struct
 import termios
 
-KEPT = 64 * 1024
-"""Bytes of stderr that an outcome has, and of a stdout that is too long."""
+from libcni.errors import KEPT
 
 _CHUNK = 64 * 1024
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL

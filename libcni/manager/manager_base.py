@@ -27,7 +27,7 @@ from libcni.manager.set_up import SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
-from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, RetryPolicy
+from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, RetryPolicy, check_word
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
@@ -106,8 +106,7 @@ class ManagerBase(Generic[ClientT]):
         check_default(default, minimum)
         if max_set_ups is not None and max_set_ups < 1:
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
-        if on_cancel not in {"keep", "rollback"}:
-            raise ValueError(f"on_cancel must be keep or rollback, not {on_cancel!r}")
+        check_word("on_cancel", on_cancel, OnCancel)
         # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
         self.cni = cni

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from libcni._namespace import is_empty_file, namespace_identity
+from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.diagnosis.netlink import links
@@ -17,7 +18,6 @@ from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespa
 from libcni.manager.recorded import may_belong_to
 from libcni.store.files import (
     Directory,
-    UnusableFileError,
     read_file,
     record_error,
     remove,

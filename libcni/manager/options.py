@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 from libcni.verbs.reports import (
     AttachOptions,
@@ -14,9 +14,9 @@ from libcni.verbs.reports import (
     RetryPolicy,
     check_option_names,
     check_type,
+    check_word,
 )
 
-_WORDS = {"on_existing": get_args(OnExisting), "on_cancel": get_args(OnCancel)}
 _FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 
 
@@ -27,13 +27,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     """
     check_option_names(options, {*AttachOptions.__annotations__, "timeout"}, "set_up")
     for name in _FLAGS:
-        if not isinstance(options.get(name, True), bool):
-            raise TypeError(f"{name} must be True or False, not {options[name]!r}")
-    for name, words in _WORDS.items():
-        if options.get(name, words[0]) not in words:
-            raise ValueError(f"{name} must be one of {', '.join(words)}, not {options[name]!r}")
-    if not isinstance(options.get("retry"), RetryPolicy | None):
-        raise TypeError(f"retry must be a RetryPolicy or None, not {options['retry']!r}")
+        check_type(name, options.get(name, True), bool)
+    check_word("on_existing", options.get("on_existing", "refuse"), OnExisting)
+    check_word("on_cancel", options.get("on_cancel", "keep"), OnCancel)
+    if options.get("retry") is not None:
+        check_type("retry", options["retry"], RetryPolicy)
 
 
 def check_no_text(name: str, given: object) -> None:

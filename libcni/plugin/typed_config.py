@@ -50,7 +50,7 @@ def _load_model(document: object, into: type[_T], path: str) -> _T:
         first = error.errors()[0]
         key = path
         for part in first["loc"]:
-            key = f"{key}[{part}]" if isinstance(part, int) else f"{key}.{part}" if key else str(part)
+            key = f"{key}[{part}]" if isinstance(part, int) else _join(key, part)
         more = error.error_count() - 1
         raise _invalid(key, first["msg"], f"{more} more problems" if more else "") from error
     return model
@@ -96,8 +96,6 @@ def _convert_scalar(value: Any, kind: Any, path: str) -> Any:
     try:
         return kind(_checked(value, str, path))
     except (TypeError, ValueError) as error:
-        if isinstance(error, VerbError):
-            raise
         raise _invalid(path, str(error)) from error
 
 
@@ -146,8 +144,6 @@ def _convert_dataclass(document: dict[str, Any], kind: Any, path: str) -> Any:
     try:
         return kind(**loaded)
     except (TypeError, ValueError) as error:  # from the author's __post_init__
-        if isinstance(error, VerbError):
-            raise
         raise _invalid(path, str(error)) from error
 
 

@@ -5,10 +5,10 @@ A document is a mapping of its top-level keys to the text of their values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from libcni.config import jsontext
-from libcni.config.jsontext import Member, dumps, elements, join_array, join_object, members
+from libcni.config.jsontext import dumps, elements, join_array, join_object, members
 from libcni.config.versions import RESULT_FORMS
 
 Document = dict[str, str]
@@ -35,32 +35,42 @@ def convert(text: str, source: str, target: str) -> str:
     """
     if source not in RESULT_FORMS or target not in RESULT_FORMS:
         raise ConversionError(f'no converter for CNI result version "{source}" to "{target}"')
-    document = {member.key: member.text for member in members(text)}
+    document = _texts(text)
     if RESULT_FORMS[source] != RESULT_FORMS[target]:
         document = _CONVERTERS[RESULT_FORMS[source], RESULT_FORMS[target]](document)
     document.pop("cniVersion", None)
     return _object({"cniVersion": dumps(target), **document})
 
 
-def _object(document: Mapping[str, str]) -> str:
+def _texts(text: str) -> Document:
+    return {member.key: member.text for member in members(text)}
+
+
+def _object(document: Document) -> str:
     return join_object([(dumps(key), value) for key, value in document.items()])
 
 
-def _parts(text: str) -> list[str]:
-    return [] if text == "null" else [element.text for element in elements(text)]
+def _parts(document: Document, key: str) -> list[str]:
+    """Return the texts of the elements of a list; [] if it is missing or null."""
+    text = document.get(key, "null")
+    return [] if text == "null" else elements(text)
+
+
+def _without(document: Document, keys: set[str]) -> Document:
+    return {key: value for key, value in document.items() if key not in keys}
 
 
 def _flat_to_listed(document: Document) -> Document:
     """0.2 -> 0.3: ``ip4`` and ``ip6`` become entries of ``ips``; their routes become ``routes`` of the result."""
-    result = {key: value for key, value in document.items() if key not in {"ip4", "ip6"}}
+    result = _without(document, {"ip4", "ip6"})
     ips: list[str] = []
-    routes: list[str] = _parts(document.get("routes", "null"))
+    routes = _parts(document, "routes")
     for key, version in (("ip4", "4"), ("ip6", "6")):
         if document.get(key, "null") != "null":
-            parts = members(document[key])
-            kept = {"address" if part.key == "ip" else part.key: part.text for part in parts if part.key != "routes"}
+            parts = _texts(document[key])
+            routes += _parts(parts, "routes")
+            kept = {"address" if name == "ip" else name: text for name, text in parts.items() if name != "routes"}
             ips.append(_object({"version": dumps(version), **kept}))
-            routes += [text for part in parts if part.key == "routes" for text in _parts(part.text)]
     if ips:
         result["ips"] = join_array(ips)
     if routes:
@@ -70,74 +80,57 @@ def _flat_to_listed(document: Document) -> Document:
 
 def _listed_to_flat(document: Document) -> Document:
     """0.3 -> 0.2: keep the first address of each family, with that family's routes (``dst`` and ``gw`` only)."""
-    left_out = {"ips", "interfaces", "routes"}
-    result = {key: value for key, value in document.items() if key not in left_out}
-    for text in _parts(document.get("ips", "null")):
-        parts = {part.key: part for part in members(text)}
-        version = parts["version"].value if "version" in parts else None
+    result = _without(document, {"ips", "interfaces", "routes"})
+    for text in _parts(document, "ips"):
+        parts = _texts(text)
+        version = jsontext.parse(parts.get("version", "null"))
         # 0.2.0 has one address for each family, so the first one wins, as in Go (pkg/types/040/types.go).
         if version in {"4", "6"} and f"ip{version}" not in result:
-            result[f"ip{version}"] = _flat_ip(parts, _routes_of(document.get("routes", "null"), str(version)))
+            kept = _without(parts, {"version", "interface"})
+            flat = {"ip" if name == "address" else name: text for name, text in kept.items()}
+            if routes := _routes_of(document, version):
+                flat["routes"] = join_array(routes)
+            result[f"ip{version}"] = _object(flat)
     if "ip4" not in result and "ip6" not in result:
         raise ConversionError("no valid IP addresses")
     return result
 
 
-def _flat_ip(parts: Mapping[str, Member], routes: list[str]) -> str:
-    left_out = {"version", "interface"}
-    kept = [("ip" if key == "address" else key, part.text) for key, part in parts.items() if key not in left_out]
-    if routes:
-        kept.append(("routes", join_array(routes)))
-    return _object(dict(kept))
-
-
-def _routes_of(routes: str, version: str) -> list[str]:
+def _routes_of(document: Document, version: str) -> list[str]:
     found = []
-    for text in _parts(routes):
-        parts = [part for part in members(text) if part.key in _ROUTE_PARTS_OF_0_2]
-        destination = next((part.value for part in parts if part.key == "dst"), "")
-        if _family(destination) == version:
-            found.append(_object({part.key: part.text for part in parts}))
+    for text in _parts(document, "routes"):
+        parts = _texts(text)
+        if _family(parts.get("dst", '""')) == version:
+            found.append(_object({key: parts[key] for key in parts if key in _ROUTE_PARTS_OF_0_2}))
     return found
 
 
 def _listed_to_plain(document: Document) -> Document:
     """0.4 -> 1.0: remove ``version`` from each of ``ips``."""
-    return _with_each(document, "ips", lambda parts: [part for part in parts if part[0] != "version"])
+    return _with_each(document, "ips", lambda parts: _without(parts, {"version"}))
 
 
 def _plain_to_listed(document: Document) -> Document:
     """1.0 -> 0.4: add ``version`` to each of ``ips``; remove the newer keys from each of ``interfaces``."""
     result = _with_each(document, "ips", _with_family)
-    return _with_each(
-        result, "interfaces", lambda parts: [part for part in parts if part[0] not in _INTERFACE_PARTS_OF_1_0]
-    )
+    return _with_each(result, "interfaces", lambda parts: _without(parts, _INTERFACE_PARTS_OF_1_0))
 
 
-Parts = list[tuple[str, str]]
-
-
-def _with_each(document: Document, key: str, change: Callable[[Parts], Parts]) -> Document:
+def _with_each(document: Document, key: str, change: Converter) -> Document:
     if document.get(key, "null") == "null":
         return dict(document)
-    changed = []
-    for text in _parts(document[key]):
-        parts = change([(part.key, part.text) for part in members(text)])
-        changed.append(_object(dict(parts)))
-    return {**document, key: join_array(changed)}
+    return {**document, key: join_array([_object(change(_texts(text))) for text in _parts(document, key)])}
 
 
-def _with_family(parts: Parts) -> Parts:
-    address = next((text for key, text in parts if key == "address"), '""')
-    rest = [part for part in parts if part[0] != "version"]
-    return [("version", dumps(_family(jsontext.parse(address)))), *rest]
+def _with_family(parts: Document) -> Document:
+    return {"version": dumps(_family(parts.get("address", '""'))), **_without(parts, {"version"})}
 
 
 def _family(address: str) -> str:
-    """Return "4" or "6"; an IPv4-mapped IPv6 address is IPv4, as in Go."""
+    """Return "4" or "6" for the text of an address; an IPv4-mapped IPv6 address is IPv4, as in Go."""
     import ipaddress  # few results are converted, and this import takes 3 ms
 
-    parsed = ipaddress.ip_interface(address).ip
+    parsed = ipaddress.ip_interface(jsontext.parse(address)).ip
     mapped = isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None
     return "4" if parsed.version == 4 or mapped else "6"  # noqa: PLR2004 - the family is called so
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from libcni.config.cni_args import format_args
@@ -105,21 +106,18 @@ def check_environment_size(env: Mapping[str, str]) -> None:
         ConfigError: a variable's name or value cannot be part of an environment, ``NAME=value`` has 128 KiB or more, or
             all variables together exceed the system's limit (``ARG_MAX``).
     """
-    names, values = "".join(env), "".join(env.values())
-    size = len(names) + len(values) + (2 + _POINTER) * len(env) + _SPARE
-    text = names + values
-    if size <= _MAX_VARIABLE and text.isascii() and "\0" not in text and "=" not in names and "" not in env:
-        return  # the usual case without a loop: all variables together are smaller than one may be
+    names = "".join(env)
+    with suppress(UnicodeEncodeError):  # the loop names the variable
+        data = os.fsencode(names + "".join(env.values()))
+        size = len(data) + (2 + _POINTER) * len(env) + _SPARE
+        if size <= _MAX_VARIABLE and b"\0" not in data and "=" not in names and "" not in env:
+            return  # the usual case without a loop: all variables together are smaller than one may be
     total = _SPARE
     for name, value in env.items():
-        # For ASCII text the number of characters is the number of bytes, so most variables need no encoding.
-        is_plain = name.isascii() and value.isascii() and name and "=" not in name and "\0" not in name + value
-        size = len(name) + 1 + len(value) if is_plain else _variable_size(name, value)
+        size = _variable_size(name, value)
         if size > _MAX_VARIABLE:
-            problem = (
-                f"it has {size:,} bytes, and Linux starts no program with a variable of more than {_MAX_VARIABLE:,}"
-            )
-            raise ConfigError(problem, location=_variable(name))
+            rule = f"Linux starts no program with a variable of more than {_MAX_VARIABLE:,}"
+            raise ConfigError(f"it has {size:,} bytes, and {rule}", location=_variable(name))
         total += size + 1 + _POINTER
     limit = min(os.sysconf("SC_ARG_MAX"), _MAX_ENVIRONMENT)
     if limit > 0 and total > limit:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
-# These versions have ``ip4`` and ``ip6`` instead of lists.
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
@@ -348,7 +347,9 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         # Go decodes "null" into an empty result without an error, so some plugins get away with it.
         found = jsontext.members(jsontext.check_nesting(text)) if text != "null" else []
         text, own = _with_version(text, found, version)
-        view = _view(text, found, own)
+        if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
+            found = jsontext.members(convert(text, own, CURRENT_VERSION))
+        view = check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
     except WrongValueError as error:
@@ -367,18 +368,6 @@ def _with_version(text: str, found: list[Member], version: str) -> tuple[str, st
         return text, named
     rest = [(member.key_text, member.text) for member in found if member.key != "cniVersion"]
     return jsontext.join_object([('"cniVersion"', jsontext.dumps(version)), *rest]), version
-
-
-def _view(text: str, found: list[Member], version: str) -> dict[str, Any]:
-    if RESULT_FORMS.get(version) != RESULT_FORMS["0.2.0"]:
-        return check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
-    try:
-        current = convert(text, version, CURRENT_VERSION)
-    except JSONTextError:
-        raise
-    except ValueError as error:
-        raise ResultProblem(str(error)) from error
-    return check_keys(jsontext.parse(current), _RESULT_KEYS)
 
 
 def _output_problem(data: bytes | str, error: JSONTextError) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
-from libcni.config.cni_args import Args
+from libcni.config.cni_args import Args, check_args
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
@@ -64,17 +64,6 @@ class Attachment:
     problem: str = ""
     record: Record = field(default_factory=Record, repr=False, compare=False)
     owner: str = ""
-
-    @property
-    def name_hint(self) -> tuple[str, str, str] | None:
-        """The (network, container ID, interface name) that the file's name may mean, or None.
-
-        It is a guess for people who examine a corrupt record, because each of the three may contain a ``-``.
-        """
-        name = without_hash(self.path.rpartition("/")[2])
-        network, _, rest = name.partition("-")
-        container_id, _, ifname = rest.rpartition("-")
-        return (network, container_id, ifname) if network and is_valid_pair(container_id, ifname) else None
 
     @property
     def result(self) -> Result | None:
@@ -216,8 +205,10 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
         RecordError: there is no usable configuration.
     """
     recorded = recorded_network(record) if record is not None else None
+    # With a list without plugins, DEL would detach nothing and remove the record.
+    given = net if net is not None and (net.plugins or record is None) else None
     made_by_go = record is not None and not record.version
-    chosen = net if net is not None and (use_given or made_by_go or recorded is None) else recorded
+    chosen = (given or recorded) if use_given or made_by_go else (recorded or given)
     if chosen is None:
         path = record.path if record is not None else ""
         problem = f"{path}: the record holds no usable configuration"
@@ -256,7 +247,7 @@ def recorded_conf(record: Record, given: RuntimeConf | None = None, *, use_given
 def _usable_args(record: Record) -> Args:
     """Return the recorded CNI_ARGS, or () if the variable cannot carry them: that must not stop a DEL."""
     try:
-        return RuntimeConf(record.container_id, None, record.ifname, args=record.args).args or ()
+        return check_args(record.args)
     except InvalidIdentifierError as error:
         logger.warning("%s: going on without the recorded CNI_ARGS: %s", record.path, error)
         return ()

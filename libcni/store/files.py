@@ -13,6 +13,7 @@ import struct
 import time
 from contextlib import suppress
 
+from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
 
 FILE_MODE = 0o600
@@ -23,17 +24,12 @@ _DIR_MODE = 0o700
 _DIR_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK = 1 << 20
 _FS_IOC_FIEMAP = 0xC020660B
 # Its arguments: the whole file, FIEMAP_FLAG_SYNC, no room for extents.
 _WRITE_AND_WAIT = struct.pack("=QQIIII", 0, (1 << 64) - 1, 1, 0, 0, 0)
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 _serial = itertools.count()
 _DRAFT = re.compile(r"\d+-\d+-\d+")
-
-
-class UnusableFileError(Exception):
-    """A file that cannot be a record: it is not a regular file, or too large. The text tells which."""
 
 
 def record_error(problem: str, path: str, error: OSError) -> RecordError:
@@ -254,20 +250,4 @@ def read_file(name: str, directory: int) -> bytes:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise UnusableFileError("it is not a regular file") from None
         raise
-    try:
-        # Examine the open file: between a stat of the name and the open, another program could replace the file.
-        # O_NONBLOCK keeps the open from waiting for a FIFO's writer.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UnusableFileError("it is not a regular file")
-        # Check the size before reading: a sparse file of 8 TiB uses no space on the disk, but would fill the memory.
-        if status.st_size > MAX_RECORD_BYTES:
-            raise UnusableFileError(f"it has {status.st_size} bytes, and a record has at most {MAX_RECORD_BYTES}")
-        data = os.read(descriptor, status.st_size + 1)
-        while len(data) > status.st_size and (more := os.read(descriptor, _CHUNK)):  # another program appends to it
-            data += more
-            if len(data) > MAX_RECORD_BYTES:
-                raise UnusableFileError(f"it has more than {MAX_RECORD_BYTES} bytes")
-        return data
-    finally:
-        os.close(descriptor)
+    return read_regular(descriptor, MAX_RECORD_BYTES)

@@ -260,12 +260,13 @@ def offset_of(name: str) -> int:
 
 def _open_lock_file(path: str, cache_dir: str, mode: int) -> io.FileIO:
     """Open the lock file; raises RecordError."""
+    opened = functools.partial(_LockFile, path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
     try:
         try:
-            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
+            return opened()
         except FileNotFoundError:
             make_directory(cache_dir, durable=False)
-            return _LockFile(path, "r" if mode == os.O_RDONLY else "r+", opener=_opener(mode))
+            return opened()
     except OSError as error:
         raise record_error("cannot be opened", path, error) from error
 

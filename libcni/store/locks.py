@@ -116,7 +116,7 @@ class LockSet:
         request = self.request
         networks = {NETWORK + offset_of(name) for name in request.networks}
         container = CONTAINER + offset_of(request.container_id) if request.container_id else -1
-        self._held_by_caller = held = self._locks_of(token)
+        self._held_by_caller = held = self._locks_of(token) if token else set()
         self._is_outermost = container >= 0 and container not in held
         # Network before container, networks in sorted order: with different orders two verbs could deadlock.
         self._todo = [

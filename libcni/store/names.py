@@ -45,10 +45,8 @@ def names_of_interface(directory: int, container_id: str, ifname: str) -> list[s
     ending = f"-{container_id}-{ifname}"
     with _lock:
         watched = _watched_directory(directory)
-        if watched is not None:
-            return watched.names_with(ending)
-        names = os.listdir(directory)
-        if _MANY < len(names) < _TOO_MANY:
+        names = os.listdir(directory) if watched is None else watched.names_with(ending)
+        if watched is None and _MANY < len(names) < _TOO_MANY:
             _watch(directory)
     # A name that is only a hash may belong to any attachment.
     return [name for name in names if ending in name or name[0] == "~"]
@@ -78,11 +76,10 @@ class _WatchedDirectory:
             self._names.pop(_key(name), None)
 
     def names_with(self, ending: str) -> list[str]:
+        """Return all names with this ending, or with a hash after it, or that are only a hash, and perhaps others."""
         if len(ending) < _KEY_LENGTH:
-            found = [name for names in self._names.values() for name in names]
-        else:
-            found = [*self._names.get(ending[-_KEY_LENGTH:], ()), *self._names.get("", ())]
-        return [name for name in found if ending in name or name[0] == "~"]
+            return [name for names in self._names.values() for name in names]
+        return [*self._names.get(ending[-_KEY_LENGTH:], ()), *self._names.get("", ())]
 
     def update(self) -> bool:
         """Apply the kernel's events; return False if the names are not known any more. Raises OSError."""

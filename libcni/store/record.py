@@ -17,7 +17,7 @@ from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.jsontext import JSONTextError, dumps, quote
-from libcni.errors import ConfigError, InvalidIdentifierError, shorten
+from libcni.errors import ConfigError, shorten
 from libcni.store.files import MAX_RECORD_BYTES, record_error
 
 PENDING: Final = "pending"
@@ -256,16 +256,7 @@ def decode(data: bytes, path: str) -> Record:
     """Return the record in a file's bytes, in state corrupt if they are not a record. Never raises."""
     try:
         return _decode(data, path)
-    except (
-        JSONTextError,
-        InvalidIdentifierError,
-        KeyError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         problem = "it is empty" if not data.strip(b"\0 \n") else f"it is not a record: {shorten(str(error), 300)}"
         return Record(state=CORRUPT, path=path, problem=problem)
 
@@ -359,7 +350,7 @@ class _RecordInFile(Record):
     @functools.cached_property
     def plugins(self) -> tuple[str, ...]:
         member = self._own_members.get("plugins")
-        return () if member is None else tuple([element.text for element in jsontext.elements(member.text)])
+        return () if member is None else tuple(jsontext.elements(member.text))
 
     @functools.cached_property
     def is_refused(self) -> bool:

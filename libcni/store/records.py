@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, dumps
 from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
-    UnusableFileError,
     is_draft,
     is_old_file,
     read_file,
@@ -69,6 +69,7 @@ class RecordStore:
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
         self.partials: str = f"{cache_dir}/partial"
+        self.aside: str = f"{cache_dir}/corrupt"
 
     def find(self, identity: Identity) -> Record | None:
         """Return the record of an identity, or None. If its file is unreadable, the record has state corrupt."""
@@ -334,20 +335,19 @@ class RecordStore:
     def set_aside(self, record: Record) -> str:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
         name = _name_of(record)
-        aside = f"{self.cache_dir}/corrupt"
         # Bytes, not characters: the limit of 255 for a name is in bytes, and the time needs some of them.
         target = f"{os.fsdecode(os.fsencode(name)[:200])}.{time.time_ns()}"
         try:
             with (
                 Directory(self.results) as source,
-                Directory(aside, create=True, durable=self.durable) as directory,
+                Directory(self.aside, create=True, durable=self.durable) as directory,
             ):
                 os.rename(name, target, src_dir_fd=source, dst_dir_fd=directory)
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise record_error("cannot be moved aside", record.path, error) from error
-        return f"{aside}/{target}"
+        return f"{self.aside}/{target}"
 
     def names_set_aside(self) -> list[str]:
         """Return the former file names of the records in ``<cache_dir>/corrupt``; long ones are cut.
@@ -355,13 +355,12 @@ class RecordStore:
         Raises:
             RecordError: the directory cannot be listed.
         """
-        aside = f"{self.cache_dir}/corrupt"
         try:
-            return [name.rpartition(".")[0] for name in sorted(os.listdir(aside))]
+            return [name.rpartition(".")[0] for name in sorted(os.listdir(self.aside))]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise record_error("cannot be listed", aside, error) from error
+            raise record_error("cannot be listed", self.aside, error) from error
 
     def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
         """Remove the temporary files of killed writers, and partial results without a pending record; return the paths.

@@ -100,11 +100,7 @@ class Examination:
 
     def config(self, version: str, **more: Any) -> dict[str, Any]:
         """Return the configuration in ``version``, with ``prevResult`` for a chained plugin."""
-        config = {
-            **self.config_base,
-            "cniVersion": version,
-            **more,
-        }
+        config = {**self.config_base, "cniVersion": version, **more}
         if self.prev_result is not None and "prevResult" not in more:
             previous = {"cniVersion": CURRENT_VERSION, **self.prev_result}
             try:

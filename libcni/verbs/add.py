@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -28,7 +29,7 @@ from libcni.verbs.ownership import (
     made_no_interface,
     netns_of_own_interface,
 )
-from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_word
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -37,7 +38,7 @@ _PLUGIN_END_SECONDS = 3.0
 """Seconds to wait, after a roll-back, for processes that the plugins left."""
 
 
-async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, and its options
+async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
@@ -57,12 +58,11 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     """
     check_network_name(net.name)
     rt = checked_conf(node, rt)
-    for name, word, words in (("on_existing", on_existing, OnExisting), ("on_cancel", on_cancel, OnCancel)):
-        if word not in get_args(words):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(words))}, not {word!r}")
+    check_word("on_existing", on_existing, OnExisting)
+    check_word("on_cancel", on_cancel, OnCancel)
     if not net.plugins:
         raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
-    unused = _unused_capabilities(net, rt, strict=strict)
+    unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     # A roll-back would delete an interface of the host.
     if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):
         raise ConfigError(
@@ -125,8 +125,8 @@ async def add(  # noqa: C901, PLR0912, PLR0913 - the verb from top to bottom, an
     return replace(result, unused_capabilities=unused)
 
 
-def _unused_capabilities(net: NetworkConfigList, rt: RuntimeConf, *, strict: bool) -> tuple[str, ...]:
-    unused = net.unused_capabilities(rt.capability_args or {})
+def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
+    unused = net.unused_capabilities(given)
     if unused:
         problem = f'network "{net.name}": no plugin declares the capability arguments {", ".join(unused)}'
         if strict:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import ClassVar, Final, Generic, TypeVar, get_args
+from typing import ClassVar, Final, Generic, TypeVar
 
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
@@ -29,7 +29,7 @@ from libcni.store.attachments import (
 )
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
-from libcni.verbs.reports import check_type
+from libcni.verbs.reports import check_type, check_word
 from libcni.verbs.settings import ClientState, Env, Settings, StartAhead, StderrSink
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -97,8 +97,7 @@ class ClientBase(Generic[ExecutorT]):
             InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
             TypeError: ``env`` or ``executor`` is of another type than this client needs.
         """
-        if start_ahead not in get_args(StartAhead):
-            raise ValueError(f"start_ahead must be one of {', '.join(get_args(StartAhead))}, not {start_ahead!r}")
+        check_word("start_ahead", start_ahead, StartAhead)
         directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
         self._settings = Settings(
             path=tuple(part for part in directories if part),
@@ -196,8 +195,8 @@ class ClientBase(Generic[ExecutorT]):
         record = self._recorded(net, rt)
         if record is None or record.result is None:
             return None
-        given = net if isinstance(net, NetworkConfigList) else None
-        return recorded_result(record, network_to_use(record, given, use_given=True).cni_version)
+        used = net if isinstance(net, NetworkConfigList) else network_to_use(record, None, use_given=False)
+        return recorded_result(record, used.cni_version)
 
     def get_network_list_cached_config(self, net: Network, rt: RuntimeConf) -> tuple[bytes, RuntimeConf] | None:
         """Return the recorded configuration document and parameters of an attachment, or None if there are none.

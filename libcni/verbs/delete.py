@@ -202,7 +202,7 @@ def _chains(
     yield Chain(node, used, recorded, executables, policy.retry)
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
         return
-    given = net or used
+    given = net if net is not None and net.plugins else used
     for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
         executables = node.find_all(given, skip_missing=True)
         if all(executables):

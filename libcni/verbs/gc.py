@@ -20,7 +20,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach
 from libcni.verbs.detach_each import detach_each
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment, check_type
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -59,6 +59,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
     """
     check_network_name(network)
+    check_type("policy", policy, DelPolicy)
     policy = replace(policy, use_given=False)
     pairs = valid_pairs(valid)
     if net is not None and net.disable_gc:

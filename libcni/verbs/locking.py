@@ -81,7 +81,7 @@ class LockingNode:
         """
         while self._locks:
             self._locks.pop().close()
-        request = LockRequest(tuple(sorted(networks)), container_id, exclusive)
+        request = LockRequest(tuple(networks), container_id, exclusive)
         # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
         # each other.
         await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), self._deadline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from libcni.errors import CNIError, short_repr
 from libcni.store.attachments import Attachment
@@ -39,6 +39,13 @@ def check_type(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
+
+
+def check_word(name: str, value: object, words: Any) -> None:
+    """Raise ValueError if the argument ``name`` is none of ``words``, a Literal."""
+    known = get_args(words)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
 def check_option_names(given: Iterable[str], known: Iterable[str], method: str) -> None:

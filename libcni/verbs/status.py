@@ -37,8 +37,8 @@ async def status(
 async def status_or_raise(node: Node, net: NetworkConfigList, *, negotiate_version: bool = False) -> NetworkStatus:
     """Ask as ``status`` does; raise the error of the first plugin that cannot serve ADD."""
     found = await status(node, net, negotiate_version=negotiate_version, stop_at_first=True)
-    for error in found.errors:
-        raise error
+    if found.errors:
+        raise found.errors[0]
     return found
 
 

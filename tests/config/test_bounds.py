@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_used_never_hides_a_good_network(tmp_path: Path) -
     assert [name[0] for name in sorted(names)] == list("abcdefghi")
     for problem in found.problems:
         if os.path.basename(problem.file or "")[0] in "bcd":
-            assert problem.problem == "cannot be read: not a regular file"
+            assert problem.problem == "cannot be read: it is not a regular file"
     sparse_problem = next(one for one in found.problems if "e-sparse" in (one.file or ""))
     assert (
         sparse_problem.problem == "cannot be read: at most 16,777,216 bytes are accepted, and it has 16,777,217 bytes"
@@ -183,7 +183,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(monkeypatch: pytest.Monke
         parts.append(size)
         return b" " * size
 
-    monkeypatch.setattr("libcni.config.network.os.read", endless)
+    monkeypatch.setattr("os.read", endless)
     with pytest.raises(libcni.ConfigError, match="at most 16,777,216 bytes are accepted, and it has more"):
         libcni.NetworkConfigList.from_file(tmp_path / "a.conflist")
     assert sum(parts) < 2 * SIZE

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from libcni._namespace import namespace_identity
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
+from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError, RecordError, VersionError
 from libcni.store import records
@@ -120,6 +121,9 @@ def test_which_network_is_used() -> None:
     assert used(gos, given, use_given=False) == ["b"]
     assert used(gos, None, use_given=False) == ["a"]
     assert used(None, given, use_given=False) == ["b"]
+    empty = NetworkConfigList("net", "1.0.0", ())
+    assert used(ours, empty, use_given=True) == used(gos, empty, use_given=False) == ["a"]
+    assert used(None, empty, use_given=False) == []
     with pytest.raises(RecordError) as caught:
         used(None, None, use_given=False)
     assert caught.value.hint
@@ -175,16 +179,3 @@ def test_the_pairs_never_omit_the_attachment(network: str, container_id: str, if
         return
     for name in records._names(identity):
         assert (container_id, ifname) in pairs_that_name_may_mean(name, network)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("net-c1-eth0", ("net", "c1", "eth0")),
-        (f"net-a-b-eth0~{HASH}", ("net", "a-b", "eth0")),
-        (f"~{HASH}", None),
-        ("x", None),
-    ],
-)
-def test_what_the_name_of_a_corrupt_record_suggests(name: str, hint: tuple[str, str, str] | None) -> None:
-    assert attachment_of(Record(state=CORRUPT, path=f"/cache/results/{name}")).name_hint == hint

@@ -98,10 +98,13 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
             call(cni, f"{verb}_network", None, RT)
     with pytest.raises(TypeError, match="rt must be a RuntimeConf, not 'c1'"):
         cni.get_network_list_cached_result(NET, "c1")
-    with pytest.raises(TypeError, match="policy must be a DelPolicy, not 'x'"):
-        call(cni, "del_network_list", NET, RT, policy="x")
+    for method, about in (("del_network_list", RT), ("gc_network_list", [])):
+        with pytest.raises(TypeError, match="policy must be a DelPolicy, not 'x'"):
+            call(cni, method, NET, about, policy="x")
     with pytest.raises(TypeError, match="retry must be a RetryPolicy, not 3"):
         call(cni, "add_network_list", NET, RT, retry=3)
+    with pytest.raises(TypeError, match="plugin must be a PluginConfig, not None"):
+        call(cni, "validate_network", None)
     for method in ("del_attachment", "forget_attachment", "take_over_attachment"):
         with pytest.raises(TypeError, match="attachment must be an Attachment, not 'c1'"):
             call(cni, method, "c1")

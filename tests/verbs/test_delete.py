@@ -358,6 +358,20 @@ def test_a_recorded_configuration_without_plugins_is_never_taken_for_nothing_to_
     assert node.recorded == {IDENTITY: go}
 
 
+@pytest.mark.parametrize("more", [{}, {"version": "", "plugins": ()}, {"state": PENDING, "result": None}])
+@pytest.mark.parametrize("use_given", [False, True])
+def test_a_given_list_without_plugins_is_never_taken_for_nothing_to_do(more: dict[str, Any], use_given: bool) -> None:
+    node = RecordingNode(records=[attached(CHAIN, **more)])
+    empty = NetworkConfigList.from_bytes(b'{"name":"net","cniVersion":"1.0.0"}')
+    delete(node, empty, use_given=use_given)
+    assert node.verbs() == ["DEL b", "DEL a"]
+    record = attached(CHAIN, state=PENDING, result=None)
+    node = RecordingNode({("DEL", "b"): failed()}, records=[record])
+    with pytest.raises(PluginError):
+        delete(node, empty)
+    assert node.recorded == {IDENTITY: record}
+
+
 def test_signals_and_statuses_are_errors_of_del_too() -> None:
     node = RecordingNode({("DEL", "b"): Outcome(None, signal=15)}, records=[attached(CHAIN)])
     with pytest.raises(PluginError, match=r"signal 15 \(SIGTERM\)"):

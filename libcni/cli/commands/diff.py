@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,13 +32,8 @@ def diff(
     for one in find_attachments(cni, container, network=network):
         if not one.network:
             continue
-        about = identity_data(one)
-        net = networks.get(one.network)
-        # A file that has gone is a difference, too: the container works, but could not be attached again.
-        if net is None:
-            found.append({**about, "key": "", "recorded": "a configuration", "current": None})
-            continue
-        found += [{**about, **asdict(change)} for change in libcni.config_changes(one, net)]
+        changes = _changes(one, networks.get(one.network))
+        found += [{**identity_data(one), **asdict(change)} for change in changes]
     short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
     rows = []
     for change in found:
@@ -47,6 +43,16 @@ def diff(
     note_left_out(cni.get_cached_attachments(container or None))
     if found:
         raise SystemExit(1)
+
+
+def _changes(one: libcni.Attachment, net: libcni.NetworkConfigList | None) -> Sequence[libcni.ConfigChange]:
+    # A file that has gone is a difference, too: the container works, but could not be attached again.
+    if net is None:
+        return [libcni.ConfigChange("", "a configuration", None)]
+    try:
+        return libcni.config_changes(one, net)
+    except libcni.RecordError:  # the library logs why the record's configuration is unusable
+        return [libcni.ConfigChange("", None, "a configuration")]
 
 
 def _text(value: Any) -> str:
