@@ -349,6 +349,8 @@ def _skip(text: str, index: int) -> int:
 def _open(text: str, bracket: str, kind: str) -> int:
     index = _skip(text, 0)
     if text[index : index + 1] != bracket:
+        if index == len(text):
+            raise JSONTextError("it is empty")
         raise JSONTextError(f"it is not {kind}", hint=_hint(text, index))
     return _skip(text, index + 1)
 

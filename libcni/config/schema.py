@@ -175,8 +175,7 @@ def split(text: str, file: str | None, where: str, *, objects: str | None = None
         return jsontext.members(text, objects=objects)
     except JSONTextError as error:
         location = ": ".join(part for part in (where, error.location) if part)
-        problem = "it is empty" if not text.strip() else error.problem
-        raise ConfigError(problem, file=file, location=location or None, hint=error.hint) from error
+        raise ConfigError(error.problem, file=file, location=location or None, hint=error.hint) from error
 
 
 def describe(found: Any, where: str = "") -> tuple[str, str]:
