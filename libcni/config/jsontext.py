@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")
 _OPENING, _CLOSING = {"{", "["}, {"}", "]"}
 MAX_DEPTH = 200
 """How deep a document may be nested."""
@@ -78,7 +79,7 @@ class ObjectText(NamedTuple):
 
 
 def _refuse_constant(name: str) -> Any:
-    raise JSONTextError(f"{name} is not JSON", hint="JSON has no NaN and no Infinity")
+    raise JSONTextError(f"{name} is not JSON")
 
 
 def _integer(text: str) -> Any:
@@ -331,8 +332,9 @@ def _scan(text: str, index: int, decoder: json.JSONDecoder = _decoder) -> tuple[
         raise JSONTextError(error.msg, _position(text, error.pos), _hint(text, error.pos)) from None
     except RecursionError:
         raise JSONTextError("it is nested too deeply") from None
-    except JSONTextError:
-        raise
+    except JSONTextError as error:  # a constant; the decoder does not tell where
+        starts = (found.start() for found in _TOKEN.finditer(text, index) if found[0].startswith(_CONSTANTS))
+        raise JSONTextError(error.problem, _position(text, next(starts, index))) from None
     except ValueError:
         # int() refuses integers with too many digits (sys.set_int_max_str_digits). Only they need the slow scanner.
         return _scan(text, index, _big_decoder)

@@ -17,7 +17,7 @@ Check = Callable[[Any], Any]
 
 _T = TypeVar("_T")
 
-MAX_ELEMENTS = 100_000
+MAX_CONFIG_ELEMENTS = 100_000
 """How many elements a configuration may have in its lists and objects together."""
 
 
@@ -164,7 +164,7 @@ def document_text(data: bytes | str, file: str | None, *, lenient: bool = False)
     try:
         if lenient:
             return jsontext.decode_utf8(data if isinstance(data, str) else data.decode(errors="replace"))
-        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode_utf8(data), MAX_ELEMENTS))
+        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode_utf8(data), MAX_CONFIG_ELEMENTS))
     except JSONTextError as error:
         raise ConfigError(error.problem, file=file, location=error.location, hint=error.hint) from error
 

@@ -16,7 +16,7 @@ from libcni.config import jsontext
 from libcni.config.directory import read_config_directory
 from libcni.config.jsontext import MAX_ELEMENTS, JSONTextError, check_elements
 from libcni.config.network import parse_network, parse_plugin
-from libcni.config.schema import MAX_ELEMENTS as MAX_CONFIG_ELEMENTS
+from libcni.config.schema import MAX_CONFIG_ELEMENTS
 from libcni.protocol.result import read_result
 from libcni.testing import RecordingExecutor
 

@@ -27,7 +27,7 @@ BAD_DOCUMENTS: list[tuple[Any, str | None, str]] = [
     (b'{"name":"n", // comment\n"plugins":[]}', "line 1, column 14", "JSON has no comments"),
     (b'{"name":"n"} {"name":"m"}', "line 1, column 14", "more after the end"),
     (b"[1]", None, "not an object"),
-    (b'{"name":"n","plugins":[{"type":"a","x":NaN}]}', None, "NaN"),
+    (b'{"name":"n","plugins":[{"type":"a","x":NaN}]}', "line 1, column 40", "NaN"),
     (_without("name"), "name", 'missing "name"'),
     (a_list(name=5), "name", "5"),
     (a_list(name=None), "name", "not null"),
