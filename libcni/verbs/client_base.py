@@ -296,7 +296,6 @@ def attachment_conf(attachment: Attachment) -> RuntimeConf:
     Raises:
         RecordError: the record does not identify an attachment.
     """
-    check_type("attachment", attachment, Attachment)
     if not attachment.network:
         raise unnamed_error(attachment)
     return RuntimeConf(attachment.container_id, None, attachment.ifname)
