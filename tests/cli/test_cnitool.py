@@ -54,7 +54,8 @@ def cnitool(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip(f"Debian's archive cannot be reached: {error}")
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == SHA256
     with tarfile.open(archive) as source:
-        source.extractall(directory, filter="data")
+        source.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)  # new in Python 3.11.4
+        source.extractall(directory)
     (package,) = directory.glob("*/cnitool")
     env = {**os.environ, "GO111MODULE": "off", "GOPATH": GOCODE, "GOCACHE": str(directory / "gocache")}
     built = directory / "bin-cnitool"
