@@ -316,6 +316,7 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: a plugin cannot serve ADD; its ``code`` is 50 (not available) or 51 (limited connectivity).
             PluginTimeoutError: a PluginError: the plugin did not answer before the deadline.
             PluginNotFoundError: a plugin is missing. STATUS finds this at every spec version.
+            ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
@@ -336,6 +337,7 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
+            ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)
@@ -351,6 +353,7 @@ class CNIConfig(ClientBase[Executor]):
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
+            ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
         named = self._named(net)

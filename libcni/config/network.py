@@ -188,6 +188,12 @@ class NetworkConfigList:
         _log_warnings(self.warnings, self.file)
 
 
+def check_plugins(net: NetworkConfigList) -> None:
+    """Raise ConfigError if a network has no plugins: a verb would do nothing, and report success."""
+    if not net.plugins:
+        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
+
+
 def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig:
     """Return a plugin configuration with some top-level keys replaced or added; the rest of its text stays.
 

@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from libcni.config.timeouts import check_timeout
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.locks import LockRequest, LockSet, is_locked
@@ -62,7 +63,10 @@ def repair_records(
     Raises:
         LockTimeoutError: verbs ran until the timeout.
         RecordError: the directory cannot be read or written.
+        TypeError: ``timeout`` is no number.
+        ValueError: ``timeout`` is 0, negative or NaN.
     """
+    timeout = check_timeout(timeout)
     directory = os.path.abspath(os.fspath(cache_dir))
     store = RecordStore(directory)
     if dry_run:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from libcni.config.identifiers import check_network_name
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, RecordError
@@ -60,8 +60,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     rt = checked_conf(node, rt)
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)
-    if not net.plugins:
-        raise ConfigError(f'network "{net.name}" has no plugins', file=net.file, location="plugins")
+    check_plugins(net)
     unused = _unused_capabilities(net, rt.capability_args, strict=strict) if rt.capability_args else ()
     # A roll-back would delete an interface of the host.
     if not allow_own_netns and rt.netns and node.is_own_namespace(rt.netns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libcni.config.identifiers import check_network_name
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import supports
 from libcni.errors import PluginError, PluginNotFoundError
 from libcni.verbs.chain import Chain
@@ -22,8 +22,12 @@ async def status(
         net: the network.
         negotiate_version: use the highest version that all plugins support.
         stop_at_first: ask only up to the first plugin that cannot.
+
+    Raises:
+        ConfigError: the network has no plugins.
     """
     check_network_name(net.name)
+    check_plugins(net)
     if negotiate_version:
         net = await negotiate(node, net)
     found: list[PluginStatus] = []

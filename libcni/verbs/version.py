@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
-from libcni.config.network import NetworkConfigList
+from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
 from libcni.errors import CNIError, PluginError, VersionError
 from libcni.executor.start_ahead import file_identity
@@ -49,8 +49,13 @@ async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
 
 
 async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:
-    """Find every plugin of a network and ask it whether it supports the network's version. Attach nothing."""
+    """Find every plugin of a network and ask it whether it supports the network's version. Attach nothing.
+
+    Raises:
+        ConfigError: the network has no plugins.
+    """
     check_network_name(net.name)
+    check_plugins(net)
     found = []
     for plugin in net.plugins:
         executable = ""

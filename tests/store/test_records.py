@@ -265,7 +265,7 @@ def refused(store, limit):
     new = Record("net", "c2", "eth0")
     calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),
              lambda: store.forget(store.begin(new)), store.sweep, lambda: store.ensure_writable(new),
-             lambda: repair_records(store.cache_dir, timeout=0)]
+             lambda: repair_records(store.cache_dir, timeout=0.1)]
     count = 0
     for call in calls + [lock] * 12 + calls:
         try:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from libcni import Outcome
+from typing import Any
+
+import pytest
+
+from libcni import ConfigError, Outcome
 from libcni.verbs.status import status
+from libcni.verbs.version import validate
 from verbs.asked import drive, fails, network
 
 
@@ -28,3 +33,9 @@ def test_before_1_1_0_there_is_no_status_but_a_missing_plugin_is_noticed() -> No
     found, calls = drive(status, network("a", "b", version="1.0.0"), {"a": Outcome(), "b": None})
     assert [plugin.state for plugin in found.plugins] == ["unsupported", "missing"]
     assert calls == []
+
+
+@pytest.mark.parametrize("verb", [status, validate])
+def test_a_network_without_plugins_is_not_called_ready(verb: Any) -> None:
+    with pytest.raises(ConfigError, match='network "n" has no plugins'):
+        drive(verb, network("a").with_plugins([]), {})
