@@ -366,8 +366,13 @@ def test_an_interface_that_a_person_made_in_the_place_of_ones_own_stays(
     assert "10.98.0.2" not in node.leased()
 
 
-def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(node: RealNode, container: Namespace) -> None:
-    """The kernel gives the inode of a removed namespace to the next one."""
+@pytest.mark.parametrize("has_cookies", [True, False])
+def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(
+    node: RealNode, container: Namespace, monkeypatch: pytest.MonkeyPatch, *, has_cookies: bool
+) -> None:
+    """The kernel gives the inode of a removed namespace to the next one, and before 5.14 namespaces have no cookie."""
+    if not has_cookies:
+        monkeypatch.setattr("libcni.store.namespace._SO_NETNS_COOKIE", 9999)
     net = bridged(node)
     node.cni.add_network_list(net, conf("one", container))
     subprocess.run(["ip", "netns", "del", container.name], check=True)
@@ -585,14 +590,18 @@ def test_replace_detaches_nothing_if_the_new_interface_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["forget_attachment", "del_attachment"])
+@pytest.mark.parametrize("change", ["another ADD", "another owner"])
 def test_only_the_attachment_that_was_listed_is_forgotten_or_detached(
-    node: RealNode, container: Namespace, verb: str
+    node: RealNode, container: Namespace, verb: str, change: str
 ) -> None:
     net = bridged(node)
     node.cni.add_network_list(net, conf("c1", container))
     (listed,) = node.cni.get_cached_attachments()
-    node.cni.del_network_list(net, conf("c1", container))
-    node.cni.add_network_list(net, conf("c1", container))
+    if change == "another owner":
+        node.client(owner="theirs").take_over_attachment(listed)
+    else:
+        node.cni.del_network_list(net, conf("c1", container))
+        node.cni.add_network_list(net, conf("c1", container))
     before = everything_of(node, container)
     with pytest.raises(RecordError, match="rewritten after the attachment was listed"):
         getattr(node.cni, verb)(listed)
