@@ -238,7 +238,8 @@ def _is_of_another_process(node: Node, record: Record, netns: str) -> bool:
     if not netns.startswith("/proc/"):
         return False
     try:
-        started = process_start(netns.split("/")[2])
+        # The caller may give the path of a younger process of the container.
+        started = process_start(netns.split("/")[2]) if netns == record.netns else None
         if started is not None and started > os.stat(record.path).st_mtime + _CLOCK_STEP:
             return True
     except OSError:

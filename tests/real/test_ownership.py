@@ -475,6 +475,17 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     assert (states(node), node.leased()) == ([], {})
 
 
+def test_the_path_of_a_younger_process_of_a_container_that_go_attached(
+    node: RealNode, container: Namespace, process_in: Callable[[Namespace], str]
+) -> None:
+    net = bridged(node)
+    node.cni.add_network_list(net, conf("c1", container))
+    node.strip_record("c1")
+    os.utime(node.record("c1"), (1, 1))
+    node.cni.del_network_list(net, conf("c1", process_in(container)))
+    assert container.links() == ["lo"]
+
+
 @both_clients
 @pytest.mark.parametrize("way", ["del", "gc", "add"])
 def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
