@@ -12,7 +12,7 @@ from libcni.cli.failures import error_data, exit_code, print_error
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import container_id_of, load_document, network_from_object, network_of
 from libcni.cli.options import Option
-from libcni.cli.render import Table
+from libcni.cli.render import Table, has_escapes
 from libcni.cli.session import Session
 
 BatchFile = Annotated[
@@ -24,6 +24,8 @@ Parallel = Annotated[int, Option("--parallel", metavar="NUMBER", min=1, help="Ho
 _KEYS = {"network", "netns", "container", "ifname", "args", "capabilities"}
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     _Network = str | libcni.NetworkConfigList
     _Request = tuple[_Network, libcni.RuntimeConf]
 
@@ -118,15 +120,11 @@ def _network(entry: _Entry) -> _Network:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[libcni.BatchItem[Any]], None] | None]:
     """Show a progress bar if stderr is a terminal; yield the function to call at the end of each verb, or None."""
-    if not sys.stderr.isatty():
+    bar = _bar()
+    if bar is None:
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    # On stderr: stdout holds the table or the JSON, which a script may read.
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with bar as progress:
         task = progress.add_task("", total=total)
         failures = 0
 
@@ -136,6 +134,21 @@ def _progress(total: int) -> Iterator[Callable[[libcni.BatchItem[Any]], None] | 
             progress.update(task, advance=1, description=f"{failures} failed" if failures else "")
 
         yield advance
+
+
+def _bar() -> Progress | None:
+    """Return a progress bar, or None if stderr allows no escape sequences, or the extra cli is not installed."""
+    if not has_escapes(sys.stderr):
+        return None
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+
+    # On stderr: stdout holds the table or the JSON, which a script may read.
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def _finish(session: Session, items: Sequence[libcni.BatchItem[Any]], word: str) -> None:

@@ -67,7 +67,8 @@ def _not_detached(error: PluginError) -> str:
         return ""
     # A plugin that did not start has the cause as the first hint. The library's other hints are its words for the rest.
     known = "" if _did_start(error) else (error.hint or "").partition("; ")[0]
-    cause = known or "correct the cause"
+    more_time = "give it more time (--timeout) or " if isinstance(error, PluginTimeoutError) else ""
+    cause = known or f"{more_time}correct the cause"
     # A command has a line of its own, so that it can be copied.
     return (
         f"{cause}; then:\n  libcni del {_attachment(error)}\n"

@@ -113,19 +113,22 @@ class Namespaces:
         path = self.path(name)
         if self.exists(name):
             raise NamespaceError(f"{path}: there is a network namespace of that name already", name=name)
+        made: NamespaceIdentity | None
         if isinstance(self._tool, _ThreadTool):
-            with _new_namespace(name) as (thread_id, identity):
-                announce(identity)
+            with _new_namespace(name) as (thread_id, made):
+                announce(made)
                 # If this process is killed now, the thread ends, and a tool that still runs finds no namespace to pin.
                 self._tool.pin(name, thread_id)
         else:
             announce(())
             self._tool.create(name)
-            announce(self.identity(name))
+            announce(made := self.identity(name))
         try:
             self._tool.lo_up(name)
         except BaseException:
-            self._tool.remove(name)
+            # Perhaps because somebody removed it, and another program has given the name to its own.
+            if self.identity(name) == made:
+                self._tool.remove(name)
             raise
         return path
 

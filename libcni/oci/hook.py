@@ -219,8 +219,14 @@ class Hook:
     def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
         """Detach this hook's attachments of a container, and remove each pin whose namespace has no record any more."""
         recorded = self._recorded(container_id)
-        own = [one.ifname for one in recorded if not one.network or one.owner == OWNER]
-        manager.tear_down(container_id, ifnames=None if len(own) == len(recorded) else own)
+        own = [one for one in recorded if not one.network or one.owner == OWNER]
+        # Another program may have attached an interface of this hook's to a second network: on_existing="allow".
+        others = {one.ifname for one in recorded if one not in own}
+        ifnames = {one.ifname for one in own} - others
+        manager.tear_down(container_id, ifnames=ifnames if others else None)
+        for one in own:
+            if one.ifname in others:
+                manager.cni.del_attachment(one, policy=manager.policy)
         recorded_in = {one.netns for one in self._recorded(container_id)}
         # Version 0.2.0 had the pins of all hooks in one directory.
         named = {pin for one in recorded if one.owner == OWNER and (pin := pin_at(one.netns, container_id)) is not None}

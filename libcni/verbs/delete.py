@@ -105,7 +105,8 @@ def check_unchanged(record: Record, listed: Record) -> None:
     """Raise RecordError if a record belongs to another ADD than the listed one, or if that ADD has ended since."""
 
     def of_add(one: Record) -> tuple[object, ...]:
-        return one.identity, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
+        # The owner, too: a sweep must not detach an attachment that another program has taken over meanwhile.
+        return one.identity, one.owner, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
 
     if of_add(record) != of_add(listed):
         text = f"{record.path}: it was rewritten after the attachment was listed"

@@ -152,7 +152,8 @@ def netns_of_own_interface(
     cannot be looked up                                    the path
     may exist or not, but the namespace is another one     ""
     does not exist                                         the path
-    has the recorded number                                the path; "" if an ADD that failed had found it there
+    has the recorded number                                the path; "" if an ADD that failed had found it there, or
+                                                           if no cookie is known and the hardware address is another
     has another number                                     ""
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
@@ -189,6 +190,10 @@ def netns_of_own_interface(
         )
         return ""
     is_same = None if record is None else is_same_interface(record, found)
+    # Before Linux 5.14 no cookie shows that the inode is another namespace's by now, and most have an interface of this
+    # number.
+    if record is not None and is_same and not (record.netns_cookie and found.cookie):
+        is_same = not _has_other_mac(node, record, netns)
     if record is not None and is_same is not None:
         if is_same and not made_no_interface(record):
             return netns
@@ -233,11 +238,20 @@ def _is_of_another_process(node: Node, record: Record, netns: str) -> bool:
     if not netns.startswith("/proc/"):
         return False
     try:
-        started = process_start(netns.split("/")[2])
+        # The caller may give the path of a younger process of the container.
+        started = process_start(netns.split("/")[2]) if netns == record.netns else None
         if started is not None and started > os.stat(record.path).st_mtime + _CLOCK_STEP:
             return True
+    except OSError:
+        return False
+    return _has_other_mac(node, record, netns)
+
+
+def _has_other_mac(node: Node, record: Record, netns: str) -> bool:
+    """Return whether the interface has another hardware address than the one in the result of its ADD."""
+    try:
         interfaces = recorded_result(record).interfaces
-    except (OSError, RecordError):
+    except RecordError:
         return False
     macs = {one.mac.lower() for one in interfaces if one.mac and one.sandbox and one.name == record.ifname}
     found = node.mac_of(netns, record.ifname)

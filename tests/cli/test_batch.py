@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
 from cli.node import DBNET, REFUSING, CommandNode
+from libcni.cli import main
 
 
 def batch_file(node: CommandNode, **more: Any) -> str:
@@ -37,6 +39,17 @@ def test_a_batch_shows_its_progress_in_a_terminal(node: CommandNode) -> None:
     ran = node.run_in_terminal("add", "--batch", batch_file(node))
     assert "4/4" in ran.out
     assert "1 failed" in ran.out
+
+
+def test_a_batch_in_a_terminal_needs_no_extra(node: CommandNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rich", "rich.console", "rich.progress"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("libcni.cli.batch.has_escapes", lambda _: True)
+    for name, value in node.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(node.root)
+    assert main(["del", "--batch", batch_file(node)]) == 0
 
 
 @pytest.mark.parametrize(

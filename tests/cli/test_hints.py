@@ -37,6 +37,7 @@ from libcni.cli.hints import hint_of
         (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
         (PluginTimeoutError("x", verb="ADD"), "--timeout"),
         (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
+        (PluginTimeoutError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "(--timeout)"),
         (PluginError("x", verb="CHECK", network="n", container_id="a", ifname="eth0"), "libcni doctor --check"),
         (PluginError("x", verb="STATUS", network="n", code=3), "libcni validate n"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),

@@ -15,6 +15,7 @@ def test_a_misspelt_name_is_not_an_empty_answer(node: CommandNode) -> None:
     assert (node.run("diff", "dbnet").code, node.run("diff", "dbent").code) == (0, 4)
     (node.conf_dir / "10-dbnet.conflist").unlink()
     assert node.run("diff", "dbnet").code == 1
+    assert "no attachment matches; there are 1" in node.run("attachments", "-n", "dbent").out
     assert "there is no directory /nowhere" in node.run("attachments", "--cache-dir", "/nowhere").out
 
 

@@ -78,6 +78,18 @@ def test_a_namespace_whose_lo_stays_down_is_removed_again() -> None:
     assert tool.done == ["create c1", "remove c1"]
 
 
+def test_a_namespace_that_took_the_name_before_lo_was_up_stays() -> None:
+    class Replaced(FakeTool):
+        def lo_up(self, name: str) -> None:
+            self.there[name] = (0, 99, 0)
+            super().lo_up(name)
+
+    tool = Replaced("lo_up")
+    with pytest.raises(NamespaceError, match="lo_up"):
+        Namespaces(tool).create("c1")
+    assert tool.there == {"c1": (0, 99, 0)}
+
+
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode) -> None:
     node.configure("a")
     namespaces = Namespaces(FakeTool("remove"))

@@ -258,6 +258,20 @@ def test_what_another_program_attached_is_neither_detached_nor_replaced(node: Ho
     assert plugin.verbs == ("ADD",)
 
 
+def test_another_programs_attachment_of_the_same_interface_stays(node: HookNode, process: Process) -> None:
+    [plugin] = node.configure_capable("front", "a")
+    node.configure_capable("back", "b")
+    pid = process()
+    assert node.attach(pid, networks="front") == ""
+    rt = RuntimeConf("c1", f"{node.pins.directory}/c1.{pid}", "eth0")
+    node.client(owner="other").add_network_list("back", rt, on_existing="allow")
+    end(pid)
+    assert node.detach() == ""
+    assert node.attached == [("c1", "back", "eth0", "ready")]
+    assert node.pinned == [("c1", pid)], "its DEL needs the namespace"
+    assert plugin.verbs == ("ADD", "DEL")
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3, 0.4, 0.6])
 def test_a_hook_that_is_killed_leaves_nothing_that_poststop_does_not_find(
     node: HookNode, process: Process, delay: float

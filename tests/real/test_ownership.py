@@ -366,8 +366,13 @@ def test_an_interface_that_a_person_made_in_the_place_of_ones_own_stays(
     assert "10.98.0.2" not in node.leased()
 
 
-def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(node: RealNode, container: Namespace) -> None:
-    """The kernel gives the inode of a removed namespace to the next one."""
+@pytest.mark.parametrize("has_cookies", [True, False])
+def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(
+    node: RealNode, container: Namespace, monkeypatch: pytest.MonkeyPatch, *, has_cookies: bool
+) -> None:
+    """The kernel gives the inode of a removed namespace to the next one, and before 5.14 namespaces have no cookie."""
+    if not has_cookies:
+        monkeypatch.setattr("libcni.store.namespace._SO_NETNS_COOKIE", 9999)
     net = bridged(node)
     node.cni.add_network_list(net, conf("one", container))
     subprocess.run(["ip", "netns", "del", container.name], check=True)
@@ -468,6 +473,17 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     assert other.link("eth0") == link
     assert container.links() == (["lo"] if evidence == "none" else ["lo", "eth0"])
     assert (states(node), node.leased()) == ([], {})
+
+
+def test_the_path_of_a_younger_process_of_a_container_that_go_attached(
+    node: RealNode, container: Namespace, process_in: Callable[[Namespace], str]
+) -> None:
+    net = bridged(node)
+    node.cni.add_network_list(net, conf("c1", container))
+    node.strip_record("c1")
+    os.utime(node.record("c1"), (1, 1))
+    node.cni.del_network_list(net, conf("c1", process_in(container)))
+    assert container.links() == ["lo"]
 
 
 @both_clients
@@ -585,14 +601,18 @@ def test_replace_detaches_nothing_if_the_new_interface_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["forget_attachment", "del_attachment"])
+@pytest.mark.parametrize("change", ["another ADD", "another owner"])
 def test_only_the_attachment_that_was_listed_is_forgotten_or_detached(
-    node: RealNode, container: Namespace, verb: str
+    node: RealNode, container: Namespace, verb: str, change: str
 ) -> None:
     net = bridged(node)
     node.cni.add_network_list(net, conf("c1", container))
     (listed,) = node.cni.get_cached_attachments()
-    node.cni.del_network_list(net, conf("c1", container))
-    node.cni.add_network_list(net, conf("c1", container))
+    if change == "another owner":
+        node.client(owner="theirs").take_over_attachment(listed)
+    else:
+        node.cni.del_network_list(net, conf("c1", container))
+        node.cni.add_network_list(net, conf("c1", container))
     before = everything_of(node, container)
     with pytest.raises(RecordError, match="rewritten after the attachment was listed"):
         getattr(node.cni, verb)(listed)

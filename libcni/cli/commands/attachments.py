@@ -50,14 +50,16 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],
-        Table(columns, rows, empty=_empty(session)),
+        Table(columns, rows, empty=_empty(session, len(recorded))),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
     if any(map(is_denied, found)):
         print("note: this user may not read these records: run it as root", file=sys.stderr)
 
 
-def _empty(session: Session) -> str:
-    # A misspelt directory must not look like a node without containers.
+def _empty(session: Session, recorded: int) -> str:
+    # A misspelt name or directory must not look like a node without containers.
+    if recorded:
+        return f"no attachment matches; there are {recorded}"
     missing = "" if os.path.isdir(session.cache_dir) else f": there is no directory {session.cache_dir}"
     return f"no attachments{missing}"
