@@ -66,6 +66,10 @@ AnswerT = TypeVar("AnswerT")
 _LEAST_VERBS = 256
 """How many verbs run at once at least, also if fewer plugins can: most of a verb's waits are for something else."""
 
+_BEGINNINGS = 8
+"""How many verbs begin in one pass of the event loop. The first part of a verb takes one to two milliseconds: if a
+thousand began at once, the program's other tasks would wait for seconds."""
+
 _DESCRIPTORS = 5
 """A verb takes a descriptor in the namespace, one for a lock, and three while its plugin runs."""
 
@@ -92,6 +96,10 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     def _slots(self) -> AsyncSemaphore:
         least = allowed_by_open_files(_LEAST_VERBS, _DESCRIPTORS)
         return AsyncSemaphore(max(least, getattr(self._executor, "max_processes", MAX_PROCESSES)))
+
+    @cached_property
+    def _beginnings(self) -> AsyncSemaphore:
+        return AsyncSemaphore(_BEGINNINGS)
 
     @cached_property
     def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
@@ -375,6 +383,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
                     problem = f"{what} ran until the deadline; this verb did not start"
                     raise LockTimeoutError(problem, what=what) from None
                 try:
+                    beginning = await self._beginnings.acquire(None)
+                    asyncio.get_running_loop().call_soon(beginning.release)  # in the next pass
                     return await verb(node, *args, **kwargs)
                 finally:
                     slot.release()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
+from libcni.testing import AsyncRecordingExecutor
 from libcni.verbs.reports import OnCancel
 
 
@@ -436,3 +438,24 @@ def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> No
 
     run(cancel_twice())
     assert node.states() == []
+
+
+def test_few_verbs_begin_in_one_pass_of_the_event_loop(node: FakeNode) -> None:
+    """Otherwise a thousand ADDs at once would keep the program's other tasks waiting for seconds."""
+    executor = AsyncRecordingExecutor()
+    cni = AsyncCNIConfig([], str(node.cache), executor=executor)
+    begun: list[int] = []
+
+    async def other_task() -> None:
+        while True:
+            begun.append(len(executor.calls))
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        other = asyncio.create_task(other_task())
+        await asyncio.gather(*(cni.add_network_list(network("p"), rt(f"c{number}")) for number in range(60)))
+        other.cancel()
+
+    run(main())
+    assert len(executor.calls) == 60
+    assert max(after - before for before, after in pairwise(begun)) <= 8

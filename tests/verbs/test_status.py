@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,4 +39,4 @@ def test_before_1_1_0_there_is_no_status_but_a_missing_plugin_is_noticed() -> No
 @pytest.mark.parametrize("verb", [status, validate])
 def test_a_network_without_plugins_is_not_called_ready(verb: Any) -> None:
     with pytest.raises(ConfigError, match='network "n" has no plugins'):
-        drive(verb, network("a").with_plugins([]), {})
+        drive(verb, replace(network("a"), plugins=()), {})
