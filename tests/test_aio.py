@@ -458,4 +458,5 @@ def test_few_verbs_begin_in_one_pass_of_the_event_loop(node: FakeNode) -> None:
 
     run(main())
     assert len(executor.calls) == 60
-    assert max(after - before for before, after in pairwise(begun)) <= 8
+    # Between two turns of the other task is the end of one pass and the begin of the next one.
+    assert max(after - before for before, after in pairwise(begun)) <= 2 * 8
