@@ -475,6 +475,20 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     assert (states(node), node.leased()) == ([], {})
 
 
+def test_another_containers_process_is_not_entered_without_the_interface_either(
+    node: RealNode, container: Namespace, other: Namespace, process_in: Callable[[Namespace], str]
+) -> None:
+    node.plugin("fake", PASS_ON, result=None)
+    node.cni.add_network_list(bridged(node, "net", "fake"), conf("c1", container))
+    node.strip_record("c1")
+    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
+    node.record("c1").write_text(json.dumps({**document, "netns": process_in(other)}), encoding="utf-8")
+    os.utime(node.record("c1"), (1, 1))
+    node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    assert node.last_call("fake", "DEL").env["CNI_NETNS"] == ""
+    assert (states(node), node.leased()) == ([], {})
+
+
 def test_the_path_of_a_younger_process_of_a_container_that_go_attached(
     node: RealNode, container: Namespace, process_in: Callable[[Namespace], str]
 ) -> None:
