@@ -150,8 +150,8 @@ def netns_of_own_interface(
     The interface of that name in the namespace            DEL gets
     =====================================================  =======================================================
     cannot be looked up                                    the path
-    may exist or not, but the namespace is another one,    ""
-    or the process in its path is younger than the record
+    may exist or not, but the namespace is another one     ""
+    may exist or not, but the path is a younger process's  ""
     does not exist                                         the path
     has the recorded number                                the path; "" if an ADD that failed had found it there, or
                                                            if no cookie is known and the hardware address is another
@@ -259,7 +259,8 @@ def _has_other_mac(node: Node, record: Record, netns: str) -> bool:
         return False
     macs = {one.mac.lower() for one in interfaces if one.mac and one.sandbox and one.name == record.ifname}
     found = node.mac_of(netns, record.ifname)
-    return bool(macs and found) and found not in macs
+    # Nothing is known about an address in another notation.
+    return bool(macs and found) and found not in macs and all(len(mac) == len(found) and ":" in mac for mac in macs)
 
 
 def _other_attachment_with(
