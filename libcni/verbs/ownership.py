@@ -151,13 +151,13 @@ def netns_of_own_interface(
     =====================================================  =======================================================
     cannot be looked up                                    the path
     may exist or not, but the namespace is another one     ""
+    may exist or not, but the path is a younger process's  ""
     does not exist                                         the path
     has the recorded number                                the path; "" if an ADD that failed had found it there, or
                                                            if no cookie is known and the hardware address is another
     has another number                                     ""
     no number in the record, and no other record names it  the path
     no number in the record, and is another record's       ""
-    no number in the record, and of another process        ""
     no record at all                                       ""; the path if there is an unreadable one
     no record at all, and is another record's              NamespaceMismatchError
     is in the program's namespace, which no record names   ""
@@ -176,8 +176,9 @@ def netns_of_own_interface(
     """
     netns = rt.netns or ""
     found = look_up_interface(node, rt)
+    is_elsewhere = found is not None and record is not None and _is_elsewhere(node, record, netns, found)
     # In another namespace the plugins could find more than this interface.
-    if found is None or not (found.ifindex or (record is not None and is_another_namespace(record, found))):
+    if found is None or not (found.ifindex or is_elsewhere):
         return netns
     # ADD refuses this namespace, and its caller may call DEL after that. Go records only a path. If that is
     # /proc/PID/ns/net, the number may be a process of the host by now.
@@ -189,7 +190,7 @@ def netns_of_own_interface(
             rt.ifname,
         )
         return ""
-    is_same = None if record is None else is_same_interface(record, found)
+    is_same = None if record is None else not is_elsewhere and is_same_interface(record, found)
     # Before Linux 5.14 no cookie shows that the inode is another namespace's by now, and most have an interface of this
     # number.
     if record is not None and is_same and not (record.netns_cookie and found.cookie):
@@ -198,8 +199,6 @@ def netns_of_own_interface(
         if is_same and not made_no_interface(record):
             return netns
         whose = "existed before its ADD" if is_same else "is not the one of its ADD"
-    elif record is not None and _is_of_another_process(node, record, netns):
-        whose = "is of another process than that of its ADD"
     else:
         other = _other_attachment_with(node, record, rt, network, found)
         if other is None:
@@ -229,13 +228,18 @@ def netns_of_own_interface(
     return ""
 
 
+def _is_elsewhere(node: Node, record: Record, netns: str, found: InterfaceLookup) -> bool:
+    """Return whether a lookup was in another namespace than the one of the ADD."""
+    return is_another_namespace(record, found) or _is_of_another_process(node, record, netns)
+
+
 def _is_of_another_process(node: Node, record: Record, netns: str) -> bool:
     """Return whether a path such as ``/proc/PID/ns/net`` leads to another container's process by now.
 
     Go records neither the namespace nor the interface's number, and the kernel uses process numbers again. But a
     container's process is older than its record, and most plugins report the interface's hardware address.
     """
-    if not netns.startswith("/proc/"):
+    if record.netns_id is not None or not netns.startswith("/proc/"):
         return False
     try:
         # The caller may give the path of a younger process of the container.
@@ -255,7 +259,8 @@ def _has_other_mac(node: Node, record: Record, netns: str) -> bool:
         return False
     macs = {one.mac.lower() for one in interfaces if one.mac and one.sandbox and one.name == record.ifname}
     found = node.mac_of(netns, record.ifname)
-    return bool(macs and found) and found not in macs
+    # Nothing is known about an address in another notation.
+    return bool(macs and found) and found not in macs and all(len(mac) == len(found) and ":" in mac for mac in macs)
 
 
 def _other_attachment_with(

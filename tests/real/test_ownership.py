@@ -443,7 +443,7 @@ def process_in() -> Iterator[Callable[[Namespace], str]]:
 
 @both_clients
 @pytest.mark.parametrize("way", ["DEL", "GC", "the record"])
-@pytest.mark.parametrize("evidence", ["hardware address", "start of the process", "none"])
+@pytest.mark.parametrize("evidence", ["hardware address", "start of the process", "none", "none in this notation"])
 def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     node: RealNode,
     container: Namespace,
@@ -457,7 +457,9 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     add_link(other)
     node.strip_record("c1")
     document = json.loads(node.record("c1").read_text(encoding="utf-8"))
-    document["netns"] = process_in(container if evidence == "none" else other)
+    document["netns"] = process_in(container if evidence.startswith("none") else other)
+    if evidence == "none in this notation":
+        document["result"]["interfaces"][2]["mac"] = "02-00-00-00-00-01"
     if evidence == "start of the process":
         del document["result"]["interfaces"][2]["mac"]
     node.record("c1").write_text(json.dumps(document), encoding="utf-8")
@@ -471,7 +473,21 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     else:
         node.cni.del_attachment(node.cni.get_cached_attachments()[0])
     assert other.link("eth0") == link
-    assert container.links() == (["lo"] if evidence == "none" else ["lo", "eth0"])
+    assert container.links() == (["lo"] if evidence.startswith("none") else ["lo", "eth0"])
+    assert (states(node), node.leased()) == ([], {})
+
+
+def test_another_containers_process_is_not_entered_without_the_interface_either(
+    node: RealNode, container: Namespace, other: Namespace, process_in: Callable[[Namespace], str]
+) -> None:
+    node.plugin("fake", PASS_ON, result=None)
+    node.cni.add_network_list(bridged(node, "net", "fake"), conf("c1", container))
+    node.strip_record("c1")
+    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
+    node.record("c1").write_text(json.dumps({**document, "netns": process_in(other)}), encoding="utf-8")
+    os.utime(node.record("c1"), (1, 1))
+    node.cni.del_attachment(node.cni.get_cached_attachments()[0])
+    assert node.last_call("fake", "DEL").env["CNI_NETNS"] == ""
     assert (states(node), node.leased()) == ([], {})
 
 
