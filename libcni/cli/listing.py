@@ -65,21 +65,16 @@ def corrupt_error(cni: libcni.CNIConfig, container: str, ifname: str) -> libcni.
             return libcni.RecordError(
                 f"{one.path}: it may be the record of container {container}, and is unusable: {one.problem}",
                 path=one.path,
-                hint="run it as root" if is_denied(one) else way_out,
+                hint="run it as root" if one.is_denied else way_out,
             )
     return None
-
-
-def is_denied(one: libcni.Attachment) -> bool:
-    """Return whether this user may not read a record that is listed as corrupt: it may be in order."""
-    return one.state == "corrupt" and os.path.lexists(one.path) and not os.access(one.path, os.R_OK)
 
 
 def note_left_out(recorded: Iterable[libcni.Attachment]) -> None:
     """Say on stderr that unreadable records were left out: without this, the answer looks complete."""
     unreadable = [one for one in recorded if one.state == "corrupt"]
     if unreadable:
-        hint = "run it as root" if any(map(is_denied, unreadable)) else "libcni doctor shows what to do"
+        hint = "run it as root" if any(one.is_denied for one in unreadable) else "libcni doctor shows what to do"
         print(f"note: left out {len(unreadable)} of the records, which cannot be read: {hint}", file=sys.stderr)
 
 

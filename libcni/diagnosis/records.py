@@ -31,7 +31,7 @@ def check_records(node: NodeView) -> Observations:
     missing = "" if os.path.lexists(directory) else ", a directory that does not exist"
     yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}")
     for one in node.attachments:
-        if one.state == CORRUPT and os.path.lexists(one.path) and not os.access(one.path, os.R_OK):
+        if one.is_denied:
             # The record may be in order. The commands for a corrupt one would detach a container that works.
             yield NotChecked("records", one.path, f"{one.problem}; run it as root")
         elif one.state == CORRUPT:

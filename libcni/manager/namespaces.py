@@ -126,7 +126,7 @@ class Namespaces:
         try:
             self._tool.lo_up(name)
         except BaseException:
-            # Perhaps because somebody removed it, and another program has given the name to its own.
+            # Another program may have removed this namespace and made one of its own under the same name.
             if self.identity(name) == made:
                 self._tool.remove(name)
             raise

@@ -66,6 +66,11 @@ class Attachment:
     owner: str = ""
 
     @property
+    def is_denied(self) -> bool:
+        """Whether this user may not read the record: its state is ``corrupt``, but it may be in order."""
+        return self.state == CORRUPT and os.path.lexists(self.path) and not os.access(self.path, os.R_OK)
+
+    @property
     def result(self) -> Result | None:
         """The recorded result of its ADD, or None.
 

@@ -366,7 +366,7 @@ def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(tmp_
     assert f"{waiting} ADD read" not in node.log
     if kill_at != "before the record":
         wait_until(lambda: (node.bin / "pid").exists() and (node.bin / "pid").read_text().endswith("\n"))
-        os.kill(int((node.bin / "pid").read_text()), signal.SIGKILL)  # the first plugin, which nobody waits for
+        os.kill(int((node.bin / "pid").read_text()), signal.SIGKILL)  # the first plugin still runs
 
 
 @pytest.mark.real

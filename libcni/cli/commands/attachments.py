@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
-from libcni.cli.listing import attachment_data, is_denied, matches, row
+from libcni.cli.listing import attachment_data, matches, row
 from libcni.cli.options import NetworkOption, NoTrunc, Option, Quiet, RecordedContainer
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -53,7 +53,7 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
         Table(columns, rows, empty=_empty(session, len(recorded))),
         *([Table(("record", "problem"), broken, "\nrecords that cannot be read:")] if broken else []),
     )
-    if any(map(is_denied, found)):
+    if any(one.is_denied for one in found):
         print("note: this user may not read these records: run it as root", file=sys.stderr)
 
 
