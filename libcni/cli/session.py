@@ -13,7 +13,7 @@ from libcni import printable
 from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
-    from libcni import AsyncCNIConfig, CNIConfig, Invocation, Observer
+    from libcni import CNIConfig, Invocation, Observer
 
 DEFAULTS = {
     "conf_dir": "/etc/cni/net.d",
@@ -49,14 +49,6 @@ class Session:
         import libcni
 
         return libcni.CNIConfig(self.path, self.cache_dir, observer=self._observer(), **self._options())
-
-    def async_client(self) -> AsyncCNIConfig:
-        """Return an asyncio client with the same settings."""
-        import libcni
-
-        # No progress line: a batch has a progress bar.
-        observer = self._observer() if self.verbose else None
-        return libcni.AsyncCNIConfig(self.path, self.cache_dir, observer=observer, **self._options())
 
     def _observer(self) -> Observer | None:
         if self.verbose:

@@ -54,13 +54,9 @@ def test_a_cell_that_is_folded_in_a_narrow_terminal_stays_in_its_column(node: Co
     assert [line[:10].strip() for line in shown.splitlines()] == ["detach", "what", "", "why"]
 
 
-BATCH = ["del", "--batch", "batch"]
-
-
 def test_no_color_means_no_escapes(node: CommandNode) -> None:
     node.add("a")
-    (node.root / "batch").write_text('[{"network": "dbnet", "container": "nobody"}]', encoding="utf-8")
-    for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"], BATCH):
+    for argv in (["attachments"], ["show", "a"], ["doctor"], ["show", "b"], ["--help"], ["nosuchcommand"]):
         assert "\x1b" not in node.run_in_terminal(*argv, NO_COLOR="1").out
     assert "\x1b" in node.run_in_terminal("doctor").out
 

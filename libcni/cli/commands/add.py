@@ -1,14 +1,12 @@
-"""libcni add: attach a container to a network, or all containers that a file lists."""
+"""libcni add: attach a container to a network."""
 
 from __future__ import annotations
 
 import os
 import sys
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import libcni
-from libcni.cli.batch import BatchFile, Parallel, run_batch
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument, Option
@@ -17,8 +15,8 @@ from libcni.cli.session import Session
 
 def add(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument = "",
-    netns: NetnsArgument = "",
+    network: NetworkArgument,
+    netns: NetnsArgument,
     ifname: IfName = "eth0",
     container: Container = None,
     args: CniArgs = "",
@@ -29,28 +27,19 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     rollback: Annotated[bool, Option(help="Undo an ADD that fails.")] = True,
     strict: Annotated[bool, Option(help="Refuse capability arguments that no plugin declares.")] = False,
     negotiate: Annotated[bool, Option(help="Use the highest version that all plugins support.")] = False,
-    batch: BatchFile = None,
-    parallel: Parallel = 16,
 ) -> None:
     """Attach a container to a network.
 
     Prints the result of the last plugin.
     """
-    options: dict[str, Any] = {
-        "on_existing": on_existing,
-        "rollback": rollback,
-        "strict": strict,
-        "negotiate_version": negotiate,
-    }
-    if batch is not None:
-        add_many = partial(session.async_client().add_many, parallel=parallel, **options)
-        run_batch(session, batch, network or netns or container, add_many, "added")
-        return
     if not network or not netns:
-        raise UsageError("give NETWORK and NETNS, or --batch FILE")
+        raise UsageError("NETWORK and NETNS must not be empty")
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
     try:
-        result = session.client().add_network_list(network_of(network), rt, **options)
+        result = session.client().add_network_list(
+            network_of(network), rt, on_existing=on_existing, rollback=rollback, strict=strict,
+            negotiate_version=negotiate,
+        )  # fmt: skip
     except libcni.PluginError as error:
         # Each plugin has words of its own for this, and none knows the namespace that was meant.
         if rt.netns and not os.path.exists(rt.netns):

@@ -1,13 +1,11 @@
-"""libcni del: detach a container from one network, from all its networks, or all containers that a file lists."""
+"""libcni del: detach a container from one network, or from all its networks."""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Annotated
 
 import libcni
-from libcni.cli.batch import BatchFile, Parallel, run_batch
 from libcni.cli.containers import recorded_container
 from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
@@ -43,18 +41,13 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
         ),
     ] = False,
     skip_missing: SkipMissing = False,
-    batch: BatchFile = None,
-    parallel: Parallel = 16,
 ) -> None:
     """Detach a container from a network.
 
     With --container ID alone: from all networks that it is attached to, by its records.
     """
     policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
-    if batch is not None:
-        del_many = partial(session.async_client().del_many, parallel=parallel, policy=policy)
-        run_batch(session, batch, network or netns or container, del_many, "detached")
-    elif network and (netns or container):
+    if network and (netns or container):
         container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         try:
@@ -67,7 +60,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     elif container:
         _from_records(session, container, ifname, policy)
     else:
-        raise UsageError("give NETWORK and NETNS, or --container ID, or --batch FILE")
+        raise UsageError("give NETWORK and NETNS, or --container ID")
 
 
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
