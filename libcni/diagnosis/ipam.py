@@ -18,9 +18,8 @@ from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, n
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, READY
-from libcni.store.records import RecordStore
+from libcni.store.records import RecordStore, without_hash
 
 _error = partial(NodeFinding, "ipam", "error")
 

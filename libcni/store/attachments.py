@@ -17,8 +17,8 @@ from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
-from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Record
+from libcni.store.records import without_hash
 
 __all__ = ["Attachment"]
 

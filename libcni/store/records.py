@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,6 @@ from libcni.store.files import (
     sync_directory,
     write_draft,
 )
-from libcni.store.names import names_of_interface
 from libcni.store.record import (
     CORRUPT,
     DETACHING,
@@ -51,6 +51,7 @@ _NAME_BYTES = 255
 _CLAIMS = 10
 _HOUR = 3600.0
 _PARTIAL_START = b'{"created":'
+_HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
 
 
@@ -113,9 +114,12 @@ class RecordStore:
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on any network, without corrupt ones."""
         wanted = (container_id, ifname)
+        ending = f"-{container_id}-{ifname}"
         try:
             with Directory(self.results) as directory:
-                names = names_of_interface(directory, container_id, ifname)
+                # Only the end of a name is known: the record may be of another network. A name that is only a hash may
+                # belong to any attachment.
+                names = [name for name in os.listdir(directory) if ending in name or name[0] == "~"]
                 found = [self._read(name, directory) for name in names]
         except FileNotFoundError:
             return []
@@ -442,6 +446,11 @@ def _is_partial(name: str, directory: int) -> bool:
         return False
     # A power cut may leave a file of 0 bytes.
     return is_draft(name) or data.startswith(_PARTIAL_START) or (not data and name.count("-") > 1)
+
+
+def without_hash(name: str) -> str:
+    """Return a record's file name without its hash; "" if it is only a hash. An interface's name may contain a ~."""
+    return _HASH.sub("", name)
 
 
 def _name_of(record: Record) -> str:

@@ -14,8 +14,8 @@ from libcni.config.versions import supports
 from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError, RecordError
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
-from libcni.store.names import without_hash
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
+from libcni.store.records import without_hash
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach
 from libcni.verbs.detach_each import detach_each

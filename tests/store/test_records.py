@@ -120,6 +120,14 @@ def test_two_identities_with_one_name_both_stay(store: RecordStore) -> None:
     assert len(files(store)) == 1
 
 
+def test_records_of_an_interface_are_found_on_every_network_whatever_their_names(store: RecordStore) -> None:
+    """Short names, a tilde in the interface's name, and a file that another program has written since."""
+    for ifname in ("e", "e~0"):
+        store.begin(bare("n", "c", ifname))
+        Path(store.results, f"unheard-of-c-{ifname}").write_bytes(encode(bare("unheard-of", "c", ifname)))
+        assert [record.network for record in store.of_interface("c", ifname)] == ["n", "unheard-of"]
+
+
 @pytest.mark.parametrize(("length", "starts"), [(246, "c" * 246), (247, "~"), (2000, "~")])
 def test_long_names_get_a_hash(store: RecordStore, length: int, starts: str) -> None:
     identity = ("net", "c" * length, "eth0")
@@ -250,7 +258,7 @@ from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
 from libcni.store.repair import repair_records
-import libcni.store.names, filelock
+import filelock
 
 def refused(store, limit):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
