@@ -24,6 +24,7 @@ ROOT = Path(libcni.__file__).parent
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
     ["_error_code", "_helper_thread", "_namespace", "_regular_file", "_version"],
+    ["_netlink"],
     ["errors"],
     ["config"],
     ["protocol"],
@@ -35,7 +36,7 @@ LAYERS = [
     ["oci"],
     ["cli"],
 ]
-PLAIN = {"_helper_thread", "_namespace", "_regular_file", "_lazy", "errors", "config", "protocol"}
+PLAIN = {"_helper_thread", "_namespace", "_netlink", "_regular_file", "_lazy", "errors", "config", "protocol"}
 
 
 @cache

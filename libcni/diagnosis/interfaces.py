@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from libcni._netlink import Link, links
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.namespaces import masquerade_commands
-from libcni.diagnosis.netlink import Link, links
 from libcni.diagnosis.node_view import NodeView, detach_command, name_of, plugin_documents, result_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
@@ -64,7 +64,7 @@ def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]
     for name, address in _addresses_inside(one):
         # A plugin may have renamed or moved the interface on purpose. Then only its CHECK can judge.
         there = inside.get(name)
-        if there is not None and address not in there.addresses:
+        if there is not None and not there.has_address(address):
             yield _error(
                 name_of(one), f"its address {address} is not on {name}",
                 "the container cannot be reached at its recorded address", again, _attach_again(node, one),

@@ -9,10 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from libcni._namespace import is_empty_file, namespace_identity
+from libcni._netlink import links
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
-from libcni.diagnosis.netlink import links
 from libcni.errors import InvalidIdentifierError, LockTimeoutError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
 from libcni.manager.recorded import may_belong_to

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from libcni._namespace import CLONE_NEWNET, call_libc
+from libcni._netlink import call_in_namespace
 from libcni.config.identifiers import check_container_id
-from libcni.diagnosis.netlink import call_in_namespace
 from libcni.errors import CNIError
 
 __all__ = ["IdentifyingTool", "NamespaceError", "NamespaceIdentity", "NamespaceTool", "Namespaces"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni.diagnosis.netlink import call_in_namespace
+from libcni._netlink import call_in_namespace
 from libcni.plugin import Request, VerbError
 from libcni.plugin.namespace import in_namespace
 from libcni.testing import NetworkNamespace, call_plugin

@@ -1,21 +1,11 @@
-"""Interfaces of a namespace, read from the kernel."""
+"""Configurations and results with values of any type."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from nodes import FakeNode
 
 from libcni import RuntimeConf, diagnose, find_stale_attachments
-from libcni.diagnosis.netlink import links
-
-
-def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="Invalid argument") as caught:
-        links(str(tmp_path / "file"))
-    assert caught.value.filename == str(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

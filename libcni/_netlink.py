@@ -1,0 +1,226 @@
+"""A small rtnetlink client: the links, addresses and routes of a network namespace.
+
+``read_network`` reads all of them. ``open_netlink`` opens a socket in a namespace, for other requests.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from libcni._namespace import enter_namespace, open_namespace
+
+_NLM_F_REQUEST_DUMP = 0x301
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_RTM_NEWLINK, _RTM_GETLINK = 16, 18
+_RTM_NEWADDR, _RTM_GETADDR = 20, 22
+_RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER = 1, 3, 10
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
+_IFF_UP = 1
+_RT_TABLE_LOCAL = 255
+_RTN_UNICAST = 1
+_IP_FAMILIES = {socket.AF_INET: 32, socket.AF_INET6: 128}
+_HEADER = struct.Struct("=LHHLL")
+_LINK = struct.Struct("=BxHiLL")
+_ADDRESS = struct.Struct("=BBBBI")
+_ROUTE = struct.Struct("=BBBBBBBBI")
+_ATTRIBUTE = struct.Struct("=HH")
+_SECONDS = 5.0
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Link:
+    """A network interface.
+
+    Attributes:
+        name: its name.
+        index: its number.
+        master: the number of the bridge that it belongs to, or 0.
+        mac: its hardware address, "" if it has none.
+        is_up: whether it is administratively up.
+        addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
+    """
+
+    name: str
+    index: int
+    master: int = 0
+    mac: str = ""
+    is_up: bool = False
+    addresses: list[str] = field(default_factory=list)
+
+    def has_address(self, address: str) -> bool:
+        """Return whether the interface has an IP address; ``address`` may have a prefix length, which is ignored."""
+        return address.partition("/")[0] in (one.partition("/")[0] for one in self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class IPRoute:
+    """A unicast route of the kernel, not of the table ``local``.
+
+    Attributes:
+        destination: the network, such as ``0.0.0.0/0`` for the default route.
+        gateway: the gateway's address, or "".
+        ifindex: the number of the interface, or 0.
+    """
+
+    destination: str
+    gateway: str
+    ifindex: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The interfaces of a network namespace by name, and its routes."""
+
+    links: dict[str, Link]
+    routes: tuple[IPRoute, ...]
+
+
+def read_network(netns: str | None = None) -> Network:
+    """Read the links, addresses and routes of the network namespace at a path; None: that of this thread.
+
+    Raises OSError if the path is no network namespace, or if this user may not enter it.
+    """
+    with open_netlink(netns) as connection:
+        links = _links_with_addresses(connection)
+        return Network(links, tuple(_read_routes(connection)))
+
+
+def links(netns: str | None = None) -> dict[str, Link]:
+    """Return the interfaces of a namespace by name; the argument and errors are those of ``read_network``."""
+    with open_netlink(netns) as connection:
+        return _links_with_addresses(connection)
+
+
+def open_netlink(netns: str | None = None) -> socket.socket:
+    """Return a netlink socket in the network namespace at a path; None: in that of this thread. Raises OSError."""
+    # A socket stays in the namespace in which it was made, so no other call has to enter it.
+    connection = _open_socket() if netns is None else call_in_namespace(netns, _open_socket)
+    # The kernel answers at once. The limit is for a kernel that never ends a list.
+    connection.settimeout(_SECONDS)
+    return connection
+
+
+def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
+    """Call a function in a thread that is in the network namespace at a path, and ends there.
+
+    Raises OSError if the path is no network namespace, or if this user may not enter it; and any error of the function.
+    """
+    answers: list[_T] = []
+    problems: list[Exception] = []
+
+    def enter_and_call() -> None:
+        try:
+            descriptor = open_namespace(netns)
+            try:
+                enter_namespace(descriptor)
+            except OSError as error:
+                raise OSError(error.errno, os.strerror(error.errno or 0), netns) from error
+            finally:
+                os.close(descriptor)
+            answers.append(function())
+        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+            problems.append(error)
+
+    # Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
+    thread = threading.Thread(target=enter_and_call, name="libcni-namespace", daemon=True)
+    thread.start()
+    thread.join()
+    for problem in problems:
+        raise problem
+    return answers[0]
+
+
+def _open_socket() -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+
+
+def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:
+    found = {link.index: link for link in _read_links(connection)}
+    for index, address in _read_addresses(connection):
+        # An interface can be made between the two lists, so an address may have no interface here.
+        if index in found:
+            found[index].addresses.append(address)
+    return {link.name: link for link in found.values()}
+
+
+def _read_links(connection: socket.socket) -> Iterator[Link]:
+    for body in _dump(connection, _RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size)):
+        _, _, index, flags, _ = _LINK.unpack_from(body)
+        attributes = _attributes(body[_LINK.size :])
+        yield Link(
+            name=attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode(errors="replace"),
+            index=index,
+            master=_number(attributes.get(_IFLA_MASTER)),
+            mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
+            is_up=bool(flags & _IFF_UP),
+        )
+
+
+def _read_addresses(connection: socket.socket) -> Iterator[tuple[int, str]]:
+    for body in _dump(connection, _RTM_GETADDR, _RTM_NEWADDR, bytes(_ADDRESS.size)):
+        family, prefix_length, _, _, index = _ADDRESS.unpack_from(body)
+        attributes = _attributes(body[_ADDRESS.size :])
+        # On a point-to-point link IFA_ADDRESS is the peer, so IFA_LOCAL comes first.
+        packed = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
+        if packed is not None and family in _IP_FAMILIES:
+            yield index, f"{socket.inet_ntop(family, packed)}/{prefix_length}"
+
+
+def _read_routes(connection: socket.socket) -> Iterator[IPRoute]:
+    for body in _dump(connection, _RTM_GETROUTE, _RTM_NEWROUTE, bytes(_ROUTE.size)):
+        family, prefix_length, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
+        attributes = _attributes(body[_ROUTE.size :])
+        table = _number(attributes.get(_RTA_TABLE)) or table
+        if family not in _IP_FAMILIES or table == _RT_TABLE_LOCAL or kind != _RTN_UNICAST:
+            continue
+        destination = attributes.get(_RTA_DST) or bytes(_IP_FAMILIES[family] // 8)
+        gateway = attributes.get(_RTA_GATEWAY)
+        yield IPRoute(
+            destination=f"{socket.inet_ntop(family, destination)}/{prefix_length}",
+            gateway=socket.inet_ntop(family, gateway) if gateway else "",
+            ifindex=_number(attributes.get(_RTA_OIF)),
+        )
+
+
+def _number(value: bytes | None) -> int:
+    return struct.unpack_from("=I", value)[0] if value else 0
+
+
+def _dump(connection: socket.socket, request: int, wanted: int, body: bytes) -> Iterator[bytes]:
+    """Send a dump request and yield the bodies of the answers."""
+    connection.send(_HEADER.pack(_HEADER.size + len(body), request, _NLM_F_REQUEST_DUMP, 1, 0) + body)
+    while True:
+        data = connection.recv(1 << 20)
+        while data:
+            length, kind, *_ = _HEADER.unpack_from(data)
+            if kind == _NLMSG_DONE:
+                return
+            # An error is a negative errno. Without this the loop would wait for a DONE that never comes.
+            if kind == _NLMSG_ERROR:
+                number = -struct.unpack_from("=i", data, _HEADER.size)[0]
+                raise OSError(number, os.strerror(number))
+            if kind == wanted:
+                yield data[_HEADER.size : length]
+            data = data[(length + 3) & ~3 :]  # messages are aligned to four bytes
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while len(data) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(data)
+        # A length of 0 would loop for ever.
+        if length < _ATTRIBUTE.size:
+            break
+        found[kind] = data[_ATTRIBUTE.size : length]
+        data = data[(length + 3) & ~3 :]
+    return found
