@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError
 
 from libcni.config import jsontext
@@ -20,6 +19,7 @@ from libcni.config.identifiers import check_ifname
 from libcni.config.jsontext import JSONTextError
 from libcni.config.network import NetworkConfigList, read_document
 from libcni.config.schema import describe
+from libcni.config.yamltext import read_yaml
 from libcni.errors import ConfigError, NetworkNotFoundError
 from libcni.manager.container import Capabilities, Container, NetworkRequest, as_mapping, merged
 from libcni.manager.container_result import ContainerResult
@@ -206,16 +206,10 @@ class AttachmentDefinitions:
         """Read a YAML stream. Search lists, and ignore documents of other kinds.
 
         Raises:
-            ConfigError: the text is not YAML, or a definition is invalid.
+            ConfigError: the text is not YAML, has aliases that expand, or a definition is invalid.
         """
-        try:
-            # safe_load_all: the full loader would let a document of a cluster's user make any Python object.
-            documents = [one for one in yaml.safe_load_all(text) if one is not None]
-        # ValueError: a date such as 2001-13-01, or an integer with thousands of digits.
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise ConfigError(f"it is not YAML: {error}", file=file) from error
         objects: list[Any] = []
-        for one in documents:
+        for one in read_yaml(text, file):
             items = one.get("items") if isinstance(one, dict) else None
             objects += items if isinstance(items, list) else [one]
         return cls(

@@ -162,12 +162,12 @@ def test_a_bad_definition_says_where(spec: str, place: str) -> None:
 
 @pytest.mark.parametrize("text", ["a: 2001-13-01", f"a: {'1' * 5000}", "[" * 100_000])
 def test_values_that_yaml_cannot_decode_are_errors_of_ours(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"nad\.yaml: it is not YAML"):
+    with pytest.raises(ConfigError, match=r"nad\.yaml: it is neither JSON nor YAML"):
         AttachmentDefinitions.from_yaml(text, file="nad.yaml")
 
 
 def test_bad_yaml_and_missing_files_are_errors_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="it is not YAML"):
+    with pytest.raises(ConfigError, match="it is neither JSON nor YAML"):
         AttachmentDefinitions.from_yaml("{")
     with pytest.raises(ConfigError, match="cannot be read"):
         AttachmentDefinitions.from_file(tmp_path / "none.yaml")
