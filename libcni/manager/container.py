@@ -12,7 +12,7 @@ from libcni.config.identifiers import check_ifname
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import InvalidIdentifierError
-from libcni.manager.options import check_no_text
+from libcni.manager.options import read_once
 
 if TYPE_CHECKING:  # pydantic, for the few who give capability arguments as models
     from libcni.config.capabilities import CapabilityArgs
@@ -44,6 +44,7 @@ class NetworkRequest:
 
     Raises:
         ValueError: a gateway is not an IP address.
+        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
     """
 
     network: str | NetworkConfigList
@@ -55,6 +56,8 @@ class NetworkRequest:
     default_route: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "args", check_args(self.args))
+        object.__setattr__(self, "default_route", read_once("default_route", self.default_route))
         # Checked here: the routes are set last, and an error there would undo the whole set-up.
         for gateway in self.default_route:
             ip_address(gateway)
@@ -79,18 +82,25 @@ class Container:
             address, a hardware address or a device receives it.
         network_args: members for ``args`` of every network's configuration.
         loopback: whether to attach ``lo`` first; None: the manager's setting.
+
+    Raises:
+        TypeError: ``networks`` is a string.
+        InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
     """
 
     id: str
     netns: str | None = None
-    networks: Sequence[str | NetworkRequest] | None = None
+    networks: Iterable[str | NetworkRequest] | None = None
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
     loopback: bool | None = None
 
     def __post_init__(self) -> None:
-        check_no_text("networks", self.networks)
+        # Each network gets the same arguments, and a tear-down needs the networks again. So both are read only here.
+        object.__setattr__(self, "args", check_args(self.args))
+        if self.networks is not None:
+            object.__setattr__(self, "networks", read_once("networks", self.networks))
 
     @property
     def requests(self) -> list[NetworkRequest] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,18 +53,29 @@ Plan = Callable[[Container], Iterable[tuple[str, str]]]
 """Returns the (container ID, interface name) pairs that a set-up of a container would make."""
 
 
-def read_live(live: Any, plan: Plan) -> LiveSet:
-    """Sort live containers and attachments.
+def read_live_once(live: Any) -> tuple[Any, ...]:
+    """Return the elements of ``live``.
 
-    Raises TypeError if ``live`` is None or a string, or holds an object of another type, and InvalidIdentifierError if
-    a name breaks the specification's rules.
+    Raises TypeError if ``live`` is None or a string, or an iterator without elements.
     """
-    # A mistake here detaches every container: None may come from a failed query, and a string is iterable.
-    if live is None or isinstance(live, str | bytes):
+    # A mistake here detaches every container. None may come from a failed query, a string is iterable, and an iterator
+    # that was read before is empty.
+    if live is None or isinstance(live, str | bytes) or not isinstance(live, Iterable):
         raise TypeError(
             "live must be containers, container IDs, attachments or (container ID, interface name) pairs; [] for none"
         )
-    given = list(live)
+    given = tuple(live)
+    if not given and isinstance(live, Iterator):
+        raise TypeError("live is an iterator without elements, which may have been read before; give [] for none")
+    return given
+
+
+def read_live(given: Sequence[Any], plan: Plan) -> LiveSet:
+    """Sort live containers and attachments.
+
+    Raises TypeError for an object of another type, and InvalidIdentifierError if a name breaks the specification's
+    rules.
+    """
     pairs = valid_pairs([one for one in given if not isinstance(one, str | Container)])
     ids = [check_container_id(one) for one in given if isinstance(one, str)]
     if ids:
@@ -84,7 +95,7 @@ class GC:
     """One GC of all networks.
 
     Attributes:
-        live: the live containers and attachments, or a function that returns them.
+        live: the live containers and attachments, read once, or a function that returns them.
         plan: returns the pairs that a set-up of a container makes.
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
@@ -118,7 +129,7 @@ class GC:
     async def _live(self) -> LiveSet:
         live = await self.context.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
-        return await self.context.in_thread(lambda: read_live(live, self.plan))
+        return await self.context.in_thread(lambda: read_live(read_live_once(live), self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""

@@ -6,7 +6,7 @@ The formats are those of the Network Plumbing Working Group's de facto standard,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -289,7 +289,7 @@ class Pod:
     def container(  # noqa: PLR0913 - all that a pod's networks depend on
         self,
         *,
-        default: Sequence[str | NetworkRequest],
+        default: Iterable[str | NetworkRequest],
         selection: str = "",
         definitions: AttachmentDefinitions | None = None,
         capability_args: Capabilities | None = None,

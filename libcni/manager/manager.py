@@ -151,14 +151,16 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
         Args:
             live: the live containers: Container objects, container IDs, attachments, or (container ID, interface
-                name) pairs. Or a function that returns them: it is called for each network when no set-up uses the
-                network, and again before namespaces are removed.
+                name) pairs; [] for none. Or a function that returns them: it is called for each network when no set-up
+                uses the network, and again before namespaces are removed. An iterator without elements is refused: it
+                may have been read before.
             dry_run: run nothing, only report.
             timeout: seconds for each network, and for all waits together.
 
         Raises:
             CNIErrorGroup: all errors; ``report`` tells what was detached and removed.
-            TypeError: ``live`` is None, or holds an object of another type; nothing was run.
+            TypeError: ``live`` is None or an empty iterator, or holds an object of another type; no container that
+                it does not name was detached for this reason.
         """
         return self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 

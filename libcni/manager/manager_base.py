@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from libcni.client import CNIConfig
@@ -16,11 +16,11 @@ from libcni.manager.container import Container, NetworkRequest, PlannedAttachmen
 from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext, SetUpLimit
 from libcni.manager.events import Event, Events, EventStream
-from libcni.manager.gc import GC, Live
+from libcni.manager.gc import GC, Live, read_live_once
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
-from libcni.manager.options import check_no_text, check_options, merge_policies
+from libcni.manager.options import check_options, merge_policies, read_once
 from libcni.manager.recorded import container_result
 from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
 from libcni.manager.set_up import SetUp
@@ -55,7 +55,7 @@ class ManagerBase(Generic[ClientT]):
         self,
         cni: ClientT,
         *,
-        conf_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        conf_dirs: Iterable[str | os.PathLike[str]] | None = None,
         networks: Iterable[NetworkConfigList] = (),
         default: Default = 1,
         minimum: int | None = None,
@@ -102,8 +102,8 @@ class ManagerBase(Generic[ClientT]):
                 f"{type(self).__name__} needs {self._client_class.__name__}, not {type(cni).__name__}: "
                 "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
             )
-        check_no_text("conf_dirs", conf_dirs)
-        check_default(default, minimum)
+        directories = (cni.conf_dir,) if conf_dirs is None else read_once("conf_dirs", conf_dirs)
+        default = check_default(default, minimum)
         if max_set_ups is not None and max_set_ups < 1:
             raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
         check_word("on_cancel", on_cancel, OnCancel)
@@ -119,11 +119,10 @@ class ManagerBase(Generic[ClientT]):
         self._events = Events()
         if observer is not None:
             self._events.observe(observer)
-        directories = [cni.conf_dir] if conf_dirs is None else conf_dirs
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
         self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
         paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
-        sources = Sources(paths, tuple(networks), self.loopback)
+        sources = Sources(paths, read_once("networks", networks), self.loopback)
         self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._events.emit)
         self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
         self._limit = SetUpLimit(max_set_ups)
@@ -165,8 +164,7 @@ class ManagerBase(Generic[ClientT]):
         Raises:
             ValueError: ``default`` means no network.
         """
-        check_default(default, self.minimum)
-        self._configuration.default = default
+        self._configuration.default = check_default(default, self.minimum)
 
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read all configurations again, and return the networks in force.
@@ -270,7 +268,7 @@ class ManagerBase(Generic[ClientT]):
         ifnames: Iterable[str] | None,
         policy: DelPolicy | None,
     ) -> TearDownReport:
-        check_no_text("ifnames", ifnames)
+        wanted = None if ifnames is None else frozenset(read_once("ifnames", ifnames))
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         unknown: list[tuple[str, CNIError]] = []
         planned = await context.in_thread(lambda: self._plan(container, unknown))
@@ -282,7 +280,7 @@ class ManagerBase(Generic[ClientT]):
             namespaces=self._namespaces,
             unrecorded=planned,
             unknown=unknown,
-            ifnames=None if ifnames is None else frozenset(ifnames),
+            ifnames=wanted,
         )
         return await tear_down.run()
 
@@ -290,13 +288,12 @@ class ManagerBase(Generic[ClientT]):
         return await check(context, check_container_id(container_id), self._configuration.current)
 
     async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
-        check_no_text("networks", networks)
+        names = None if networks is None else read_once("networks", networks)
         default_names, reason = set(), ""
         try:
             default_names = {net.name for net in self._configuration.defaults()}
         except NetworkNotFoundError as error:
             reason = str(error)
-        names = None if networks is None else tuple(networks)
         return await status(context, self._configuration.current, names, default_names, reason)
 
     async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> GCSummary:
@@ -304,6 +301,7 @@ class ManagerBase(Generic[ClientT]):
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         current = self._configuration.current
+        live = live if callable(live) else read_live_once(live)
         return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
 
     async def _container(self, context: OperationContext, container_id: str) -> ContainerResult | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from libcni.config.directory import conf_files, read_networks
 from libcni.config.network import NetworkConfigList, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
+from libcni.manager.options import read_once
 
 __all__ = ["LOOPBACK", "NetworkSet"]
 
 ENDINGS = (".conf", ".conflist", ".json")
 """The endings of files with a configuration."""
 
-Default = str | Sequence[str] | int
+Default = str | Iterable[str] | int
 """The networks of a container that requests none: a name, names, or a number of networks in order."""
 
 LOOPBACK = NetworkConfigList.from_dict(
@@ -85,8 +86,10 @@ class NetworkSet:
         return NetworkNotFoundError(problem, network=name, known=tuple(net.name for net in self.networks))
 
 
-def check_default(default: Default, minimum: int | None) -> None:
-    """Refuse a default that means no network, with ValueError, or one of another type, with TypeError."""
+def check_default(default: Default, minimum: int | None) -> Default:
+    """Return the default, read once. Refuse none with ValueError, and another type with TypeError."""
+    if not isinstance(default, str | int):
+        default = read_once("default", default)
     for name, value in (("default", default), ("minimum", minimum)):
         if isinstance(value, bool):
             raise TypeError(f"{name} must be a number, not {value!r}")
@@ -94,6 +97,7 @@ def check_default(default: Default, minimum: int | None) -> None:
             raise ValueError(f"{name} must be at least 1, not {value}")
     if not default:
         raise ValueError("default must name at least one network")
+    return default
 
 
 def choose_default(networks: NetworkSet, default: Default, minimum: int | None) -> tuple[NetworkConfigList, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from libcni.verbs.reports import (
     AttachOptions,
@@ -16,6 +16,8 @@ from libcni.verbs.reports import (
     check_type,
     check_word,
 )
+
+_T = TypeVar("_T")
 
 _FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
 
@@ -34,10 +36,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         check_type("retry", options["retry"], RetryPolicy)
 
 
-def check_no_text(name: str, given: object) -> None:
-    """Refuse a string with TypeError: it is a sequence, for type checkers, too, and each character would be a name."""
-    if isinstance(given, str):
+def read_once(name: str, given: Iterable[_T]) -> tuple[_T, ...]:
+    """Return the elements of an argument. Read every iterable with this once: a generator is empty the second time.
+
+    Raises TypeError for a string: it is an iterable, for type checkers, too, and each character would be an element.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{name} must be a sequence, not {given!r}")
+    return tuple(given)
 
 
 def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:

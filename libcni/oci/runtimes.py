@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
@@ -71,7 +71,18 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
     return found
 
 
-def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> Ended:
+def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
+    """Return the runtimes to ask; raises TypeError for a string, and ConfigError for none."""
+    if isinstance(runtimes, str):
+        raise TypeError(f"runtimes must be a sequence, not {runtimes!r}")
+    asked = tuple(runtimes)
+    if not asked:
+        # An iterator that was read before is empty, too. Without a runtime, every container would seem to have ended.
+        raise ConfigError("there is no runtime to ask", hint=", ".join(RUNTIMES))
+    return asked
+
+
+def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> Ended:
     """Return the attachments and pinned namespaces of this hook whose containers have ended.
 
     Args:
@@ -85,6 +96,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
     """
     # The order matters. A container that starts gets its directory first, then its pin, then its record. The records
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
+    asked = _read_runtimes(runtimes)
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
     own = directory_for(cni.cache_dir)
     named = {pin for one in attachments if (pin := pin_at(one.netns, one.container_id)) is not None}
@@ -96,7 +108,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
         # may be a namespace of another program, and in the default directory a pin of a hook with other records.
         if pin in named or (pins.is_private and (pins.directory == own or pins.directory != DIRECTORY))
     ]
-    known = container_ids(runtimes)
+    known = container_ids(asked)
     used = namespaces_of_processes()
     # After a reboot the kernel uses the recorded inode numbers for other namespaces.
     alive = {one.path for one in attachments if one.state != STALE_BOOT and one.record.netns_id in used}
@@ -118,7 +130,7 @@ def find_ended(cni: CNIConfig, runtimes: Sequence[str] = tuple(RUNTIMES)) -> End
 def collect(
     sweep: Callable[[Callable[[], list[Attachment]]], GCSummary],
     cni: CNIConfig,
-    runtimes: Sequence[str] = tuple(RUNTIMES),
+    runtimes: Iterable[str] = tuple(RUNTIMES),
 ) -> tuple[GCSummary, list[Pin]]:
     """Detach the attachments of ended containers and unpin their namespaces; return the summary and the removed pins.
 
@@ -131,13 +143,14 @@ def collect(
         CNIErrorGroup: some attachments could not be detached. They stay recorded, and their namespaces pinned.
         CNIError: as ``find_ended``.
     """
+    asked = _read_runtimes(runtimes)
 
     def living() -> list[Attachment]:
-        ended = {one.path for one in find_ended(cni, runtimes).attachments}
+        ended = {one.path for one in find_ended(cni, asked).attachments}
         return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
 
     # Before the sweep, because the records name the directories of pins.
-    pins = find_ended(cni, runtimes).pins
+    pins = find_ended(cni, asked).pins
     summary = sweep(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
     removed = [pin for pin in pins if pin.path not in recorded]

@@ -401,7 +401,7 @@ def test_settings_can_be_read_back_and_bad_ones_are_refused(node: ManagerNode, m
     manager = make(
         default=["a"], minimum=2, prefix="net", retry=retry, on_cancel="rollback", policy=DelPolicy(keep_going=True)
     )
-    assert (manager.default, manager.minimum, manager.prefix) == (["a"], 2, "net")
+    assert (manager.default, manager.minimum, manager.prefix) == (("a",), 2, "net")
     assert (manager.retry, manager.on_cancel, manager.loopback, manager.max_set_ups) == (retry, "rollback", None, None)
     assert manager.policy == DelPolicy(keep_going=True, empty_gone_netns=True)
     bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]

@@ -1,0 +1,163 @@
+"""Every iterable of a caller is read once; an iterator that was read before never means "none"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libcni import ConfigError, InvalidIdentifierError
+from libcni.manager import (
+    AttachmentDefinitions,
+    Container,
+    Namespaces,
+    NetworkAttachmentDefinition,
+    NetworkRequest,
+    NetworkSelection,
+    Pod,
+)
+from libcni.oci import collect, find_ended
+from manager.fakes import FakeTool, ManagerNode
+
+Make = Callable[..., Any]
+
+ONE_SHOT = {
+    "generator": lambda items: (one for one in items),
+    "map": lambda items: map(str, items),
+    "filter": lambda items: filter(None, items),
+    "iterator": iter,
+}
+
+
+@pytest.fixture(params=ONE_SHOT)
+def once(request: pytest.FixtureRequest) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """Return a function that makes an iterable which is empty the second time."""
+    found: Callable[[Iterable[Any]], Iterable[Any]] = ONE_SHOT[request.param]
+    return found
+
+
+def test_gc_keeps_every_container_that_an_iterator_names(
+    node: ManagerNode, make: Make, once: Callable[[Iterable[Any]], Iterable[Any]]
+) -> None:
+    node.configure("a")
+    node.configure("b")
+    tool = FakeTool()
+    manager = make(namespaces=Namespaces(tool), default=2)
+    for container in ("c1", "c2", "c3"):
+        manager.set_up(Container(container))
+    summary = manager.gc(once(["c1", "c3"]))
+    assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c2"), ("b", "c2")]
+    assert summary.netns_removed == ("/run/netns/c2",)
+    assert set(tool.there) == {"c1", "c3"}
+
+
+@pytest.mark.parametrize("live", [iter(()), (one for one in ""), map(str, []), lambda: iter(())])
+def test_gc_refuses_an_iterator_without_elements(attached: ManagerNode, make: Make, live: Any) -> None:
+    with pytest.raises(TypeError, match=r"give \[\] for none"):
+        make().gc(live)
+    assert attached.calls() == []
+
+
+@pytest.mark.parametrize("returned", [lambda it: it, lambda it: map(str, it)])
+def test_gc_refuses_a_function_whose_iterator_was_read_before(
+    attached: ManagerNode, make: Make, returned: Callable[[Any], Any]
+) -> None:
+    """The first network consumes it. On the second one nothing would be live."""
+    shared = iter(["c1", "c2"])
+    with pytest.raises(TypeError, match=r"give \[\] for none"):
+        make().gc(lambda: returned(shared))
+    assert attached.calls("DEL") == []
+
+
+def test_gc_takes_a_function_that_returns_a_new_generator_each_time(attached: ManagerNode, make: Make) -> None:
+    summary = make().gc(lambda: (one for one in ["c2"]))
+    assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c1"), ("b", "c1")]
+
+
+def test_an_empty_list_still_means_that_nothing_is_live(attached: ManagerNode, make: Make) -> None:
+    assert len(make().gc([]).detached) == len(make().gc(list).detached) + 3 == 3
+
+
+def test_every_network_gets_arguments_from_a_generator(node: ManagerNode, make: Make) -> None:
+    node.configure("a")
+    node.configure("b")
+    container = Container("c1", "/ns", (name for name in ("a", "b")), args=(pair for pair in [("K", "V")]))
+    manager = make()
+    assert manager.preview(container) == manager.preview(container) == (("a", "eth0"), ("b", "eth1"))
+    manager.set_up(container)
+    assert node.last_call("a", "ADD", "eth0").env["CNI_ARGS"] == "K=V"
+    assert node.last_call("b", "ADD", "eth1").env["CNI_ARGS"] == "K=V"
+    manager.tear_down(container)
+    assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
+
+
+def test_a_request_keeps_arguments_and_gateways_from_generators(node: ManagerNode) -> None:
+    node.configure("a")
+    request = NetworkRequest("a", args=(pair for pair in [("K", "V")]))
+    container = Container("c1", "/ns", [request])
+    plans = [node.manager().plan(container)[0].rt.args for _ in range(2)]
+    assert plans == [(("K", "V"),)] * 2
+    with pytest.raises(InvalidIdentifierError):
+        NetworkRequest("a", args=["K=V"])  # type: ignore[list-item]
+    with pytest.raises(InvalidIdentifierError):
+        Container("c1", "/ns", args=["K=V"])  # type: ignore[list-item]
+
+
+def test_the_settings_of_a_manager_may_be_generators(node: ManagerNode, make: Make, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        node.configure(name)
+    net = node.cni.network("c")
+    other = tmp_path / "other"
+    other.mkdir()
+    manager = make(
+        conf_dirs=(one for one in [node.conf_dir, other]), networks=iter([net]), default=iter(["b", "a"]), minimum=2
+    )
+    for _ in range(2):
+        assert [one.name for one in manager.default_networks()] == ["b", "a"]
+        assert [one.name for one in manager.reload().networks] == ["c", "a", "b"]
+    manager.set_default(one for one in ["a", "c"])
+    for _ in range(2):
+        assert [one.name for one in manager.default_networks()] == ["a", "c"]
+    with pytest.raises(ValueError, match="at least one network"):
+        manager.set_default(iter(()))
+
+
+def test_names_of_interfaces_and_networks_may_be_generators(attached: ManagerNode, make: Make) -> None:
+    manager = make()
+    assert [one.name for one in manager.status(iter(["b", "a"])).networks] == ["b", "a"]
+    report = manager.tear_down("c1", ifnames=(one for one in ["eth1"]))
+    assert [(one.network, one.ifname) for one in report.detached] == [("b", "eth1")]
+    for method, option in ((manager.tear_down, "ifnames"), (manager.status, "networks")):
+        with pytest.raises(TypeError, match=option):
+            method(*["c1"] * (option == "ifnames"), **{option: "eth0"})
+
+
+def test_kubernetes_objects_may_be_given_by_generators() -> None:
+    definitions = AttachmentDefinitions(NetworkAttachmentDefinition(name) for name in ("x", "y"))
+    assert [definitions.get(name).name for name in ("x", "y", "x")] == ["x", "y", "x"]
+    pod = Pod("ns", "web", "uid", "sandbox", "/ns")
+    container = pod.container(default=iter(["front", "back"]), capability_args={"mac": "02:00:00:00:00:01"})
+    requests = container.requests
+    assert requests is not None
+    assert requests == container.requests
+    assert [one.network for one in requests] == ["front", "back"]
+    assert NetworkSelection(name="x", ips=iter(["10.0.0.1"])).ips == ("10.0.0.1",)  # type: ignore[arg-type]
+
+
+def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path: Path) -> None:
+    """They are asked several times in one sweep. Without any, every container would seem to have ended."""
+    node.configure("a")
+    cni = node.client(owner="oci-hook")
+    node.manager(client={"owner": "oci-hook"}).set_up(Container("c1", "/ns"))
+    (tmp_path / "runc" / "c1").mkdir(parents=True)
+    manager = node.manager(client={"owner": "oci-hook"})
+    summary, pins = collect(manager.gc, cni, (one for one in [f"{tmp_path}/runc"]))
+    assert (summary.detached, pins) == ((), [])
+    for ask in (find_ended, lambda cni, runtimes: collect(manager.gc, cni, runtimes)):
+        with pytest.raises(ConfigError, match="no runtime to ask"):
+            ask(cni, iter(()))
+        with pytest.raises(TypeError, match="sequence"):
+            ask(cni, "runc")
+    assert node.calls("DEL") == []
