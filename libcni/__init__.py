@@ -154,7 +154,7 @@ def _lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any
 
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home[name]}"), name)
+        value = getattr(import_module(f".{home[name]}", package), name)
         setattr(import_module(package), name, value)  # Python calls this function for missing names only
         return value
 

@@ -21,7 +21,7 @@ from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.testing import AsyncRecordingExecutor
+from libcni.testing import RecordingExecutor
 from libcni.verbs.reports import OnCancel
 
 
@@ -442,9 +442,9 @@ def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> No
 
 def test_few_verbs_begin_in_one_pass_of_the_event_loop(node: FakeNode) -> None:
     """Otherwise a thousand ADDs at once would keep the program's other tasks waiting for seconds."""
-    executor = AsyncRecordingExecutor()
+    executor = RecordingExecutor()
     # Not durable: a verb that waits for nothing ends in the pass in which it begins.
-    cni = AsyncCNIConfig([], str(node.cache), executor=executor, durable=False)
+    cni = AsyncCNIConfig([], str(node.cache), executor=executor.on_asyncio, durable=False)
     begun: list[int] = []
 
     async def other_task() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
-from libcni.testing import AsyncRecordingExecutor
+from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
 RT = RuntimeConf("c1", None, "eth0")
@@ -34,7 +34,7 @@ def test_a_cancelled_add_keeps_its_locks_until_the_record_is_written(
 ) -> None:
     """Otherwise the write could end after a later verb of the same container, and put an old record over its own."""
     begun, go_on = slow_disk
-    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=AsyncRecordingExecutor())
+    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=RecordingExecutor().on_asyncio)
 
     async def main() -> bool:
         task = asyncio.create_task(cni.add_network_list(NET, RT))
@@ -56,8 +56,8 @@ def test_an_add_that_is_cancelled_while_its_record_is_written_takes_it_back(
     tmp_path: Path, slow_disk: tuple[threading.Event, threading.Event]
 ) -> None:
     begun, go_on = slow_disk
-    executor = AsyncRecordingExecutor()
-    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor)
+    executor = RecordingExecutor()
+    cni = AsyncCNIConfig(["/bin"], tmp_path, executor=executor.on_asyncio)
 
     async def main() -> None:
         task = asyncio.create_task(cni.add_network_list(NET, RT, on_cancel="rollback"))

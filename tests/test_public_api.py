@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_module_lists_the_names_that_are_promised_and_no_others() -> None:
     promised: dict[str, set[str]] = {}
     for package in (libcni, libcni.executor, libcni.manager, libcni.oci, libcni.testing):
         for home, names in package._MODULES.items():
-            promised.setdefault(f"{package.__name__}.{home}", set()).update(names.split())
+            promised.setdefault(resolve_name(f".{home}", package.__name__), set()).update(names.split())
     for name in set(libcni.plugin.__all__) - {"ErrorCode"}:
         promised.setdefault(getattr(libcni.plugin, name).__module__, set()).add(name)
     for path in ROOT.rglob("*.py"):

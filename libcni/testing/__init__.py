@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
+    from libcni.executor.recording import RecordedCall, RecordingExecutor, error_outcome
     from libcni.testing.calling import Answer, call_plugin
     from libcni.testing.conformance import ConformanceFinding, ConformanceReport, assert_plugin_conforms, check_plugin
     from libcni.testing.fakes import FakeCall, FakePlugin, FakePlugins
     from libcni.testing.namespaces import NetworkNamespace, network_namespace, wait_until, why_no_namespaces
-    from libcni.testing.recording import AsyncRecordingExecutor, RecordedCall, RecordingExecutor, error_outcome
 
 _MODULES = {
+    ".executor.recording": "RecordedCall RecordingExecutor error_outcome",
     "calling": "Answer call_plugin",
     "conformance": "ConformanceFinding ConformanceReport assert_plugin_conforms check_plugin",
     "fakes": "FakeCall FakePlugin FakePlugins",
     "namespaces": "NetworkNamespace network_namespace wait_until why_no_namespaces",
-    "recording": "AsyncRecordingExecutor RecordedCall RecordingExecutor error_outcome",
 }
 
 __all__ = [
-    "Answer", "AsyncRecordingExecutor", "ConformanceFinding", "ConformanceReport", "FakeCall", "FakePlugin",
+    "Answer", "ConformanceFinding", "ConformanceReport", "FakeCall", "FakePlugin",
     "FakePlugins", "NetworkNamespace", "RecordedCall", "RecordingExecutor", "assert_plugin_conforms", "call_plugin",
     "check_plugin", "error_outcome", "network_namespace", "wait_until", "why_no_namespaces",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+from libcni.testing import RecordingExecutor
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -135,7 +135,8 @@ def test_durations_are_in_histograms(tmp_path: Path, telemetry: Telemetry) -> No
 
 
 def test_verbs_that_run_at_once_keep_apart(tmp_path: Path, telemetry: Telemetry) -> None:
-    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncRecordingExecutor(), observer=telemetry.observer)
+    executor = RecordingExecutor().on_asyncio
+    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=executor, observer=telemetry.observer)
 
     async def both() -> None:
         await asyncio.gather(*(cni.add_network_list(NET, RuntimeConf(name, None, "eth0")) for name in ("c1", "c2")))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from libcni import AsyncCNIConfig, CNIError, Observer, Operation, PluginTimeoutError, RuntimeConf
-from libcni.testing import AsyncRecordingExecutor, RecordingExecutor
+from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, Notes, client, environments, failure_of, refusal
 
 ADD = [
@@ -30,7 +30,7 @@ def test_each_start_has_its_end(tmp_path: Path) -> None:
 
 def test_asyncio_calls_the_same_methods(tmp_path: Path) -> None:
     notes = Notes()
-    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=AsyncRecordingExecutor(), observer=notes)
+    cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=RecordingExecutor().on_asyncio, observer=notes)
     asyncio.run(cni.add_network_list(NET, RT))
     assert notes.seen == ADD
 

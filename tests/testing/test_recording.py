@@ -14,7 +14,7 @@ from libcni import CNIConfig, Invocation, NetworkConfigList, Outcome, PluginErro
 from libcni.aio import AsyncCNIConfig
 from libcni.errors import PluginTimeoutError
 from libcni.executor import AsyncExecutor, Executor
-from libcni.testing import AsyncRecordingExecutor, RecordingExecutor, error_outcome
+from libcni.testing import RecordingExecutor, error_outcome
 
 RT = RuntimeConf("c1", "/run/netns/blue", "eth0", args={"A": "1"})
 IPS = {"ips": [{"address": "10.0.0.2/24"}]}
@@ -32,7 +32,7 @@ def client(executor: Executor, directory: Path) -> CNIConfig:
 
 def test_both_fit_the_seam() -> None:
     assert isinstance(RecordingExecutor(), Executor)
-    assert isinstance(AsyncRecordingExecutor(), AsyncExecutor)
+    assert isinstance(RecordingExecutor().on_asyncio, AsyncExecutor)
 
 
 def test_calls_are_written_down_and_answered(net: NetworkConfigList, tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_without_answers_all_succeeds(net: NetworkConfigList, tmp_path: Path) ->
 
 
 def test_the_same_for_asyncio(net: NetworkConfigList, tmp_path: Path) -> None:
-    executor = AsyncRecordingExecutor({("bridge", "ADD"): IPS, ("bridge", "DEL"): [error_outcome(1, "no"), None]})
+    executor = RecordingExecutor({("bridge", "ADD"): IPS, ("bridge", "DEL"): [error_outcome(1, "no"), None]})
 
     async def live() -> None:
-        cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=executor)
+        cni = AsyncCNIConfig(["/opt/cni/bin"], tmp_path, executor=executor.on_asyncio)
         await cni.add_network_list(net, RT)
         with pytest.raises(PluginError):
             await cni.del_network_list(net, RT)

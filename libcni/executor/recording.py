@@ -1,4 +1,4 @@
-"""Executors that run nothing: they record each call and return prepared answers. For tests of runtimes."""
+"""An executor that runs nothing: it records each call and returns a prepared answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from libcni.config.versions import ALL_VERSIONS, DEFAULT_VERSION
 from libcni.errors import PluginNotFoundError
-from libcni.executor import CallOptions
+from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.protocol.invocation import Invocation, Outcome
 
-__all__ = ["AsyncRecordingExecutor", "RecordedCall", "RecordingExecutor", "error_outcome"]
+__all__ = ["RecordedCall", "RecordingExecutor", "error_outcome"]
 
 Canned: TypeAlias = "Outcome | Mapping[str, Any] | BaseException | Callable[[Invocation], Any] | None"
 Answers: TypeAlias = Mapping[tuple[str, str], "Canned | Sequence[Canned]"]
@@ -39,8 +39,21 @@ class RecordedCall:
         return config
 
 
-class _Recorder:
-    """The calls of a client, and the answers to them."""
+class RecordingExecutor:
+    """An executor that runs nothing, for CNIConfig; ``on_asyncio`` is the same one for AsyncCNIConfig.
+
+    Args:
+        answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
+            (``cniVersion`` is added to one without), an Outcome, an exception to raise, a callable that takes the
+            Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
+            all later calls get the last one. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
+            versions, and the other verbs succeed.
+        plugins: the plugin types that can be found; None: all.
+
+    Attributes:
+        calls: the calls so far, oldest first.
+        answers: the answers; you may change them between calls.
+    """
 
     def __init__(self, answers: Answers | None = None, *, plugins: Iterable[str] | None = None) -> None:
         self.calls: list[RecordedCall] = []
@@ -54,13 +67,19 @@ class _Recorder:
         """The (verb, plugin type) of each call, oldest first."""
         return [(call.invocation.verb, call.invocation.plugin) for call in self.calls]
 
+    @property
+    def on_asyncio(self) -> AsyncExecutor:
+        """The executor for an AsyncCNIConfig; its calls and answers are those of this object."""
+        return _AsyncRecordingExecutor(self)
+
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path that the plugin would have in the first directory of ``path``; raises PluginNotFoundError."""
         if self._plugins is not None and plugin not in self._plugins:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"{next(iter(path), '/nowhere')}/{plugin}"
 
-    def _answer(self, invocation: Invocation, options: CallOptions) -> Outcome:
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Record the call and return its answer, or raise the answer if it is an exception."""
         with self._lock:
             self.calls.append(RecordedCall(invocation, options))
             answer = self._next(invocation.plugin, invocation.verb)
@@ -82,33 +101,15 @@ class _Recorder:
         return answers[min(taken, len(answers) - 1)]
 
 
-class RecordingExecutor(_Recorder):
-    """An executor for CNIConfig that runs nothing.
+class _AsyncRecordingExecutor:
+    """A RecordingExecutor as AsyncCNIConfig calls it."""
 
-    Args:
-        answers: from (plugin type, verb) to the answer; ``*`` stands for any type. An answer is a document to print
-            (``cniVersion`` is added to one without), an Outcome, an exception to raise, a callable that takes the
-            Invocation and returns one of these, or None for the default. Each call takes the next answer of a list;
-            all later calls get the last one. Without an answer an ADD passes ``prevResult`` on, VERSION lists all
-            versions, and the other verbs succeed.
-        plugins: the plugin types that can be found; None: all.
-
-    Attributes:
-        calls: the calls so far, oldest first.
-        answers: the answers; you may change them between calls.
-    """
-
-    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Record the call and return its answer, or raise the answer if it is an exception."""
-        return self._answer(invocation, options)
-
-
-class AsyncRecordingExecutor(_Recorder):
-    """An executor for AsyncCNIConfig that runs nothing. Parameters and attributes are those of RecordingExecutor."""
+    def __init__(self, recorder: RecordingExecutor) -> None:
+        self.find = recorder.find
+        self._execute = recorder.execute
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Record the call and return its answer, or raise the answer if it is an exception."""
-        return self._answer(invocation, options)
+        return self._execute(invocation, options)
 
 
 def error_outcome(code: int, msg: str, details: str = "", *, stderr: str = "") -> Outcome:
