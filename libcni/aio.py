@@ -247,6 +247,12 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Drop an attachment's record and run nothing; as ``CNIConfig.forget_attachment``."""
         return await self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
+    async def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
+        """Detach and attach a recorded container again in place; as ``CNIConfig.reload_attachment``."""
+        from libcni.verbs.reload import reload  # few programs need it, and what it imports
+
+        return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+
     async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
         """Make an attachment this client's own; as ``CNIConfig.take_over_attachment``."""
         return await self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)

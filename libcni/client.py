@@ -451,6 +451,33 @@ class CNIConfig(ClientBase[Executor]):
         # A node and not the store alone: the record of a container that a verb works on must not be removed.
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
+    def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
+        """Detach and attach a recorded container again in place: its network is interrupted for the time of both verbs.
+
+        It mends what somebody removed: rules that a firewall's reload has flushed, an interface, a route. The recorded
+        configuration and arguments are used. Addresses of host-local, those of the recorded arguments and those of
+        ``static`` stay; other IPAM plugins may give others. The attachment keeps its owner.
+
+        Args:
+            attachment: one of ``get_cached_attachments`` in the state ``ready``, or ``detaching`` after a reload that
+                failed.
+            timeout: seconds for each of the two verbs; None: no limit.
+
+        Returns:
+            The new result. If the container could not get its own addresses again, it has others.
+
+        Raises:
+            NotAttachedError: there is no completed ADD, or its namespace has gone; nothing was run.
+            RecordError: the record has no usable configuration, was rewritten after the attachment was listed, or
+                cannot be written; nothing was run.
+            PluginError: a plugin failed. The record stays, so that a further reload can mend the attachment.
+            PluginNotFoundError: an executable is missing; nothing was run.
+            LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
+        """
+        from libcni.verbs.reload import reload  # few programs need it, and what it imports
+
+        return self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
+
     def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
         """Make an attachment of another owner, or of Go libcni, this client's own. Its GC may detach it from then on.
 

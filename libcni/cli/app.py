@@ -34,13 +34,14 @@ COMMANDS: tuple[Command, ...] = (
     ("validate", "validate", _REPAIR),
     ("doctor", "doctor", _REPAIR),
     ("repair", "repair", _REPAIR),
+    ("reload", "reload", _REPAIR),
     ("forget", "forget", _REPAIR),
     ("take-over", "take_over", _REPAIR),
     ("exec", "execute", _REPAIR),
     ("oci-hook", "oci_hook", _REPAIR),
 )
 _TYPER_INTERRUPTED = 130
-_CHANGING = {"add", "del", "gc", "repair"}
+_CHANGING = {"add", "del", "gc", "repair", "reload"}
 
 EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 

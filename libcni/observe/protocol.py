@@ -10,8 +10,8 @@ from libcni.protocol.invocation import Invocation, Outcome, VerbName
 
 __all__ = ["Observer", "Operation"]
 
-OperationName = VerbName | Literal["FORGET", "TAKE-OVER"]
-"""A verb, or a change of a record that runs no plugin."""
+OperationName = VerbName | Literal["FORGET", "TAKE-OVER", "RELOAD"]
+"""A verb, a change of a record that runs no plugin, or a DEL and an ADD in place."""
 
 
 # eq=False: two ADDs of equal parameters are two keys of an observer's dict.
@@ -20,7 +20,8 @@ class Operation:
     """One run of one verb. Two runs are never equal, so an operation can be the key of a dict.
 
     Attributes:
-        verb: the verb; ``VERSION`` also for validation and negotiation; ``FORGET`` and ``TAKE-OVER`` run no plugin.
+        verb: the verb; ``VERSION`` also for validation and negotiation; ``FORGET`` and ``TAKE-OVER`` run no plugin;
+            ``RELOAD`` calls them with DEL and then with ADD.
             Plugins may be called with another verb: the roll-back of an ADD calls them with DEL.
         network: the network's name, "" if the verb has none.
         container_id: the container's ID, "" if the verb has none.

@@ -33,6 +33,7 @@ RIGHT = [
     "validate - net",
     "doctor --check --output openmetrics",
     "repair --yes --pending-after 3",
+    "reload c1 c2:eth1 --network net --dry-run",
     "forget c1",
     "take-over -c a --from",
     "exec bridge VERSION --netns /ns --config -",

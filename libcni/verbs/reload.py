@@ -1,0 +1,181 @@
+"""Reload: detach and attach a container again in place, with the recorded configuration and the same addresses.
+
+Whoever flushes the tables of iptables takes the rules of every container with them, for example a firewall's reload.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from libcni import _iptables
+from libcni._iptables import Rule
+from libcni.config.host_local import is_in_ranges, plugin_documents
+from libcni.config.network import NetworkConfigList
+from libcni.config.runtime_conf import RuntimeConf
+from libcni.errors import CNIError, NotAttachedError, PluginError, RecordError
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
+from libcni.store.record import DETACHING, LEGACY, READY, Record
+from libcni.verbs.add import add
+from libcni.verbs.delete import check_unchanged
+from libcni.verbs.node import Node
+from libcni.verbs.ownership import is_same_namespace
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_AGAIN = "correct the cause, then reload it again; its record still holds its configuration and addresses"
+
+
+async def reload(node: Node, attachment: Attachment) -> Result:
+    """Detach and attach a container again. Its record keeps its owner.
+
+    If the addresses cannot be had again, the container gets others: that is better than none. If the ADD fails, the
+    record stays as that of an unfinished DEL, so that a further reload can mend the attachment.
+    """
+    rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
+    await node.lock([attachment.network], attachment.container_id)
+    record = node.records.find(attachment.record.identity)
+    if record is None or record.state == LEGACY:
+        raise _not_attached(attachment, "there is no record of it")
+    check_unchanged(record, attachment.record)
+    if record.state not in {READY, DETACHING} or record.result is None:
+        raise _not_attached(attachment, f"its record is {record.state}", record.state)
+    if not is_same_namespace(node, record) or node.namespace_identity(record.netns) is None:
+        raise _not_attached(attachment, f"its namespace {record.netns} has gone", "gone")
+    # ADD detaches all attachments of the interface, and only this one can be attached again.
+    others = [one for one in node.records.of_interface(rt.container_id, rt.ifname) if one.identity != record.identity]
+    if others:
+        problem = f"the record {others[0].path} is of the same interface: a plugin may have attached it"
+        raise RecordError(problem, path=others[0].path, hint="reload the outer network's attachment with its runtime")
+    net = network_to_use(record, None, use_given=False)
+    given, result = recorded_conf(record), recorded_result(record)
+    addresses = [ip.address.partition("/")[0] for ip in result.ips]
+    node.settings = replace(node.settings, owner=record.owner)
+    # Now, because nothing may be detached that cannot be attached again.
+    node.find_all(net)
+    kept = await node.on_disk(partial(_make_removable, node, record, net, addresses))
+    try:
+        return await add(node, net, _same_again(net, given, result), on_existing="replace")
+    except PluginError as error:
+        if node.is_interrupted or node.records.find(record.identity) is not None:
+            error.suggest(_AGAIN)
+            raise  # the DEL failed, so the container may still have its interface; or the roll-back failed
+        logger.warning("%s: attaching it with any address, because the ADD with its own failed: %s", record.path, error)
+        try:
+            return await add(node, net, given)
+        except CNIError as second:
+            second.add_note(f"the ADD with its own addresses failed before that: {error}")
+            await _keep(node, record, second)
+            raise
+    except CNIError as error:
+        await _keep(node, record, error)
+        raise
+    finally:
+        await node.on_disk(partial(_put_back, node, kept, addresses))
+
+
+def _not_attached(attachment: Attachment, problem: str, state: str = "") -> NotAttachedError:
+    return NotAttachedError(
+        f"container {attachment.container_id}, interface {attachment.ifname}, network {attachment.network}: {problem}",
+        container_id=attachment.container_id,
+        ifname=attachment.ifname,
+        network=attachment.network,
+        state=state,
+        hint="attach it with add",
+    )
+
+
+async def _keep(node: Node, record: Record, error: CNIError) -> None:
+    """Write the record of a detached container again, so that it can be reloaded when the cause is corrected."""
+    if node.records.find(record.identity) is not None:
+        return
+    try:
+        await node.complete(record.with_fields(state=DETACHING))
+    except RecordError as problem:
+        error.add_note(f"the container is detached, and its record could not be kept: {problem}")
+    else:
+        error.suggest(_AGAIN)
+
+
+def _same_again(net: NetworkConfigList, given: RuntimeConf, result: Result) -> RuntimeConf:
+    """Return the parameters that ask for the same addresses: the convention ``args.cni``, which host-local reads.
+
+    ``static`` has its addresses in its configuration or in the recorded arguments. With ``args.cni.ips`` it would
+    forget the gateway.
+    """
+    asked: dict[str, Any] = {}
+    if ips := [one for ip in result.ips if is_in_ranges(net, one := ip.address.partition("/")[0])]:
+        asked["ips"] = ips
+    macs = [one.mac for one in result.interfaces if one.sandbox and one.name == given.ifname and one.mac]
+    if macs:
+        asked["mac"] = macs[0]  # the neighbours know it
+    args = dict(given.network_args or {})
+    cni = args.get("cni")
+    args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **asked}
+    return replace(given, network_args=args)
+
+
+_Kept = list[tuple[str, Rule]]
+"""Rules of the table ``nat``, each with its program."""
+
+
+def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresses: list[str]) -> _Kept:
+    """Make the chains without which bridge and ptp cannot detach, and return the rules that the DEL must not remove.
+
+    Their DEL fails if the container's masquerade chain does not exist, or if a rule of another interface of the
+    container leads to it.
+    """
+    types = {one.get("type") for one in plugin_documents(net)}
+    chain = _iptables.masquerade_chain(net.name, record.container_id)
+    chains = {chain, _iptables.ports_chain(net.name, record.container_id)}
+    if not types & {"bridge", "ptp", "portmap"}:
+        return []
+    of_container = (one.network for one in node.records.records(record.container_id))
+    is_shared = sum(network == record.network for network in of_container) > 1
+    masquerades = any(one.get("ipMasq") for one in plugin_documents(net))
+    env = node.settings.environment()
+    kept: _Kept = []
+    for program in sorted({_iptables.program_of(address) for address in addresses}):
+        try:
+            rules = _iptables.saved_rules(program, env).get("nat", [])
+            if masquerades and ("-N", chain) not in rules:
+                _iptables.change(program, "-N", chain, env=env)
+            if is_shared:
+                own = [rule for rule in rules if rule[0] == "-A" and chains & set(rule)]
+                kept += [(program, rule) for rule in own]
+                for rule in own:
+                    if masquerades and rule[1] == "POSTROUTING" and chain in rule:
+                        _iptables.change(program, "-D", *rule[1:], env=env)
+        except OSError as error:  # the plugins may use nftables
+            logger.warning("the rules of %s are unknown: %s", program, error)
+    return kept
+
+
+def _put_back(node: Node, kept: _Kept, addresses: list[str]) -> None:
+    """Add the rules again that are missing; those of the reloaded interface are its plugins' own."""
+    env = node.settings.environment()
+    for program, rule in kept:
+        try:
+            rules = _iptables.saved_rules(program, env).get("nat", [])
+            if rule in rules or any(_names(rule, address) for address in addresses):
+                continue
+            if ("-N", rule[1]) not in rules:
+                _iptables.change(program, "-N", rule[1], env=env)
+            _iptables.change(program, *rule, env=env)
+        except OSError as error:
+            logger.warning(
+                "a rule of another interface could not be restored: %s %s: %s", program, " ".join(rule), error
+            )
+
+
+def _names(rule: Rule, address: str) -> bool:
+    return any(one in {address, f"[{address}]"} for word in rule for one in _parts(word))
+
+
+def _parts(word: str) -> Iterator[str]:
+    yield word.partition("/")[0]
+    yield word.rpartition(":")[0]

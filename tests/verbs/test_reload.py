@@ -1,0 +1,171 @@
+"""Reload: a container is attached again in place, with its address, ports and rules, by the real plugins."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nodes import FakeNode, Namespace, NewNamespace, RealNode
+
+from libcni import AsyncCNIConfig, CNIConfig, NotAttachedError, PluginError, RecordError, RuntimeConf
+
+FLUSHED = "iptables -t nat -F; iptables -t nat -X; iptables -F; iptables -X"
+
+
+def reload(node: FakeNode, container: str, ifname: str = "eth0") -> Any:
+    [one] = [one for one in node.cni.get_cached_attachments(container) if one.ifname == ifname]
+    return node.cni.reload_attachment(one)
+
+
+def published(node: RealNode) -> None:
+    """Write a network with published ports and firewall rules."""
+    node.configure(
+        "net",
+        node.bridge("10.234.0.0/24", ipMasq=True),
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+        {"type": "firewall"},
+    )
+
+
+def attach(node: RealNode, container: str, netns: str, number: int = 0, ifname: str = "eth0") -> None:
+    ports = {"portMappings": [{"hostPort": 8080 + number, "containerPort": 80, "protocol": "tcp"}]}
+    rt = RuntimeConf(container, netns, ifname, args={"IgnoreUnknown": "1", "K8S_POD_NAME": "p"}, capability_args=ports)
+    node.client(owner="runtime").add_network_list("net", rt)
+
+
+def rules(host: Namespace) -> list[str]:
+    return sorted(host.rules("nat", "-A") + host.rules("filter", "-A"))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", [CNIConfig, AsyncCNIConfig])
+def test_a_flush_is_mended_in_place(real_node: RealNode, new_namespace: NewNamespace, kind: Any) -> None:
+    published(real_node)
+    containers = [new_namespace() for _ in range(3)]
+    for number, one in enumerate(containers):
+        attach(real_node, f"c{number}", one.path, number)
+    before = rules(real_node.host)
+    leases = real_node.leased()
+    seen = [(one.link("eth0")["address"], one.addresses("eth0"), one.routes()) for one in containers]
+    subprocess.run(["bash", "-c", FLUSHED], check=True)
+    real_node.kind = kind
+    for number in range(3):
+        reload(real_node, f"c{number}")
+    assert rules(real_node.host) == before
+    assert real_node.leased() == leases
+    assert [(one.link("eth0")["address"], one.addresses("eth0"), one.routes()) for one in containers] == seen
+    attached = real_node.cni.get_cached_attachments()
+    assert {(one.state, one.owner, dict(one.args)["K8S_POD_NAME"]) for one in attached} == {("ready", "runtime", "p")}
+    reload(real_node, "c0")
+    assert rules(real_node.host) == before, "a second reload changes nothing"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("flush", [FLUSHED, "true"])
+def test_two_interfaces_of_a_container_share_a_chain(real_node: RealNode, container: Namespace, flush: str) -> None:
+    """DEL of bridge fails if a rule of the other interface leads to its chain."""
+    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True))
+    for ifname in ("eth0", "eth1"):
+        real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, ifname))
+    before = rules(real_node.host)
+    subprocess.run(["bash", "-c", flush], check=True)
+    for ifname in ("eth0", "eth1"):
+        reload(real_node, "c1", ifname)
+    # The chain's own rules are of the subnet; each ADD appends them anew.
+    assert set(rules(real_node.host)) == set(before)
+    assert len(real_node.host.rules("nat", "-A POSTROUTING")) == 2
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("damage", ["ip link del eth0", "ip address flush dev eth0", "ip route del default"])
+def test_an_interface_that_was_changed_by_hand(real_node: RealNode, container: Namespace, damage: str) -> None:
+    real_node.configure("net", real_node.bridge("10.234.0.0/24", ipMasq=True, isDefaultGateway=True))
+    attach(real_node, "c1", container.path)
+    before = rules(real_node.host), container.addresses("eth0"), container.routes()
+    container.run(*damage.split())
+    reload(real_node, "c1")
+    assert (rules(real_node.host), container.addresses("eth0"), container.routes()) == before
+
+
+@pytest.mark.real
+def test_an_address_that_another_container_has_by_now(
+    real_node: RealNode, container: Namespace, other: Namespace
+) -> None:
+    real_node.configure("net", real_node.bridge("10.234.0.0/24"))
+    real_node.cni.add_network_list("net", RuntimeConf("c1", container.path, "eth0"))
+    lease = real_node.leases / "net" / "10.234.0.2"
+    lease.write_text("c2\r\neth0", encoding="utf-8")
+    result = reload(real_node, "c1")
+    assert [ip.address for ip in result.ips] == container.addresses("eth0") == ["10.234.0.3/24"]
+    assert "c2" in lease.read_text(encoding="utf-8")
+
+
+@pytest.mark.real
+def test_after_a_failure_the_record_stays_and_a_further_reload_mends(real_node: RealNode, container: Namespace) -> None:
+    published(real_node)
+    attach(real_node, "c1", container.path)
+    before = rules(real_node.host), container.addresses("eth0")
+    (real_node.bin / "firewall").write_text(
+        '#!/bin/sh\n[ "$CNI_COMMAND" = ADD ] || exec /usr/lib/cni/firewall\n'
+        'echo \'{"cniVersion": "1.0.0", "code": 100, "msg": "broken"}\'; exit 1\n'
+    )
+    (real_node.bin / "firewall").chmod(0o755)
+    with pytest.raises(PluginError, match="broken") as caught:
+        reload(real_node, "c1")
+    assert "reload it again" in str(caught.value.hint)
+    [one] = real_node.cni.get_cached_attachments()
+    assert (one.state, one.owner) == ("detaching", "runtime")
+    (real_node.bin / "firewall").unlink()
+    reload(real_node, "c1")
+    assert (rules(real_node.host), container.addresses("eth0")) == before
+    assert real_node.states() == ["ready"]
+
+
+def of(node: FakeNode) -> Callable[[], Any]:
+    [listed] = node.cni.get_cached_attachments("c1")
+    return lambda: node.cni.reload_attachment(listed)
+
+
+def test_nothing_runs_for_an_attachment_that_is_not_there(node: FakeNode) -> None:
+    node.configure("net")
+    netns = node.netns("c1")
+    node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0"))
+    again = of(node)
+    node.forget_calls()
+    node.change_record(state="pending")
+    with pytest.raises((NotAttachedError, RecordError)):
+        again()
+    with pytest.raises(NotAttachedError, match="pending"):
+        of(node)()
+    assert node.calls() == []
+
+
+def test_nothing_runs_without_the_namespace_or_a_plugin(node: FakeNode, tmp_path: Any) -> None:
+    node.configure("net", "a", "b")
+    node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
+    node.forget_calls()
+    (node.bin / "b").rename(tmp_path / "b")
+    with pytest.raises(Exception, match="b"):
+        of(node)()
+    (tmp_path / "b").rename(node.bin / "b")
+    (tmp_path / "ns" / "c1").unlink()
+    with pytest.raises(NotAttachedError, match="has gone"):
+        of(node)()
+    assert node.calls() == []
+    assert len(node.states()) == 1
+
+
+def test_the_interface_of_another_network_too_is_not_reloaded(node: FakeNode) -> None:
+    """A plugin such as Multus attaches to another network under its own interface name. DEL would detach that, too."""
+    node.configure("net")
+    node.configure("inner")
+    netns = node.netns("c1")
+    node.cni.add_network_list("inner", RuntimeConf("c1", netns, "eth0"))
+    node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0"), on_existing="allow")
+    node.forget_calls()
+    for one in node.cni.get_cached_attachments("c1"):
+        with pytest.raises(RecordError, match="of the same interface"):
+            node.cni.reload_attachment(one)
+    assert node.calls() == []
