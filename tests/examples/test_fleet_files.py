@@ -1,8 +1,7 @@
-"""What is beside the node agent: its README's commands, what deploys it, and the simulation of many nodes."""
+"""What is beside the node agent: its README's commands, and what deploys it."""
 
 from __future__ import annotations
 
-import asyncio
 import configparser
 import json
 import os
@@ -13,12 +12,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from .fleet import FLEET, environment, module
+from .conftest import ENVIRONMENT, FLEET, agent
 
 REPOSITORY = FLEET.parents[1]
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -38,7 +36,7 @@ def test_the_commands_of_the_readme_print_what_it_says(tmp_path: Path) -> None:
     commands = re.findall(r"^\$ (.*)$", typed, re.MULTILINE)
     script = "\n".join(f"echo {shlex.quote(f'$ {one}')}\n{one}".replace("/tmp/libcni-fleet", place) for one in commands)
     done = subprocess.run(
-        ["bash", "-c", script], cwd=clone, env=environment(), check=False, capture_output=True, text=True, timeout=300
+        ["bash", "-c", script], cwd=clone, env=ENVIRONMENT, check=False, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.replace(place, "/tmp/libcni-fleet") == typed, done.stderr
 
@@ -49,10 +47,6 @@ def test_the_readme_names_every_file() -> None:
     ).stdout.split()
     names = {name for name in tracked or os.listdir(FLEET) if "/" not in name} - {"README.md", "__pycache__", "demo"}
     assert names <= set(re.findall(r"`([\w.-]+)`", (FLEET / "README.md").read_text()))
-
-
-def options_of(words: list[str]) -> Any:
-    return module("agent").parser().parse_args(words)
 
 
 def test_the_daemon_set_gives_the_agent_and_the_plugins_what_they_need() -> None:
@@ -72,16 +66,16 @@ def test_the_daemon_set_gives_the_agent_and_the_plugins_what_they_need() -> None
     assert "configMap" in volumes[mounts["/etc/libcni-fleet"]["name"]]
     assert volumes[mounts["/run/xtables.lock"]["name"]]["hostPath"]["type"] == "FileOrCreate"
     assert mounts["/run/netns"]["mountPropagation"] == "HostToContainer"
-    options = options_of(container["args"])
+    options = agent.parser().parse_args(container["args"])
     assert "$(NODE_NAME)" in options.desired
     assert [one["name"] for one in container["env"]] == ["NODE_NAME"]
-    named = {options.conf_dir, options.cache_dir, *options.plugin_dir, os.path.dirname(options.status)}
+    named = {options.conf_dir, options.cache_dir, options.plugin_dir, os.path.dirname(options.status)}
     assert {*named, os.path.dirname(options.desired), "/var/lib/cni"} <= set(mounts)
     for path in (options.cache_dir, "/var/lib/cni", os.path.dirname(options.status)):
         assert not mounts[path].get("readOnly")
-    probes = [container[name]["httpGet"] for name in ("readinessProbe", "livenessProbe")]
-    assert {(one["host"], one["port"]) for one in probes} == {options.listen}
-    assert [one["path"] for one in probes] == ["/readyz", "/healthz"]
+    _, program, *words = container["readinessProbe"]["exec"]["command"]
+    assert program == "/fleet/agent.py"
+    assert agent.parser().parse_args(words).healthy == options.status
 
 
 def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None:
@@ -104,7 +98,7 @@ def test_the_image_has_what_the_plugins_run_and_what_the_agent_imports() -> None
     assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["python", "/fleet/agent.py"]
 
 
-def test_the_nomad_job_checks_the_agent_where_it_listens() -> None:
+def test_the_nomad_job_starts_the_agent_with_options_that_it_has() -> None:
     job = json.loads((FLEET / "fleet.nomad.json").read_text())["Job"]
     assert job["Type"] == "system"
     (group,) = job["TaskGroups"]
@@ -112,13 +106,7 @@ def test_the_nomad_job_checks_the_agent_where_it_listens() -> None:
     assert (task["Driver"], task["User"], task["KillSignal"]) == ("raw_exec", "root", "SIGTERM")
     program, *words = task["Config"]["args"]
     assert program.endswith("/agent.py")
-    options = options_of(words)
-    (service,) = group["Services"]
-    (network,) = group["Networks"]
-    (port,) = network["ReservedPorts"]
-    assert (service["Address"], port["Value"]) == options.listen
-    assert service["PortLabel"] == port["Label"]
-    assert [check["Path"] for check in service["Checks"]] == ["/readyz"]
+    agent.parser().parse_args(words)
 
 
 def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
@@ -128,21 +116,8 @@ def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     service = unit["Service"]
     _, program, *words = shlex.split(service["ExecStart"])
     assert program.endswith("/agent.py")
-    options = options_of(words)
+    options = agent.parser().parse_args(words)
     assert options.cache_dir == f"/var/lib/{service['StateDirectory']}"
     assert os.path.dirname(options.status) == f"/run/{service['RuntimeDirectory']}"
-    assert os.path.dirname(options.listen) == f"/run/{service['RuntimeDirectory']}"
-    assert service["RestartPreventExitStatus"] == str(module("agent").REFUSED)
+    assert service["RestartPreventExitStatus"] == str(agent.REFUSED)
     assert service["NoNewPrivileges"] == "yes"
-
-
-@pytest.mark.slow
-def test_two_hundred_nodes_converge_and_broken_ones_do_not_hold_up_the_others(tmp_path: Path) -> None:
-    report = asyncio.run(module("simulate").simulate(tmp_path))
-    assert report["attachments"] == 200 * report["containers per node"] * 2
-    assert report["a tenth broken: converged nodes"] == 180
-    assert report["a tenth broken: failed calls"] >= 20
-    assert report["healed: leaked leases"] == 0
-    assert report["every tenth call fails: leaked leases"] == 0
-    assert report["left in the end"] == 0
-    assert report["every tenth call fails: failed calls"] > 0

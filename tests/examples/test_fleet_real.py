@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -13,9 +12,9 @@ import yaml
 from nodes import Namespace, RealNode
 
 from libcni import PortMapping, RuntimeConf
-from libcni.manager import AsyncNetworkManager
+from libcni.manager import NetworkManager
 
-from .fleet import OWNER, files, module
+from .conftest import agent, files
 
 pytestmark = pytest.mark.real
 
@@ -34,10 +33,8 @@ class FleetNode(RealNode):
         self.inner, self.theirs = inner, theirs
         self.neighbour = self.cache if shared else root / "neighbour"
         self.write_front()
-        self.manager = AsyncNetworkManager(self.async_client(owner=OWNER))
-        self.agent: Any = module("reconcile").NodeAgent(
-            self.manager, str(root / "desired.yaml"), neighbours=[str(self.neighbour)], retry=(0.0, 0.0)
-        )
+        self.manager = NetworkManager(self.client(owner=agent.OWNER))
+        self.agent: Any = agent.NodeAgent(self.manager, str(root / "desired.yaml"), [str(self.neighbour)])
         mapped = RuntimeConf("theirs", theirs.path, "eth0", capability_args=ports(THEIR_PORT))
         self.client(cache_dir=self.neighbour).add_network_list("front", mapped)
 
@@ -54,9 +51,11 @@ class FleetNode(RealNode):
         ]
         (self.root / "desired.yaml").write_text(yaml.safe_dump({"containers": rows}))
 
-    def reconcile(self, **options: bool) -> Any:
-        """Do one round."""
-        return asyncio.run(self.agent.reconcile(**options))
+    def reconcile(self, *, check: bool = False) -> bool:
+        """Do one round, and return whether all is as desired."""
+        self.manager.reload()
+        self.agent.reconcile(check=check)
+        return bool(self.agent.converged)
 
     def rules_of(self, container_id: str) -> list[str]:
         """Return the iptables rules that name a container."""
@@ -86,37 +85,37 @@ def test_it_converges_to_every_change_and_the_neighbour_notices_nothing(node: Fl
     assert before[3]
     assert before[4]
     node.want(web=OUR_PORT)
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     with node.inner.echo_server(80):
         assert node.host.echo("10.79.1.1", OUR_PORT, "you") == "you"
 
     node.want(web=OTHER_PORT)  # a port mapping has changed
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     assert not node.host.rules("nat", f"--dport {OUR_PORT}")
     with node.inner.echo_server(80):
         assert node.host.echo("10.79.1.1", OTHER_PORT, "you") == "you"
 
     node.write_front(mtu=1400)  # the network's configuration has changed
-    node.manager.reload()
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     assert node.inner.link("eth0")["mtu"] == 1400
 
     subprocess.run(["ip", "-n", node.inner.name, "link", "delete", "eth0"], check=True)  # somebody's hands
-    state = node.reconcile(check=True)
-    assert state.converged
-    assert [change.kind for change in state.changes] == ["repair"]
+    assert node.reconcile(check=True)
     assert node.inner.addresses("eth0")
     with node.inner.echo_server(80):
         assert node.host.echo("10.79.1.1", OTHER_PORT, "you") == "you"
 
+    assert node.reconcile()  # CHECK succeeds after the repair
     node.host.run("iptables", "-t", "nat", "-F", next(one for one in node.rules_of("web")).split()[-1])
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     with node.inner.echo_server(80):
         assert node.host.echo("10.79.1.1", OTHER_PORT, "you") == "you"
 
-    assert node.reconcile(check=True).changes == ()
+    record = files(node.cache)
+    assert node.reconcile(check=True)
+    assert files(node.cache) == record  # nothing was attached again
     node.want()
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     assert (node.leased_by("web"), node.rules_of("web"), node.inner.links()) == ([], [], ["lo"])
     assert node.of_theirs() == before
 
@@ -124,9 +123,10 @@ def test_it_converges_to_every_change_and_the_neighbour_notices_nothing(node: Fl
 def test_the_neighbours_container_named_in_the_file_is_not_touched(node: FleetNode) -> None:
     before = node.of_theirs()
     node.want(theirs=OUR_PORT)
-    assert list(node.reconcile(check=True).failing) == ["theirs"]
+    assert not node.reconcile(check=True)
+    assert list(node.agent.failing) == ["theirs"]
     node.want()
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     assert node.of_theirs() == before
 
 
@@ -136,9 +136,8 @@ def test_an_interface_that_nobody_recorded_is_reported_and_stays(node: FleetNode
     address = node.inner.link("eth0")["address"]
     node.want(web=OUR_PORT)
     for _ in range(2):
-        state = node.reconcile(check=True)
-        assert list(state.failing) == ["web"]
-        assert not state.converged
+        assert not node.reconcile(check=True)
+        assert list(node.agent.failing) == ["web"]
     assert node.inner.link("eth0")["address"] == address
     assert node.leased_by("web") == []
     assert node.of_theirs() == before
@@ -147,13 +146,14 @@ def test_an_interface_that_nobody_recorded_is_reported_and_stays(node: FleetNode
 def test_a_namespace_that_has_gone_is_reported_until_it_is_there_again(node: FleetNode) -> None:
     before = node.of_theirs()
     node.want(web=OUR_PORT)
-    assert node.reconcile().converged
+    assert node.reconcile()
     subprocess.run(["ip", "netns", "delete", node.inner.name], check=True)
     for _ in range(2):
-        assert list(node.reconcile(check=True).failing) == ["web"]
+        assert not node.reconcile(check=True)
+        assert list(node.agent.failing) == ["web"]
     assert (node.leased_by("web"), node.rules_of("web")) == ([], [])
     subprocess.run(["ip", "netns", "add", node.inner.name], check=True)
-    assert node.reconcile(check=True).converged
+    assert node.reconcile(check=True)
     assert node.inner.addresses("eth0")
     assert node.of_theirs() == before
     assert os.path.exists(node.theirs.path)
