@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import coverage
 import pytest
@@ -98,27 +96,6 @@ def fork_server() -> Iterator[ForkServer]:
 def fake_path() -> str:
     """Return the directory of the fake plugins."""
     return str(REPOSITORY / "plugins-fake")
-
-
-@pytest.fixture
-def fake_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
-    """Make the fake plugins log; return a function that reads the calls logged so far, in the order of their ends."""
-    path = tmp_path / "fake-cni.log"
-    monkeypatch.setenv("FAKE_CNI_LOG", str(path))
-    return lambda: read_fake_log(path)
-
-
-def read_fake_log(path: Path) -> list[dict[str, Any]]:
-    """Read the log of the fake plugins; ``config`` is each call's stdin, parsed (None where it is no JSON)."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [_with_config(json.loads(line)) for line in lines]
-
-
-def _with_config(call: dict[str, Any]) -> dict[str, Any]:
-    call["config"] = None
-    with contextlib.suppress(ValueError):
-        call["config"] = json.loads(call["stdin"])
-    return call
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Fake plugins on disk: executables that play a test's scenario and record their calls."""
+"""Fake plugins on disk: executables that play the steps of a test and record their calls."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import sys
@@ -12,18 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.testing import fake_script
 
 __all__ = ["FakeCall", "FakePlugin", "FakePlugins"]
 
-_VERBS = frozenset({"ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"})
-_KEYS = frozenset({"result", "error", "stdout", "stderr", "exit", "signal", "sleep", "linger", "versions"})
-_KEYS |= {"ignoreTerm", "detach", "touch", "waitFor", "endless"}
-StatefulKind = Literal["fake", "ipam", "bridge", "tuning", "portmap"]
-_STATEFUL = {"fake": "Plugin", "ipam": "Ipam", "bridge": "Bridge", "tuning": "Tuning", "portmap": "Portmap"}
 _LOG = ".calls"
 _SHELL = """#!/bin/sh
 stdin={home}/$$.stdin
@@ -46,21 +41,16 @@ class FakeCall:
     """A call that a fake plugin received.
 
     Attributes:
+        plugin: the plugin's type: the name of its executable.
         verb: CNI_COMMAND.
-        env: the whole environment. The shell of a shell plugin may have added PWD.
+        env: the whole environment; the shell may have added PWD.
         stdin: the bytes that the plugin read.
-        argv: the command line.
     """
 
+    plugin: str
     verb: str
     env: Mapping[str, str]
     stdin: bytes
-    argv: tuple[str, ...]
-
-    @property
-    def plugin(self) -> str:
-        """The plugin's type: the name of its executable."""
-        return os.path.basename(self.argv[0])
 
     @property
     def config(self) -> dict[str, Any]:
@@ -94,7 +84,7 @@ class FakePlugin:
         return tuple(call.verb for call in self.calls)
 
     def forget(self) -> None:
-        """Drop the calls so far; steps of a scenario begin again."""
+        """Drop the calls so far; lists of steps begin again."""
         for path in (_home(self.path) / "calls").iterdir():
             path.unlink()
 
@@ -123,62 +113,27 @@ class FakePlugins:
         return [(call.verb, call.plugin) for call in self.calls]
 
     def scenario(self, name: str, steps: str | Mapping[str, Any] | None = None) -> FakePlugin:
-        """Write a plugin that plays ``steps``: a mapping, or YAML of one, from a verb to its step or steps.
+        """Write a plugin that plays ``steps``: a mapping, or YAML of one, with the keys of ``plugins-fake/README.md``.
 
-        A step has some of these keys, which act in this order:
+        A verb has one step, or a list: each call takes the next one, and all later calls the last. For example
+        ``ADD: [{error: {code: 11, msg: later}}, {result: {ips: [{address: 10.9.0.2/24}]}}]``.
 
-        - ``ignoreTerm``: true to ignore SIGTERM.
-        - ``linger``: seconds that a child keeps stdout open; ``detach``: true for a child in a session of its own.
-        - ``touch``: a file to make, for "the plugin has acted"; with ``error`` the plugin fails after it has acted.
-        - ``sleep``: seconds; ``waitFor``: a file to wait for.
-        - ``stderr``: text.
-        - ``result``: of ADD, in the form of 1.x, printed in that of the configuration; by default ``prevResult``.
-        - ``error``: code, msg and details instead; ``stdout``: text instead of any document.
-        - ``versions``, of VERSION: the supported versions; other configurations are refused with code 1.
-        - ``endless``: ``stdout`` or ``stderr``, to print there without end.
-        - ``signal``: a number, to send to itself; ``exit``: the exit status.
-
-        Of a list of steps each call takes the next, and all later calls the last.
+        A plugin with the name ``fake-ipam`` or ``fake-bridge``, or with that ``kind`` in its steps, keeps its addresses
+        and interfaces as files in ``.state`` below ``path``, unless the steps name another ``stateDir``.
 
         Raises:
-            ValueError: if a verb or a key is unknown.
+            ValueError: if a key of the steps is unknown, or a value has the wrong type.
         """
-        loaded = _load(steps)
-        _check(loaded)
-        return self._python(name, "scenario.json", json.dumps(loaded))
-
-    def python(self, name: str, body: str) -> FakePlugin:
-        """Write a plugin that runs a few lines of Python, with ``verb``, ``env``, ``stdin`` and ``config`` at hand.
-
-        The lines print all answers, those to VERSION included. STATUS of a manager asks for the versions.
-        """
-        return self._python(name, "body.py", dedent(body))
-
-    def stateful(
-        self, name: str, kind: StatefulKind | None = None, knobs: Mapping[str, Any] | None = None
-    ) -> FakePlugin:
-        """Write a plugin that keeps its addresses, interfaces or ports as files, like a real one.
-
-        The files are in ``.state`` below ``path``, unless a knob or FAKE_CNI_STATE names another directory.
-
-        Args:
-            name: the plugin's type.
-            kind: which real plugin it is like; ``fake`` passes ``prevResult`` on. None: the part of ``name`` after
-                ``fake-``.
-            knobs: faults to play, such as ``{"ADD": {"errorAfter": {"code": 11}}}``; plugins-fake/README.md has all.
-
-        Raises:
-            ValueError: if ``kind`` is unknown.
-        """
-        chosen: str = kind or name.removeprefix("fake-")
-        if chosen not in _STATEFUL:
-            raise ValueError(f"there is no stateful fake {chosen!r}: {', '.join(_STATEFUL)}")
-        stateful = {"home": str(_stateful_home()), "class": _STATEFUL[chosen]}
-        plugin = self._python(name, "stateful.json", json.dumps(stateful))
-        state = os.environ.get("FAKE_CNI_STATE", str(self.path.absolute() / ".state"))
-        text = json.dumps({"stateDir": state, **(knobs or {})})
-        (_home(plugin.path) / f"{name}.json").write_text(text, encoding="utf-8")
-        return plugin
+        home = self._home_of(name)
+        whole = {"stateDir": str(self.path.absolute() / ".state"), **_checked(steps)}
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "calls").mkdir(parents=True)
+        file = home.absolute() / "steps.json"
+        file.write_text(json.dumps(whole), encoding="utf-8")
+        # -IS: the plugin must not depend on the test's own packages and paths. Its count of calls is with its calls.
+        code = "import sys; sys.path.insert(0, sys.argv[1]); from fakecni.protocol import main; main(*sys.argv[2:])"
+        words = [sys.executable, "-IS", "-c", code, str(_engine()), name, str(file), str(home.absolute() / "calls")]
+        return self._write_shell(name, f'exec {shlex.join(words)} < "$stdin"')
 
     def shell(
         self,
@@ -188,7 +143,7 @@ class FakePlugins:
         result: Mapping[str, Any] | str | None = "{}",
         versions: Sequence[str] = ALL_VERSIONS,
     ) -> FakePlugin:
-        """Write a plugin that runs a few lines of shell and then answers; it starts ten times as fast as Python.
+        """Write a plugin that runs a few lines of shell and then answers; it starts ten times as fast as a scenario.
 
         A plugin that is written again keeps its calls.
 
@@ -201,24 +156,12 @@ class FakePlugins:
                 VERSION prints ``versions``, and the other verbs print nothing.
             versions: the supported versions.
         """
-        calls = self._home_of(name) / "calls"
-        calls.mkdir(parents=True, exist_ok=True)
-        home, log = (shlex.quote(str(path.absolute())) for path in (calls, self.path / _LOG))
-        text = _SHELL.format(home=home, name=shlex.quote(name), log=log, body=dedent(body))
+        text = dedent(body) + "\n"
         if result is not None:
             supported = shlex.quote(json.dumps({"cniVersion": versions[-1], "supportedVersions": [*versions]}))
             printed = shlex.quote(result) if isinstance(result, str) else _expanding(json.dumps(result))
             text += _SHELL_ANSWERS.format(result=printed, versions=supported)
-        return self._write(name, text)
-
-    def _python(self, name: str, file: str, text: str) -> FakePlugin:
-        home = self._home_of(name)
-        shutil.rmtree(home, ignore_errors=True)
-        (home / "calls").mkdir(parents=True)
-        (home / file).write_text(text, encoding="utf-8")
-        # The plugin is a copy of the script and runs with -IS: it must not depend on the test's own packages and paths.
-        source = Path(fake_script.__file__).read_text(encoding="utf-8")
-        return self._write(name, f"#!{sys.executable} -IS\n{source}")
+        return self._write_shell(name, text)
 
     def _home_of(self, name: str) -> Path:
         """Return the directory of a fake plugin; refuse a name that something else has.
@@ -232,19 +175,35 @@ class FakePlugins:
             raise FileExistsError(f"{path} or {home} exists and is no fake plugin: give FakePlugins an empty directory")
         return home
 
-    def _write(self, name: str, text: str) -> FakePlugin:
+    def _write_shell(self, name: str, body: str) -> FakePlugin:
+        calls = self._home_of(name) / "calls"
+        calls.mkdir(parents=True, exist_ok=True)
+        home, log = (shlex.quote(str(path.absolute())) for path in (calls, self.path / _LOG))
         path, new = self.path / name, self.path / f".{name}.new"
-        new.write_text(text, encoding="utf-8")
+        new.write_text(_SHELL.format(home=home, name=shlex.quote(name), log=log, body=body), encoding="utf-8")
         new.chmod(0o755)
         # Not written in place: a shell reads its script while it runs, and would go on in the new text.
         new.rename(path)
         return FakePlugin(path)
 
 
-def _stateful_home() -> Path:
+def _engine() -> Path:
     """Return the directory of the package fakecni: next to this module in the wheel, plugins-fake in the repository."""
     here = Path(__file__).resolve().parent
     return here if (here / "fakecni").is_dir() else here.parents[1] / "plugins-fake"
+
+
+def _checked(steps: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    given: Any = steps
+    if isinstance(steps, str):
+        import yaml
+
+        given = yaml.safe_load(dedent(steps))
+    given = dict(given or {}) if isinstance(given, Mapping | None) else given
+    problem = runpy.run_path(str(_engine() / "fakecni/language.py"))["problem_of"](given)
+    if problem:
+        raise ValueError(f"wrong steps of a fake plugin: {problem}")
+    return dict(given)
 
 
 def _home(path: Path) -> Path:
@@ -256,42 +215,16 @@ def _expanding(text: str) -> str:
     return '"' + re.sub(r'[\\"`]|\$(?!CNI_)', r"\\\g<0>", text) + '"'
 
 
-def _load(steps: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if isinstance(steps, str):
-        import yaml
-
-        steps = yaml.safe_load(dedent(steps))
-    if not isinstance(steps, Mapping | None):
-        raise ValueError(f"a scenario is a mapping from verbs to steps, not {steps!r}")  # noqa: TRY004 - a document
-    return steps or {}
-
-
-def _check(steps: Mapping[str, Any]) -> None:
-    if unknown := set(steps) - _VERBS:
-        raise ValueError(f"unknown verbs in a scenario: {sorted(unknown)}")
-    for verb, given in steps.items():
-        for step in given if isinstance(given, list) else [given]:
-            if not isinstance(step, Mapping):
-                raise ValueError(f"a step of a scenario is a mapping, {verb}: {step!r}")  # noqa: TRY004 - a document
-            if unknown := set(step) - _KEYS:
-                raise ValueError(f"unknown keys in a scenario, {verb}: {sorted(unknown)}")
-
-
 def _calls(directory: Path) -> Iterator[FakeCall]:
     """Read the log of a directory's plugins; calls that were forgotten are passed over."""
     # Only the log has the order of the calls of all plugins.
     log = directory / _LOG
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         name, number = line.split(" ", 1)[1].rsplit(" ", 1)
-        call = _home(directory / name) / "calls" / number
-        if call.exists():
-            document = json.loads(call.read_text(encoding="utf-8"))
-            stdin = document["stdin"].encode("latin-1")
-            yield FakeCall(document["verb"], document["env"], stdin, tuple(document["argv"]))
-        elif (env_file := call.with_name(f"{number}.env")).exists():
+        env_file = _home(directory / name) / "calls" / f"{number}.env"
+        if env_file.exists():
             env = read_exported(env_file.read_text(encoding="utf-8", errors="surrogateescape"))
-            stdin = call.with_name(f"{number}.stdin").read_bytes()
-            yield FakeCall(env.get("CNI_COMMAND", ""), env, stdin, (str(directory / name),))
+            yield FakeCall(name, env.get("CNI_COMMAND", ""), env, env_file.with_suffix(".stdin").read_bytes())
 
 
 def read_exported(text: str) -> dict[str, str]:

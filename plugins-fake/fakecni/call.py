@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from fakecni import exact, results
+from fakecni import quickjson, results
+from fakecni.language import VERBS
 
-ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH")
-REQUIRED = {
-    "ADD": ATTACHMENT,
-    "CHECK": ATTACHMENT,
-    "DEL": ("CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"),
-    "GC": ("CNI_PATH",),
-    "STATUS": ("CNI_PATH",),
-}
+ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME")
+REQUIRED = {"ADD": ATTACHMENT, "CHECK": ATTACHMENT, "DEL": ("CNI_CONTAINERID", "CNI_IFNAME"), "GC": ("CNI_PATH",)}
 SINCE = {"CHECK": (0, 4), "GC": (1, 1), "STATUS": (1, 1)}
-VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
 
 
 class Failure(Exception):  # noqa: N818 - it is a plugin's answer, not an error of this program
@@ -57,7 +51,7 @@ class Call:
         if self.verb not in VERBS:
             raise Failure(4, f"unknown CNI_COMMAND: {self.verb}")
         if (self.version or results.VERSIONS[0]) not in supported:
-            details = f'config is "{self.version}", plugin supports {exact.dumps(supported)}'
+            details = f'config is "{self.version}", plugin supports {quickjson.dumps(supported)}'
             raise Failure(1, "incompatible CNI versions", details)
         if results.number(self.version) < SINCE.get(self.verb, (0,)):
             raise Failure(1, f"config version does not allow {self.verb}")
@@ -80,10 +74,10 @@ class Call:
         return previous
 
 
-def _parsed(stdin: bytes) -> tuple[dict, str]:
+def _parsed(stdin: bytes) -> tuple:
     """Return the configuration, and the problem with it or ""."""
     try:
-        document = exact.loads(stdin)
+        document = quickjson.loads(stdin)
     except ValueError as error:
         return {}, str(error)
     return (document, "") if isinstance(document, dict) else ({}, "it is not an object")

@@ -1,10 +1,9 @@
-"""The fake plugins, without their faults."""
+"""The kinds of fake plugins, without their faults."""
 
 from __future__ import annotations
 
-from fakecni import addresses
 from fakecni.call import Call, Failure
-from fakecni.state import Owner, Shelf
+from fakecni.state import Owner, Shelf, allocate
 
 
 class Plugin:
@@ -67,7 +66,9 @@ class Ipam(Plugin):
         if shelf.owned(self.mine):
             raise Failure(999, f"duplicate allocation for container {self.call.container}, {self.call.ifname}")
         ipam = self.call.config.get("ipam", {})
-        ips = [addresses.allocate(shelf, subnet, self.owner) for subnet in addresses.subnets(ipam)]
+        subnets = [ipam["subnet"]] if "subnet" in ipam else []
+        subnets += [ranges[0]["subnet"] for ranges in ipam.get("ranges", [])]
+        ips = [allocate(shelf, subnet, self.owner) for subnet in subnets]
         return {"ips": ips, "routes": ipam.get("routes", [])}
 
     def check(self) -> None:
@@ -189,6 +190,7 @@ class Portmap(Plugin):
         return ["{hostPort}-{protocol}".format(**{"protocol": "tcp", **mapping}) for mapping in mappings]
 
 
+PLUGINS = {"fake": Plugin, "bridge": Bridge, "ipam": Ipam, "portmap": Portmap, "tuning": Tuning}
 ACTIONS = {
     "ADD": lambda plugin: plugin.add(),
     "CHECK": lambda plugin: plugin.check(),

@@ -1,38 +1,129 @@
-"""One call of a plugin: read, act, answer and log, with the faults between these steps."""
+"""One call of a plugin: read, act, answer and log, with the faults that the steps ask for."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
-from fakecni import results
+from fakecni import quickjson, results
 from fakecni.call import Call, Failure
-from fakecni.knobs import Knobs
-from fakecni.plugins import ACTIONS, Plugin
+from fakecni.language import KINDS, VERBS, problem_of
+from fakecni.plugins import ACTIONS, PLUGINS
 
 
-def main(plugin: type[Plugin]) -> None:
-    """Serve one call and exit."""
+def main(plugin: str, file: str, counts: str) -> None:
+    """Serve one call and exit.
+
+    ``plugin``: the path of the executable. ``file``: its steps; it need not exist. ``counts``: the directory in which
+    lists of steps are counted.
+    """
+    start = time.monotonic()
     call = Call(dict(os.environ), sys.stdin.buffer.read())
-    knobs = Knobs(call, sys.argv[0])
-    knobs.begin()
+    name, own, step = os.path.basename(plugin), call.config.get("fake", {}), {}
+    steps = _steps(file)
     try:
-        document, status = _answer(call, knobs, plugin), 0
+        problem = problem_of(own) or problem_of(steps)
+        if problem or any(isinstance(own.get(verb), list) for verb in VERBS):
+            raise Failure(7, problem or "a list of steps can only be in the plugin's file")
+        steps.update(own)
+        step = _step(steps, call.verb, os.path.join(counts, f"{name}.{call.verb}.count"))
+        _begin(step)
+        kind = steps.get("kind") or (name[5:] if name.startswith("fake-") and name[5:] in KINDS else "fake")
+        state = steps.get("stateDir") or call.env.get("FAKE_CNI_STATE")
+        document, status = _answer(call, step, steps.get("versions"), PLUGINS[kind](call, state)), 0
     except Failure as failure:
         document, status = failure.document(call.version), 1
-    knobs.pause("sleepAfter")
-    knobs.put(document)
-    knobs.finish(status)
+    text = "" if document is None else quickjson.dumps(document) + "\n"
+    _write(1, step.get("stdout", text).encode("utf-8", "surrogateescape"))
+    _end(step, status, lambda: _log(steps.get("log") or call.env.get("FAKE_CNI_LOG"), name, call, start))
 
 
-def _answer(call: Call, knobs: Knobs, plugin: type[Plugin]) -> object:
+def _steps(file: str) -> dict:
+    try:
+        with open(file, "rb") as opened:
+            return quickjson.loads(opened.read())
+    except FileNotFoundError:
+        return {}
+
+
+def _step(steps: dict, verb: str, count: str) -> dict:
+    """Return the step for this call: the keys for all verbs, and over them those of the verb."""
+    own = steps.get(verb, {})
+    if isinstance(own, list):
+        # One byte for each call. The position after a write tells simultaneous calls apart.
+        descriptor = os.open(count, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(descriptor, b".")
+        own = own[min(os.lseek(descriptor, 0, os.SEEK_CUR), len(own)) - 1]
+    step = {**{key: value for key, value in steps.items() if key not in VERBS}, **own}
+    return step if os.path.exists(step.get("while", "/")) else {}
+
+
+def _begin(step: dict) -> None:
+    """Play the part of a step that comes before the plugin acts."""
+    if step.get("ignoreTerm"):
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "child" in step and not os.fork():
+        if step.get("detach"):
+            os.setsid()
+        time.sleep(step["child"])
+        os._exit(0)
+    if "touch" in step:
+        # Renamed, so that the file is complete when it can be seen.
+        with open(f"{step['touch']}.{os.getpid()}", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(file.name, step["touch"])
+    _write(2, step.get("stderr", "").encode())
+    time.sleep(step.get("sleep", 0))
+    while not os.path.exists(step.get("waitFor", "/")):
+        time.sleep(0.002)
+
+
+def _answer(call: Call, step: dict, versions: list | None, plugin: object) -> object:
     """Do what the verb asks; return the document to print, or None."""
+    supported = versions or results.VERSIONS
+    _fail_if_set(step, "error")
     call.refuse_bad_environment()
     if call.verb == "VERSION":
-        knobs.fail_if_set("error")
-        return {"cniVersion": call.version or results.VERSIONS[-1], "supportedVersions": knobs.supported}
-    call.refuse_bad_config(knobs.supported)
-    knobs.fail_if_set("error")
-    result = ACTIONS[call.verb](plugin(call, knobs.state_dir))
-    knobs.fail_if_set("errorAfter")
-    return None if result is None else knobs.changed(result)
+        return {"cniVersion": call.version or results.VERSIONS[-1], "supportedVersions": supported}
+    call.refuse_bad_config(supported)
+    result = ACTIONS[call.verb](plugin)
+    _fail_if_set(step, "errorAfter")
+    if call.verb != "ADD":
+        return None
+    result = step.get("result", result)
+    return result if "cniVersion" in result else results.shaped(result, call.version)
+
+
+def _fail_if_set(step: dict, key: str) -> None:
+    if key in step:
+        raise Failure(**{"code": 999, "msg": "set to fail", **step[key]})
+
+
+def _end(step: dict, status: int, log: object) -> None:
+    """Play the part of a step that comes after the answer; it does not return."""
+    time.sleep(step.get("sleepAfter", 0))
+    log()
+    while "endless" in step:
+        os.write({"stdout": 1, "stderr": 2}[step["endless"]], b"x" * 65536)
+    if "signal" in step:
+        os.kill(os.getpid(), step["signal"])
+    os._exit(step.get("exit", status))
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _log(path: str | None, name: str, call: Call, start: float) -> None:
+    """Append to the log in one system call, so that the lines of plugins that run at once do not mix."""
+    if not path:
+        return
+    stdin = call.stdin.decode("utf-8", "surrogateescape")
+    times = {"start": start, "end": time.monotonic()}
+    entry = {"plugin": name, "verb": call.verb, "pid": os.getpid(), **times, "env": call.env, "stdin": stdin}
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(descriptor, (quickjson.dumps(entry) + "\n").encode())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from fakecni import system
+from fakecni.call import Failure
 
 TYPE_CHECKING = False  # typing itself would be imported at every start
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Shelf:
         """Take ``name`` for ``owner``; False if it is taken."""
         os.makedirs(self.path, exist_ok=True)
         try:
-            system.write_new(os.path.join(self.path, name), "\n".join(owner) + "\n")
+            with open(os.path.join(self.path, name), "x") as file:
+                file.write("\n".join(owner) + "\n")
         except FileExistsError:
             return False
         return True
@@ -62,3 +63,17 @@ class Shelf:
         except FileNotFoundError:
             lines = ["", "", ""]
         return lines[0], lines[1], lines[2]
+
+
+def allocate(shelf: Shelf, subnet: str, owner: Owner) -> dict:
+    """Take the first free address of ``subnet``, whose first host is the gateway; return an entry of ``ips``."""
+    import ipaddress  # only ADD needs it
+
+    network = ipaddress.ip_network(subnet)
+    first = int(network.network_address) + 1
+    taken = set(shelf.names())
+    for number in range(first + 1, first + network.num_addresses - 2):
+        address = str(type(network.network_address)(number))
+        if address not in taken and shelf.take(address, owner):
+            return {"address": f"{address}/{network.prefixlen}", "gateway": str(network.network_address + 1)}
+    raise Failure(999, f"no addresses available in {subnet}")

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -51,20 +52,14 @@ def test_crun_calls_a_container_created_where_runc_says_creating(node: HookNode,
 def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_gone(
     node: HookNode, process: Process
 ) -> None:
-    body = """
-        import os, sys
-        status = os.stat(env["CNI_NETNS"])
-        open(os.path.join(os.path.dirname(sys.argv[0]), verb), "w").write(f"{status.st_dev} {status.st_ino}")
-        print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
-    """
     node.configure_capable("front", "a")
-    node.fakes.python("a", body)
+    node.fakes.shell("a", 'stat -L -c "%d %i" "$CNI_NETNS" > "${0%/*}/$CNI_COMMAND"')
     pid = process()
     device, inode = namespace_of(pid) or (0, 0)
     assert node.attach(pid) == ""
     end(pid)
     assert node.detach() == ""
-    assert (node.bin / "ADD").read_text() == (node.bin / "DEL").read_text() == f"{device} {inode}"
+    assert (node.bin / "ADD").read_text() == (node.bin / "DEL").read_text() == f"{device} {inode}\n"
 
 
 def test_a_read_only_disk_does_not_stop_a_detach(node: HookNode, process: Process) -> None:
@@ -322,9 +317,8 @@ def test_a_container_that_ends_while_it_is_attached_is_detached_again(node: Hook
     [plugin] = node.configure_capable("front", "a")
     pid = process()
     # Until it has ended: on a busy machine that takes longer than the rest of the attach.
-    kill = f"pidfd = os.pidfd_open({pid}); os.kill({pid}, 9); select.select([pidfd], [], [])"
-    body = f"import os, select\nif verb == 'ADD': {kill}\nprint('{{\"cniVersion\": \"1.1.0\"}}')"
-    node.fakes.python("a", body)
+    kill = f"import os, select; pidfd = os.pidfd_open({pid}); os.kill({pid}, 9); select.select([pidfd], [], [])"
+    node.fakes.shell("a", f"[ $CNI_COMMAND != ADD ] || {sys.executable} -IS -c '{kill}'")
     assert f"process {pid} of container c1 ended while" in node.attach(pid)
     assert (node.attached, node.pinned) == ([], [])
     assert plugin.verbs == ("ADD", "DEL")
@@ -355,15 +349,8 @@ def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookN
 
 def test_a_wrong_annotation_that_stops_even_the_roll_back_can_be_corrected(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
-    body = """
-        import sys
-        limit = config.get("runtimeConfig", {}).get("bandwidth", {})
-        if "ingressBurst" not in limit:
-            print('{"code": 999, "msg": "if rate is set, burst must also be set"}')
-            sys.exit(1)
-        print('{"cniVersion": "1.1.0"}' if verb == "ADD" else "")
-    """
-    node.fakes.python("a", body)
+    error = '{"code": 999, "msg": "if rate is set, burst must also be set"}'
+    node.fakes.shell("a", f"grep -q ingressBurst $stdin || {{ echo '{error}'; exit 1; }}")
     first, second = process(), process()
     assert "burst must also be set" in node.attach(first, bandwidth='{"ingressRate": 1}')
     end(first)

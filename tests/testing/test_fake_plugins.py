@@ -1,14 +1,14 @@
-"""The fake plugins, driven by hand: every knob does what plugins-fake/README.md says."""
+"""The fake plugins, driven by hand: every key of a step does what plugins-fake/README.md says."""
 
 from __future__ import annotations
 
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 from libcni.testing import FakePlugins, wait_until
 
 ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
-Log = Callable[[], list[dict[str, Any]]]
 
 
 class Runner:
@@ -84,12 +83,6 @@ SUBNET = {"subnet": "10.9.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]}
 
 def test_echoes_prev_result(run: Runner) -> None:
     assert answer(run("ADD", config=conf(prevResult=RESULT))) == RESULT
-
-
-def test_echo_leaves_numbers_as_they_were(run: Runner) -> None:
-    numbers = "[9007199254740993, 1e400, 0.10000000000000000001, -0.0, " + "7" * 5000 + "]"
-    config = '{"cniVersion": "1.1.0", "name": "net", "prevResult": {"vendor": %s}}' % numbers  # noqa: UP031 - braces
-    assert numbers.encode() in run("ADD", config=config.encode()).stdout
 
 
 def test_answers_with_one_interface_without_prev_result(run: Runner) -> None:
@@ -265,49 +258,79 @@ def test_portmap_gc(run: Runner, fake_state: Path) -> None:
     assert list((fake_state / "ports").iterdir()) == []
 
 
-# VERSION, the sidecar, where knobs apply
+# the steps: in the configuration, and in a file beside the plugin
 
 
 def test_version(run: Runner) -> None:
-    assert answer(run("VERSION", config={"cniVersion": "1.0.0"})) == {
-        "cniVersion": "1.0.0",
-        "supportedVersions": ALL_VERSIONS,
-    }
+    document = {"cniVersion": "1.0.0", "supportedVersions": ALL_VERSIONS}
+    assert answer(run("VERSION", config={"cniVersion": "1.0.0"})) == document
 
 
-def test_sidecar_beside_a_link(run: Runner, fake_path: str, tmp_path: Path) -> None:
+def test_steps_in_a_file_beside_a_link_and_over_them_those_of_the_configuration(
+    run: Runner, fake_path: str, tmp_path: Path
+) -> None:
     (tmp_path / "mine").symlink_to(Path(fake_path) / "fake")
-    (tmp_path / "mine.json").write_text('{"supportedVersions": ["0.4.0"], "STATUS": {"error": {"code": 50}}}')
+    steps = {"versions": ["0.4.0"], "kind": "ipam", "stateDir": str(tmp_path), "STATUS": {"error": {"code": 50}}}
+    (tmp_path / "mine.json").write_text(json.dumps(steps))
     run.directory = str(tmp_path)
     assert answer(run("VERSION", "mine"))["supportedVersions"] == ["0.4.0"]
     error = failure(run("ADD", "mine", conf()))
     assert (error["code"], error["details"]) == (1, 'config is "1.1.0", plugin supports ["0.4.0"]')
-    wider = {"supportedVersions": ALL_VERSIONS}
+    wider = {"versions": ALL_VERSIONS}
     assert failure(run("STATUS", "mine", conf(fake=wider)))["code"] == 50
+    assert answer(run("ADD", "mine", conf(fake=wider, ipam=SUBNET)))["ips"][0]["address"] == "10.9.0.2/29"
 
 
-def test_version_can_fail(run: Runner, fake_path: str, tmp_path: Path) -> None:
+def test_a_list_in_the_file_has_a_step_for_each_call(run: Runner, fake_path: str, tmp_path: Path) -> None:
     (tmp_path / "mine").symlink_to(Path(fake_path) / "fake")
-    (tmp_path / "mine.json").write_text('{"VERSION": {"error": {"code": 4, "msg": "unknown CNI_COMMAND: VERSION"}}}')
+    steps = {"stderr": "always", "VERSION": [{"error": {"code": 4, "msg": "first"}}, {"stderr": "second"}, {"exit": 3}]}
+    (tmp_path / "mine.json").write_text(json.dumps(steps))
     run.directory = str(tmp_path)
-    assert failure(run("VERSION", "mine"))["msg"] == "unknown CNI_COMMAND: VERSION"
+    assert failure(run("VERSION", "mine"))["msg"] == "first"
+    assert [(done.returncode, done.stderr) for done in (run("VERSION", "mine") for _ in range(3))] == [
+        (0, b"second"), (3, b"always"), (3, b"always"),
+    ]  # fmt: skip
+    assert failure(run("DEL", "mine", conf(fake={"DEL": [{}]})))["msg"].startswith("a list of steps can only be")
 
 
-def test_a_verbs_own_knobs_win(run: Runner) -> None:
+def test_a_verbs_own_keys_win(run: Runner) -> None:
     config = conf(fake={"stderr": "all", "DEL": {"stderr": "only DEL"}})
     assert run("ADD", config=config).stderr == b"all"
     assert run("DEL", config=config).stderr == b"only DEL"
 
 
-def test_while(run: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ([], "the steps are an object with verbs as keys, not []"),
+        ({"ADDD": {}}, "'ADDD' is no key of a step"),
+        ({"ADD": {"reslut": {}}}, "ADD: 'reslut' is no key of a step"),
+        ({"DEL": {"kind": "ipam"}}, "DEL: 'kind' is no key of a step"),
+        ({"ADD": {"error": {"code": 11, "msg": False}}}, "ADD: error.msg cannot be False"),
+        ({"ADD": {"errorAfter": {"code": "11"}}}, "ADD: errorAfter.code cannot be '11'"),
+        ({"ADD": [{}, {"sleep": True}]}, "ADD: sleep cannot be True"),
+        ({"ADD": [3]}, "ADD: a step is an object, not 3"),
+        ({"ADD": []}, "a list of steps is empty"),
+        ({"kind": "bridgge"}, "kind: 'bridgge' is none of fake, bridge, ipam, portmap, tuning"),
+    ],
+)
+def test_steps_with_a_mistake_are_refused_by_the_plugin_and_when_they_are_written(
+    run: Runner, cni_fakes: FakePlugins, steps: Any, problem: str
+) -> None:
+    assert failure(run("STATUS", config=conf(fake=steps)))["msg"] == problem
+    with pytest.raises(ValueError, match=f"wrong steps of a fake plugin: {re.escape(problem)}"):
+        cni_fakes.scenario("fake", steps or "[]")
+
+
+# what a step does
+
+
+def test_while_a_file_exists(run: Runner, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     config = conf(fake={"while": str(flag), "error": {"code": 11}})
     assert run("ADD", config=config).returncode == 0
     flag.touch()
     assert failure(run("ADD", config=config))["code"] == 11
-
-
-# failing
 
 
 def test_error_instead_of_acting(run: Runner, fake_state: Path) -> None:
@@ -322,39 +345,22 @@ def test_error_after_acting_leaks(run: Runner, fake_state: Path) -> None:
     assert (fake_state / "addresses/net/10.9.0.2").exists()
 
 
-def test_fails_with_nothing_on_stdout(run: Runner) -> None:
-    done = run("ADD", config=conf(fake={"stdout": "", "exit": 42}))
-    assert (done.returncode, done.stdout) == (42, b"")
-
-
 def test_kills_itself(run: Runner) -> None:
     assert run("ADD", config=conf(fake={"signal": int(signal.SIGKILL)})).returncode == -signal.SIGKILL
 
 
-# answering
-
-
 @pytest.mark.parametrize("text", ["", "garbage", "[]", '{"cniVersion": "1.1', "{}{}", "\udcff"])
 def test_prints_exactly_what_it_is_told(run: Runner, text: str) -> None:
-    assert run("ADD", config=conf(fake={"stdout": text})).stdout == text.encode("utf-8", "surrogateescape")
+    done = run("ADD", config=conf(fake={"stdout": text, "exit": 42}))
+    assert (done.returncode, done.stdout) == (42, text.encode("utf-8", "surrogateescape"))
 
 
-def test_prints_around_its_answer(run: Runner) -> None:
-    done = run("ADD", config=conf(prevResult=RESULT, fake={"before": "hello ", "after": '{"second": 2}'}))
-    assert done.stdout == b"hello " + json.dumps(RESULT).encode() + b'\n{"second": 2}'
-
-
-def test_answers_in_another_version(run: Runner) -> None:
-    result = answer(run("ADD", config=conf(prevResult=RESULT, fake={"cniVersion": "0.4.0"})))
-    assert (result["cniVersion"], result["ips"][0]["version"]) == ("0.4.0", "4")
-    assert answer(run("ADD", config=conf(fake={"cniVersion": "9.9.9"})))["cniVersion"] == "9.9.9"
-
-
-def test_changes_its_answer(run: Runner) -> None:
-    patch = {"vendor": {"more": 0.5}, "ips": None, "cniVersion": None}
-    result = answer(run("ADD", config=conf(prevResult=RESULT, fake={"merge": patch})))
-    assert result == {"interfaces": RESULT["interfaces"], "vendor": {"kept": True, "more": 0.5}}
-    assert answer(run("ADD", config=conf(prevResult=RESULT, fake={"result": {"a": 1}}))) == {"a": 1}
+def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run: Runner) -> None:
+    ips = {"ips": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}
+    flat = {"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24", "routes": [{"dst": "0.0.0.0/0"}]}, "dns": {}}
+    assert answer(run("ADD", config=conf("0.2.0", fake={"ADD": {"result": ips}}))) == flat
+    own = {"cniVersion": "0.3.0", **ips}
+    assert answer(run("ADD", config=conf("1.1.0", fake={"result": own}))) == own
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -366,39 +372,17 @@ def test_prints_without_end(run: Runner, stream: str) -> None:
         process.kill()
 
 
-# time
-
-
-def elapsed(call: Callable[[], object]) -> float:
-    start = time.monotonic()
-    call()
-    return time.monotonic() - start
-
-
-@pytest.mark.parametrize("knob", ["sleep", "sleepAfter", "linger"])
-def test_sleeps(run: Runner, knob: str) -> None:
-    assert elapsed(lambda: run("DEL", config=conf(fake={knob: 0.3}))) >= 0.3
-
-
-@pytest.mark.parametrize(("knob", "acted"), [("sleep", False), ("sleepAfter", True)])
-def test_sleeps_before_or_after_acting(run: Runner, fake_state: Path, knob: str, *, acted: bool) -> None:
+@pytest.mark.parametrize(("key", "acted"), [("sleep", False), ("sleepAfter", True)])
+def test_sleeps_before_or_after_acting(run: Runner, fake_state: Path, key: str, *, acted: bool) -> None:
     address = fake_state / "addresses/net/10.9.0.2"
     ready = fake_state.with_name("ready")
-    with run.start("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"touch": str(ready), knob: 30})) as process:
+    with run.start("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"touch": str(ready), key: 30})) as process:
         wait_until(ready.exists)
-        if acted:
-            wait_until(address.exists)
-        assert address.exists() is acted
         assert ready.read_text() == str(process.pid)
-        process.kill()
         assert process.stdout is not None
-        assert process.stdout.read() == b""
-
-
-def test_lingers_after_its_answer(run: Runner) -> None:
-    with run.start("ADD", config=conf(fake={"linger": 30})) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(b'{"cniVersion"')
+        if acted:
+            assert process.stdout.readline().startswith(b'{"cniVersion"')
+        assert address.exists() is acted
         assert process.poll() is None
         process.kill()
 
@@ -421,71 +405,46 @@ def test_ignores_term(run: Runner, tmp_path: Path, *, ignore: bool) -> None:
         assert process.wait(10) == (0 if ignore else -signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("holds", "late"), [(["stdout"], "stdout"), (["stderr"], "stderr")])
-def test_grandchild_holds_a_stream(run: Runner, holds: list[str], late: str, fake_log: Log) -> None:
-    with run.start("ADD", config=conf(fake={"grandchild": {"seconds": 0.5, "holds": holds}})) as process:
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_child_holds_stdout_and_is_in_the_plugins_session_or_its_own(run: Runner, *, detach: bool) -> None:
+    with run.start("DEL", config=conf(fake={"child": 0.5, "detach": detach, "sleep": 0.1})) as process:
+        wait_until(lambda: [os.getsid(0) != session for session in sessions_of_children(process.pid)] == [detach])
         assert process.wait(10) == 0
         ended = time.monotonic()
-        other = "stderr" if late == "stdout" else "stdout"
-        getattr(process, other).read()
-        assert time.monotonic() - ended < 0.3
-        getattr(process, late).read()
-        assert time.monotonic() - ended >= 0.3
-    [call] = fake_log()
-    assert call["grandchild"] > call["pid"]
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        assert time.monotonic() - ended >= 0.2
 
 
-def test_grandchild_leaves_the_group_if_detached(run: Runner, fake_log: Log) -> None:
-    for detach in (False, True):
-        run("ADD", config=conf(fake={"grandchild": {"seconds": 1, "holds": [], "detach": detach}}))
-    together, apart = fake_log()
-    assert os.getpgid(together["grandchild"]) == together["pgid"]
-    wait_until(lambda: os.getpgid(apart["grandchild"]) == apart["grandchild"])
+def sessions_of_children(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [os.getsid(int(child)) for child in children]
 
 
 # the log
 
 
-def test_logs_the_call_as_it_came(run: Runner, fake_log: Log) -> None:
+def test_logs_the_call_as_it_came(run: Runner, tmp_path: Path) -> None:
     before = time.monotonic()
-    stdin = b'{"cniVersion":"1.1.0" ,"name":"net","x":1e400}\n'
-    run("ADD", "fake-tuning", stdin, SOMETHING="other")
-    [call] = fake_log()
-    assert (call["plugin"], call["verb"], call["stdin"]) == ("fake-tuning", "ADD", stdin.decode())
-    assert call["env"]["SOMETHING"] == "other"
-    assert call["env"]["CNI_CONTAINERID"] == "c1"
+    stdin = b'{"cniVersion":"1.1.0" ,"name":"net","x":1e400,"y":"\xff"}\n'
+    run("ADD", "fake-tuning", stdin, SOMETHING="other", FAKE_CNI_LOG=str(tmp_path / "log"))
+    call = json.loads((tmp_path / "log").read_text())
+    assert (call["plugin"], call["verb"]) == ("fake-tuning", "ADD")
+    assert call["stdin"].encode("utf-8", "surrogateescape") == stdin
+    assert (call["env"]["SOMETHING"], call["env"]["CNI_CONTAINERID"]) == ("other", "c1")
     assert before <= call["start"] <= call["end"] <= time.monotonic()
-    assert call["config"]["name"] == "net"
-    assert call["cwd"] == os.getcwd()
-    assert [number for number, _ in call["fds"]] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("verb", ["GC", "STATUS", "VERSION", "CHECK", "NOPE"])
-def test_logs_every_verb_failed_or_not(run: Runner, fake_log: Log, verb: str) -> None:
-    run(verb, config=conf())
-    assert [call["verb"] for call in fake_log()] == [verb]
-
-
-def test_logs_bytes_that_are_no_text(run: Runner, fake_log: Log) -> None:
-    run("ADD", config=b"\xff{")
-    [call] = fake_log()
-    assert call["stdin"].encode("utf-8", "surrogateescape") == b"\xff{"
-    assert call["config"] is None
-
-
-def test_log_path_from_the_configuration(run: Runner, tmp_path: Path) -> None:
-    run("DEL", config=conf(fake={"log": str(tmp_path / "own.log")}))
-    assert json.loads((tmp_path / "own.log").read_text())["verb"] == "DEL"
-
-
-def test_log_lines_of_calls_at_once_do_not_mix(run: Runner, fake_log: Log) -> None:
-    config = conf(padding="x" * 20_000)
+def test_log_lines_of_calls_at_once_do_not_mix(run: Runner, tmp_path: Path) -> None:
+    log = tmp_path / "own.log"
+    config = conf(padding="x" * 20_000, fake={"log": str(log)})
     processes = [run.start("DEL", config=config, CNI_CONTAINERID=f"c{number}") for number in range(12)]
     for process in processes:
         with process:
             process.communicate(timeout=20)
-    assert {call["env"]["CNI_CONTAINERID"] for call in fake_log()} == {f"c{number}" for number in range(12)}
-    assert all(call["config"] == config for call in fake_log())
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {call["env"]["CNI_CONTAINERID"] for call in calls} == {f"c{number}" for number in range(12)}
+    assert all(json.loads(call["stdin"]) == config for call in calls)
 
 
 # what they are made of
@@ -509,15 +468,3 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found.add(str(node.module).partition(".")[0])
     return found
-
-
-@pytest.mark.parametrize("there", ["bridge", ".bridge/precious"])
-@pytest.mark.parametrize("write", ["shell", "scenario"])
-def test_nothing_but_a_fake_is_replaced(tmp_path: Path, there: str, write: str) -> None:
-    """A developer may give the directory of the real plugins, or the home directory."""
-    path = tmp_path / there
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("theirs", encoding="utf-8")
-    with pytest.raises(FileExistsError, match="is no fake plugin"):
-        getattr(FakePlugins(tmp_path), write)("bridge")
-    assert path.read_text(encoding="utf-8") == "theirs"
