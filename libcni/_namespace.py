@@ -1,4 +1,4 @@
-"""Identify, open and enter network namespaces."""
+"""Identify, open, enter, make and name network namespaces."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ import stat
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
 
 CLONE_NEWNET = 0x40000000
+_MS_BIND, _MNT_DETACH, _UMOUNT_NOFOLLOW = 4096, 2, 8
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
 def namespace_identity(netns: str) -> tuple[int, int] | None:
@@ -50,6 +55,85 @@ def enter_namespace(descriptor: int) -> None:
         os.setns(descriptor, CLONE_NEWNET)
         return
     call_libc("setns", descriptor, CLONE_NEWNET)
+
+
+def new_namespace() -> int:
+    """Return a descriptor of a new network namespace with ``lo`` up. It ends with the descriptor, unless it has a name.
+
+    Raises:
+        OSError: this user may not make one.
+    """
+
+    def make() -> int:
+        call_libc("unshare", CLONE_NEWNET)
+        _bring_lo_up()
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    return call_in_thread(make)
+
+
+def _bring_lo_up() -> None:
+    import fcntl
+    import socket
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inside:
+        fcntl.ioctl(inside, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+
+
+def bind(source: str, path: str) -> None:
+    """Give the namespace at ``source`` another name, which must not exist. Raises OSError."""
+    # O_EXCL: a file of another program must be neither mounted over nor removed.
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+    try:
+        call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
+    except OSError:
+        os.unlink(path)
+        raise
+
+
+def unbind(path: str) -> bool:
+    """Remove the name of a namespace; return whether there was one. Any other file or mount stays. Raises OSError."""
+    # More than once: two programs may have mounted one above the other before either was killed.
+    while _is_namespace(path):
+        # MNT_DETACH: a plugin may still have the file open.
+        call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    if not is_empty_file(path):
+        return False
+    os.unlink(path)
+    return True
+
+
+def _is_namespace(path: str) -> bool:
+    try:
+        # lstat: a symbolic link leads to a mount of another program.
+        return os.lstat(path).st_dev == os.stat("/proc/self/ns/net").st_dev
+    except OSError:
+        return False
+
+
+def call_in_thread(function: Callable[[], _T]) -> _T:
+    """Call a function in a thread of its own, which may change its namespace, and return its answer or raise its error.
+
+    Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
+    """
+    import threading
+
+    answers: list[_T] = []
+    problems: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            answers.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+            problems.append(error)
+
+    thread = threading.Thread(target=call, name="libcni-namespace", daemon=True)
+    thread.start()
+    thread.join()
+    for problem in problems:
+        raise problem
+    return answers[0]
 
 
 def call_libc(name: str, *arguments: object) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from libcni._namespace import enter_namespace, open_namespace
+from libcni._namespace import call_in_thread, enter_namespace, open_namespace
 
 _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
@@ -115,29 +114,18 @@ def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
 
     Raises OSError if the path is no network namespace, or if this user may not enter it; and any error of the function.
     """
-    answers: list[_T] = []
-    problems: list[Exception] = []
 
-    def enter_and_call() -> None:
+    def enter_and_call() -> _T:
+        descriptor = open_namespace(netns)
         try:
-            descriptor = open_namespace(netns)
-            try:
-                enter_namespace(descriptor)
-            except OSError as error:
-                raise OSError(error.errno, os.strerror(error.errno or 0), netns) from error
-            finally:
-                os.close(descriptor)
-            answers.append(function())
-        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
-            problems.append(error)
+            enter_namespace(descriptor)
+        except OSError as error:
+            raise OSError(error.errno, os.strerror(error.errno or 0), netns) from error
+        finally:
+            os.close(descriptor)
+        return function()
 
-    # Not in the caller's thread: it may run a plugin next, and nothing else may run in the wrong namespace.
-    thread = threading.Thread(target=enter_and_call, name="libcni-namespace", daemon=True)
-    thread.start()
-    thread.join()
-    for problem in problems:
-        raise problem
-    return answers[0]
+    return call_in_thread(enter_and_call)
 
 
 def _open_socket() -> socket.socket:

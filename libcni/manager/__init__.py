@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
     from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
-    from libcni.manager.default_route import DefaultRouteError
-    from libcni.manager.events import Event, EventStream
+    from libcni.manager.events import Event
     from libcni.manager.kubernetes import (
         AttachmentDefinitions,
         NetworkAttachmentDefinition,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         parse_selection,
     )
     from libcni.manager.manager import NetworkManager
-    from libcni.manager.namespaces import IdentifyingTool, NamespaceError, NamespaceIdentity, Namespaces, NamespaceTool
+    from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
     from libcni.manager.networks import LOOPBACK, NetworkSet
     from libcni.manager.reports import (
         AttachmentCheck,
@@ -49,12 +48,11 @@ _MODULES = {
     "async_manager": "AsyncNetworkManager",
     "container": "Container NetworkRequest PlannedAttachment",
     "container_result": "Address AttachmentResult ContainerResult InterfaceResult ResolvConf",
-    "default_route": "DefaultRouteError",
-    "events": "Event EventStream",
+    "events": "Event",
     "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod network_status "
     "parse_selection",
     "manager": "NetworkManager",
-    "namespaces": "IdentifyingTool NamespaceError NamespaceIdentity Namespaces NamespaceTool",
+    "namespaces": "NamespaceError NamespaceIdentity Namespaces",
     "networks": "LOOPBACK NetworkSet",
     "reports": "AttachmentCheck CheckReport DetachedAttachment GCSummary ManagerStatus NetworkState TearDownReport",
     "watch": "Watch",
@@ -62,9 +60,9 @@ _MODULES = {
 
 __all__ = [
     "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentCheck", "AttachmentDefinitions", "AttachmentResult",
-    "CheckReport", "Container", "ContainerResult", "DefaultRouteError", "DetachedAttachment", "Event", "EventStream",
-    "GCSummary", "IdentifyingTool", "InterfaceResult", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
-    "NamespaceTool", "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest",
+    "CheckReport", "Container", "ContainerResult", "DetachedAttachment", "Event",
+    "GCSummary", "InterfaceResult", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
+    "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest",
     "NetworkSelection", "NetworkSet", "NetworkState", "PlannedAttachment", "Pod", "ResolvConf", "TearDownReport",
     "Watch", "network_status", "parse_selection",
 ]  # fmt: skip

@@ -100,5 +100,5 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         return await self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 
     async def _run(self, timeout: Timeout, operation: Callable[[AsyncContext], Coroutine[Any, Any, _T]]) -> _T:
-        with AsyncContext(self.cni, self._events.emit, timeout) as context:
+        with AsyncContext(self.cni, self._emit, timeout) as context:
             return await operation(context)

@@ -114,11 +114,6 @@ class Configuration:
             states += [(directory, _identity(directory)[:2]), *_files(directory)]
         return tuple(states)
 
-    def paths(self) -> tuple[str, ...]:
-        """Return the directories to watch, those of drop-in plugins included; some may not exist."""
-        inside = [path for directory in self.sources.directories for path in _directories_in(directory)]
-        return (*self.sources.directories, *inside, *self.plugin_dirs)
-
 
 def _paths_in(directory: str) -> list[str]:
     try:

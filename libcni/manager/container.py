@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from libcni.config.cni_args import check_args
@@ -40,10 +39,8 @@ class NetworkRequest:
             declare.
         network_args: the same for the ``args`` of the configuration.
         reference: a name for the status, for example ``namespace/name`` of a NetworkAttachmentDefinition.
-        default_route: gateways; the container's default routes go through them and this network's interface.
 
     Raises:
-        ValueError: a gateway is not an IP address.
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
     """
 
@@ -53,14 +50,9 @@ class NetworkRequest:
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
     reference: str = ""
-    default_route: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", check_args(self.args))
-        object.__setattr__(self, "default_route", read_once("default_route", self.default_route))
-        # Checked here: the routes are set last, and an error there would undo the whole set-up.
-        for gateway in self.default_route:
-            ip_address(gateway)
 
     @classmethod
     def parse(cls, text: str) -> NetworkRequest:
@@ -118,13 +110,11 @@ class PlannedAttachment:
         net: the network's configuration.
         rt: the attachment's parameters.
         reference: as in NetworkRequest.
-        default_route: as in NetworkRequest.
     """
 
     net: NetworkConfigList
     rt: RuntimeConf
     reference: str = ""
-    default_route: tuple[str, ...] = ()
 
     def in_namespace(self, netns: str) -> PlannedAttachment:
         """Return the same attachment in the namespace at a path."""
@@ -150,7 +140,7 @@ def plan_attachments(
     for (request, net), ifname in zip(wanted, names, strict=True):
         if net is not None:
             rt = _parameters(container, request, net, ifname, used)
-            planned.append(PlannedAttachment(net, rt, request.reference, request.default_route))
+            planned.append(PlannedAttachment(net, rt, request.reference))
     if loopback is not None:
         rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
         planned.insert(0, PlannedAttachment(loopback, rt))

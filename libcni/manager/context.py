@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -29,46 +28,6 @@ _T = TypeVar("_T")
 _CONTAINER_LOCK = "//manager/container/"
 _NETWORK_LOCK = "//manager/network/"
 _SHORTEST = 0.001
-_FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
-_ABSENT = 0.5
-"""Seconds without a poll after which a waiter loses its turn."""
-
-
-class SetUpLimit:
-    """A limit on the set-ups that run at the same time, in the order of their calls, for threads and event loops."""
-
-    def __init__(self, number: int | None) -> None:
-        self.number = number
-        # Not asyncio.Semaphore, which is bound to one event loop. The waiters poll instead, which is cheap next to a
-        # set-up. In their order: if any of them took a free slot, others could wait until their timeout.
-        self._last_polls: dict[object, float] = {}
-        self._running: set[object] = set()
-        self._mutex = threading.Lock()
-
-    def try_acquire(self, ticket: object) -> bool:
-        """Acquire a slot if one is free and no earlier waiter wants it; otherwise ``ticket`` joins the queue."""
-        if self.number is None:
-            return True
-        now = time.monotonic()
-        with self._mutex:
-            self._last_polls[ticket] = now
-            free = self.number - len(self._running)
-            for other, polled in self._last_polls.items():
-                if free < 1:
-                    return False
-                if other is ticket:
-                    break
-                # A waiter whose event loop is blocked, or ended without it, must not keep the slot from the others.
-                free -= now - polled < _ABSENT
-            del self._last_polls[ticket]
-            self._running.add(ticket)
-            return True
-
-    def release(self, ticket: object) -> None:
-        """Release the slot, or leave the queue."""
-        with self._mutex:
-            self._last_polls.pop(ticket, None)
-            self._running.discard(ticket)
 
 
 class OperationContext(ABC):
@@ -150,24 +109,6 @@ class OperationContext(ABC):
             what = ", ".join(f"container {one}" for one in sorted(set(pending)))
             message = f"network {name}: GC waited for {error.seconds:.1f} s for the set-up of {what}"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
-
-    async def acquire_slot(self, limit: SetUpLimit, container_id: str) -> None:
-        """Wait until fewer set-ups run than the limit allows; raises LockTimeoutError."""
-        started, delay = time.monotonic(), _FIRST_DELAY
-        deadline, ticket = self.deadline, object()
-        self._cleanup.callback(limit.release, ticket)
-        while not limit.try_acquire(ticket):
-            if time.monotonic() >= deadline:
-                seconds = time.monotonic() - started
-                what = f"container {container_id}"
-                message = f"{what}: {limit.number} other set-ups of this manager ran for {seconds:.1f} s"
-                error = LockTimeoutError(message, what=what, seconds=seconds)
-                error.suggest("give set_up a longer timeout, or the manager a larger max_set_ups")
-                raise error
-            await self.sleep(delay)
-            # Short at first, because most set-ups end soon; then longer, so that many waiters do not use up the
-            # processor.
-            delay = min(2 * delay, _LAST_DELAY)
 
     def release_locks(self) -> None:
         """Release all locks before the context ends."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from libcni.config import jsontext
 from libcni.config.capabilities import CapabilityArgs
@@ -55,8 +55,6 @@ class NetworkSelection(BaseModel):
         infiniband_guid (str | None): capability argument: the InfiniBand GUID.
         device_id (str | None): capability argument: the device to use.
         cni_args (dict[str, Any] | None): the object under ``args.cni``.
-        default_route (tuple[IPvAnyAddress, ...] | None): gateways: the pod's default routes go through them and this
-            interface.
     """
 
     # Unknown keys are refused: a misspelt "default-route" would silently route a pod through the wrong network.
@@ -72,7 +70,6 @@ class NetworkSelection(BaseModel):
     infiniband_guid: str | None = Field(default=None, alias="infiniband-guid")
     device_id: str | None = Field(default=None, alias="deviceID")
     cni_args: dict[str, Any] | None = Field(default=None, alias="cni-args")
-    default_route: tuple[IPvAnyAddress, ...] | None = Field(default=None, alias="default-route")
 
     def capability_args(self) -> dict[str, Any]:
         """Return the capability arguments of the selection.
@@ -114,6 +111,11 @@ def _short_item(part: str) -> dict[str, str]:
 
 
 def _selection(item: Any, index: int, namespace: str) -> NetworkSelection:
+    if isinstance(item, dict) and "default-route" in item:
+        # Without the route, the pod would use another network than its author wants.
+        hint = "take the key out, and set the route after the set-up"
+        problem = "libcni sets no default routes"
+        raise ConfigError(problem, file="network selection", location=f"[{index}].default-route", hint=hint)
     selection = _validated(NetworkSelection, item, "network selection", f"[{index}]")
     if selection.interface is not None:
         check_ifname(selection.interface)
@@ -253,7 +255,6 @@ class AttachmentDefinitions:
             capability_args=selection.capability_args(),
             network_args={"cni": selection.cni_args} if selection.cni_args else None,
             reference=f"{definition.namespace}/{definition.name}",
-            default_route=tuple(str(gateway) for gateway in selection.default_route or ()),
         )
 
 
@@ -310,14 +311,11 @@ class Pod:
             mac: the requested hardware address, as CNI_ARGS ``MAC`` of the first of the cluster's networks.
 
         Raises:
-            ConfigError: the selection, ``ip`` or ``mac`` is malformed, or two selections want the default route.
+            ConfigError: the selection, ``ip`` or ``mac`` is malformed.
             InvalidIdentifierError: an interface name in the selection breaks the rules.
             NetworkNotFoundError: the selection names an unknown definition.
         """
         chosen = parse_selection(selection, self.namespace)
-        routed = [one.name for one in chosen if one.default_route]
-        if len(routed) > 1:
-            raise ConfigError(f"{' and '.join(routed)} both want the default route", file="network selection")
         known = definitions or AttachmentDefinitions()
         # As Multus: "net" and the number of the selection, also if earlier selections name their interfaces.
         names = [one.interface or f"net{index}" for index, one in enumerate(chosen, 1)]

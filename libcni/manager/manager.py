@@ -165,5 +165,5 @@ class NetworkManager(ManagerBase[CNIConfig]):
         return self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 
     def _run(self, timeout: Timeout, operation: Callable[[BlockingContext], Coroutine[Any, Any, _T]]) -> _T:
-        with BlockingContext(self.cni, self._events.emit, timeout) as context:
+        with BlockingContext(self.cni, self._emit, timeout) as context:
             return run_to_end(operation(context))

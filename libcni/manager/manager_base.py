@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -14,8 +15,8 @@ from libcni.manager.check import check
 from libcni.manager.configuration import Configuration
 from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, assign_names, plan_attachments
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.context import OperationContext, SetUpLimit
-from libcni.manager.events import Event, Events, EventStream
+from libcni.manager.context import OperationContext
+from libcni.manager.events import Event
 from libcni.manager.gc import GC, Live, read_live_once
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import Namespaces
@@ -27,10 +28,12 @@ from libcni.manager.set_up import SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
-from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, RetryPolicy, check_word
+from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, check_word
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
@@ -43,9 +46,7 @@ class ManagerBase(Generic[ClientT]):
         minimum: the minimum number of networks; None: all default networks.
         prefix: the beginning of generated interface names.
         policy: the policy for DEL.
-        retry: how often to call a plugin again that answers ADD with code 11.
         loopback: the network that every container gets as ``lo``, or None.
-        max_set_ups: the maximum number of this manager's set-ups at the same time; None: no limit.
         on_cancel: what happens to the attachments of a cancelled or interrupted set-up: ``keep`` or ``rollback``.
     """
 
@@ -62,11 +63,9 @@ class ManagerBase(Generic[ClientT]):
         loopback: bool | NetworkConfigList = False,
         prefix: str = "eth",
         policy: DelPolicy | None = None,
-        retry: RetryPolicy | None = None,
         namespaces: Namespaces | None = None,
-        max_set_ups: int | None = None,
         on_cancel: OnCancel = "keep",
-        observer: Callable[[Event], object] | None = None,
+        on_event: Callable[[Event], object] | None = None,
     ) -> None:
         """Store the settings and read the configurations. Run nothing.
 
@@ -83,18 +82,15 @@ class ManagerBase(Generic[ClientT]):
                 network given here.
             prefix: the beginning of generated interface names.
             policy: the policy for DEL. In addition, CNI_NETNS is empty if the namespace no longer exists.
-            retry: how often to call a plugin again that answers ADD with code 11; None: never.
             namespaces: makes and removes the namespaces of containers without one; None: ``set_up`` refuses such
                 containers.
-            max_set_ups: the maximum number of this manager's set-ups at the same time; the others wait in the order
-                of their calls. None: no limit.
             on_cancel: what happens to the attachments of a cancelled or interrupted set-up. ``keep``: they stay
                 recorded, for a tear-down or GC. ``rollback``: they are detached first.
-            observer: called with every event.
+            on_event: called with every Event, in the thread of its cause. An exception of it is logged, not raised.
 
         Raises:
-            TypeError: ``cni`` is a client of the other kind, or ``conf_dirs`` is a string.
-            ValueError: ``default``, ``minimum`` or ``max_set_ups`` is less than 1, or another value is unknown.
+            TypeError: ``cni`` is a client of the other kind, ``conf_dirs`` a string, or ``on_event`` no function.
+            ValueError: ``default`` or ``minimum`` is less than 1, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
         if not isinstance(cni, self._client_class):
@@ -104,8 +100,8 @@ class ManagerBase(Generic[ClientT]):
             )
         directories = (cni.conf_dir,) if conf_dirs is None else read_once("conf_dirs", conf_dirs)
         default = check_default(default, minimum)
-        if max_set_ups is not None and max_set_ups < 1:
-            raise ValueError(f"max_set_ups must be at least 1, not {max_set_ups}")
+        if on_event is not None and not callable(on_event):
+            raise TypeError(f"on_event must be a function, not {on_event!r}")
         check_word("on_cancel", on_cancel, OnCancel)
         # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
@@ -113,19 +109,14 @@ class ManagerBase(Generic[ClientT]):
         self.minimum: Final[int | None] = minimum
         self.prefix: Final[str] = prefix
         self.policy: Final[DelPolicy] = merge_policies(DelPolicy(empty_gone_netns=True), policy)
-        self.retry: Final[RetryPolicy | None] = retry
-        self.max_set_ups: Final[int | None] = max_set_ups
         self.on_cancel: Final[OnCancel] = on_cancel
-        self._events = Events()
-        if observer is not None:
-            self._events.observe(observer)
+        self._on_event = on_event
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
         self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
         paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
         sources = Sources(paths, read_once("networks", networks), self.loopback)
-        self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._events.emit)
+        self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._emit)
         self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
-        self._limit = SetUpLimit(max_set_ups)
 
     @property
     def default(self) -> Default:
@@ -174,28 +165,19 @@ class ManagerBase(Generic[ClientT]):
         """
         return self._configuration.reload(keep=keep)
 
-    def watch(self, interval: float = 5.0, *, polling: bool | None = None) -> Watch:
-        """Reload whenever a configuration or plugin directory changes, until the returned Watch is closed.
+    def watch(self, interval: float = 1.0) -> Watch:
+        """Reload whenever a configuration or a plugin changes, until the returned Watch is closed.
 
-        Args:
-            interval: seconds between two polls. watchfiles reports changes at once; polling goes on in addition.
-            polling: True: poll only; None: use watchfiles (extra ``libcni[watch]``) if it is installed.
-
-        Raises:
-            ConfigError: ``polling`` is False and watchfiles is not installed.
+        ``interval``: seconds between two polls of the directories.
         """
-        return Watch(self._configuration, interval, polling=polling)
+        return Watch(self._configuration, interval)
 
-    def observe(self, observer: Callable[[Event], object]) -> Callable[[], None]:
-        """Call ``observer`` for every event from now on, in any thread; return a function that ends this."""
-        return self._events.observe(observer)
-
-    def events(self, limit: int = 1000) -> EventStream:
-        """Return an async iterator over the events from now on. Call it while an event loop runs.
-
-        ``limit``: the maximum number of unread events. Beyond it the oldest are lost, and an event gives their number.
-        """
-        return self._events.stream(limit)
+    def _emit(self, event: Event) -> None:
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:  # it must not stop the operation that it watches
+                logger.exception("on_event failed at %s", event.kind)
 
     def preview(self, container: Container) -> tuple[tuple[str, str], ...]:
         """Return the attachments that a set-up would make, as (network, interface name) in order.
@@ -256,9 +238,7 @@ class ManagerBase(Generic[ClientT]):
                 hint="give netns, or make the manager with namespaces=Namespaces()",
             )
         context.share_deadline()
-        # Before the locks: a set-up that only waits for its turn must not hold up GC and other set-ups.
-        await context.acquire_slot(self._limit, container.id)
-        chosen: AttachOptions = {"retry": self.retry, "on_cancel": self.on_cancel, **options}
+        chosen: AttachOptions = {"on_cancel": self.on_cancel, **options}
         return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
 
     async def _tear_down(

@@ -40,13 +40,12 @@ class NamespaceRecord:
     """A namespace that a set-up made.
 
     Attributes:
-        identity: the namespace's identity; () before it exists, which matches no namespace; None if the tool does
-            not report it: then only the name is compared.
+        identity: the namespace's identity; () if it was made before the last boot, which matches no namespace.
         owner: the owner of the manager that made it.
         path: its path.
     """
 
-    identity: NamespaceIdentity | None
+    identity: NamespaceIdentity
     owner: str
     path: str
 
@@ -88,7 +87,6 @@ class ContainerNamespaces:
         self._refuse_other_maker(container_id)
         recorded = self._read(container_id)
         if recorded is not None and self._is_same(container_id, recorded):
-            self._namespaces.lo_up(container_id)  # an earlier set-up may have been killed before that
             return path
         if self._namespaces.exists(container_id):
             raise NamespaceError(
@@ -114,8 +112,7 @@ class ContainerNamespaces:
         other = self._read_any(container_id)
         if other is None or self._is_mine(container_id, other):
             return
-        exists = os.path.exists(other.path) if other.identity is None else namespace_at(other.path) == other.identity
-        if exists:
+        if namespace_at(other.path) == other.identity:
             raise NamespaceError(
                 f"container {container_id} has the network namespace {other.path} of another manager "
                 f"(owner {other.owner!r})",
@@ -200,8 +197,7 @@ class ContainerNamespaces:
             with Directory(self._directory) as directory:
                 data = read_file(container_id, directory)
             document = jsontext.parse(data.decode())
-            numbers = document["identity"]
-            identity = None if numbers is None else tuple(int(number) for number in numbers)
+            identity = tuple(int(number) for number in document["identity"])
             owner, made = str(document["owner"]), str(document["path"])
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
@@ -214,7 +210,7 @@ class ContainerNamespaces:
         # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
         return NamespaceRecord(identity if boot == boot_id() else (), owner, made)
 
-    def _write(self, container_id: str, identity: NamespaceIdentity | None) -> None:
+    def _write(self, container_id: str, identity: NamespaceIdentity) -> None:
         # This is no container's ID, so only repair waits for this lock: a verb of the container may run for minutes.
         with closing(LockSet(self._cache_dir, LockRequest((), f"//manager/namespace/{container_id}"))) as locks:
             try:
@@ -227,11 +223,11 @@ class ContainerNamespaces:
                 raise LockTimeoutError(text, what=what, path=error.path, seconds=error.seconds) from None
             self._replace(container_id, identity)
 
-    def _replace(self, container_id: str, identity: NamespaceIdentity | None) -> None:
+    def _replace(self, container_id: str, identity: NamespaceIdentity) -> None:
         document = {
             "containerId": container_id,
             "path": self.path(container_id),
-            "identity": None if identity is None else list(identity),
+            "identity": list(identity),
             "owner": self._owner,
             "bootId": boot_id(),
         }

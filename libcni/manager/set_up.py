@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from libcni._namespace import namespace_identity
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext, remaining
-from libcni.manager.default_route import DefaultRouteError, set_default_route
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.store.record import READY, STALE_BOOT
@@ -64,14 +62,7 @@ class SetUp:
         await context.lock_container(self.container.id)
         try:
             netns = await self._netns()
-            identity = namespace_identity(netns)
             results = [await self._attach(one.in_namespace(netns), deadline) for one in self.planned]
-            for planned in self.planned:
-                if planned.default_route:
-                    # /proc/PID/ns/net may lead to another container's process by now.
-                    if namespace_identity(netns) != identity:
-                        raise DefaultRouteError(f"{netns} leads to another namespace than at the begin of the set-up")
-                    await context.in_thread(partial(set_default_route, netns, planned.rt.ifname, planned.default_route))
         except Exception as error:
             await self._undo(error)
             raise

@@ -11,10 +11,9 @@ A pin's name is ``CONTAINER_ID.PID``. The process number distinguishes two succe
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import NamedTuple
 
-from libcni._namespace import call_libc, is_empty_file, namespace_identity
+from libcni._namespace import bind, is_empty_file, namespace_identity, unbind
 from libcni.errors import CNIError
 
 __all__ = ["OWNER", "Pin", "Pins"]
@@ -30,10 +29,6 @@ OWNER = "oci-hook"
 
 Identity = tuple[int, int]
 """(device, inode) of a namespace."""
-
-_MS_BIND = 4096
-_MNT_DETACH = 2
-_UMOUNT_NOFOLLOW = 8
 
 
 class Pin(NamedTuple):
@@ -115,13 +110,7 @@ class Pins:
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
-            # O_EXCL: a file of another program must be neither mounted over nor removed.
-            os.close(os.open(pin.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
-            try:
-                call_libc("mount", os.fsencode(source), os.fsencode(pin.path), None, _MS_BIND, None)
-            except OSError:
-                os.unlink(pin.path)
-                raise
+            bind(source, pin.path)
         except OSError as error:
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
@@ -137,11 +126,8 @@ class Pins:
         Raises:
             CNIError: the pin cannot be removed.
         """
-        # Detach at once: a plugin that still has the file open must not keep the name busy.
-        _unmount(pin.path)
         try:
-            if is_empty_file(pin.path):
-                os.unlink(pin.path)
+            unbind(pin.path)
         except OSError as error:
             raise CNIError(f"cannot remove the pinned network namespace {pin.path}: {error.strerror}") from error
 
@@ -173,12 +159,3 @@ def namespace_of(pid: int | str) -> Identity | None:
 def host_namespaces() -> set[Identity | None]:
     """Return the network namespaces that no container may be attached in: this process's and the first process's."""
     return {namespace_of("self"), namespace_of(1)}
-
-
-def _unmount(target: str) -> None:
-    """Unmount everything at a path. A path without a mount is no error."""
-    with suppress(OSError):
-        # More than once: two hooks may have mounted one above the other before either was killed.
-        # A symbolic link leads to a mount of another program.
-        while True:
-            call_libc("umount2", os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)

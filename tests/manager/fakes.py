@@ -1,4 +1,4 @@
-"""A node with managers, a NamespaceTool without namespaces, and plugins that fail."""
+"""A node with managers, namespaces in memory, and plugins that fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from nodes import FakeNode
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.manager import AsyncNetworkManager, Event, NamespaceError, NamespaceIdentity, NetworkManager
+from libcni.manager import AsyncNetworkManager, Event, NamespaceError, NamespaceIdentity, Namespaces, NetworkManager
 
 RESULT = {
     "cniVersion": "1.0.0",
@@ -21,7 +21,7 @@ RESULT = {
 
 
 class ManagerNode(FakeNode):
-    """A node with managers; ``events`` has what they told their observer."""
+    """A node with managers; ``events`` has their events."""
 
     result = RESULT
     versions = ALL_VERSIONS[3:]
@@ -29,24 +29,33 @@ class ManagerNode(FakeNode):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.events: list[Event] = []
+        self.on_event: Callable[[Event], object] = lambda _: None
+
+    def _on_event(self, event: Event) -> None:
+        self.events.append(event)
+        self.on_event(event)
 
     def manager(self, client: dict[str, Any] | None = None, **options: Any) -> NetworkManager:
         """Return a manager; ``client``: settings of its client."""
-        return NetworkManager(self.client(**(client or {})), observer=self.events.append, **options)
+        return NetworkManager(self.client(**(client or {})), on_event=self._on_event, **options)
 
     def async_manager(self, client: dict[str, Any] | None = None, **options: Any) -> AsyncNetworkManager:
         """Return an asyncio manager; ``client``: settings of its client."""
-        return AsyncNetworkManager(self.async_client(**(client or {})), observer=self.events.append, **options)
+        return AsyncNetworkManager(self.async_client(**(client or {})), on_event=self._on_event, **options)
 
     def kinds(self, *, without: str = "") -> list[str]:
         """Return the kinds of the events so far."""
         return [event.kind for event in self.events if event.kind != without]
 
 
-class FakeTool:
-    """A NamespaceTool that keeps namespaces in memory; ``broken``: the methods that fail."""
+Announce = Callable[[NamespaceIdentity], object]
 
-    def __init__(self, *broken: str) -> None:
+
+class FakeNamespaces(Namespaces):
+    """Namespaces in memory; ``broken``: the methods that fail."""
+
+    def __init__(self, *broken: str, directory: str | Path = "/run/netns") -> None:
+        super().__init__(directory)
         self.done: list[str] = []
         self.there: dict[str, NamespaceIdentity] = {}
         self.broken = broken
@@ -56,23 +65,18 @@ class FakeTool:
             raise NamespaceError(f"{method} {name}: broken", name=name)
         self.done.append(f"{method} {name}")
 
-    def create(self, name: str) -> None:
+    def create(self, name: str, announce: Announce = lambda _: None) -> str:
         """Note a namespace."""
+        path, identity = self.path(name), (0, len(self.done) + 1, 0)
+        announce(identity)
         self._do("create", name)
-        self.there[name] = (0, len(self.done), 0)
+        self.there[name] = identity
+        return path
 
-    def pin(self, name: str, pid: int) -> None:
-        """Note the call."""
-        self._do(f"pin {pid}", name)
-
-    def remove(self, name: str) -> None:
+    def remove(self, name: str) -> bool:
         """Forget a namespace."""
         self._do("remove", name)
-        self.there.pop(name)
-
-    def lo_up(self, name: str) -> None:
-        """Note the call."""
-        self._do("lo_up", name)
+        return self.there.pop(name, None) is not None
 
     def identity(self, name: str) -> NamespaceIdentity | None:
         """Return what was noted."""

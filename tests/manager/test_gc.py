@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from libcni import CNIErrorGroup, DelPolicy, NetworkConfigList, RuntimeConf
-from libcni.manager import Container, Namespaces
+from libcni.manager import Container
 from libcni.testing import wait_until
-from manager.fakes import FakeTool, ManagerNode, fails
+from manager.fakes import FakeNamespaces, ManagerNode, fails
 
 
 def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: ManagerNode) -> None:
@@ -102,7 +102,7 @@ def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(node: Manage
     node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.5")
     manager = node.manager()
     running: list[str] = []
-    manager.observe(lambda event: running.append(event.container_id) if event.kind == "attachment-added" else None)
+    node.on_event = lambda event: running.append(event.container_id) if event.kind == "attachment-added" else None
     thread = threading.Thread(target=lambda: manager.set_up(Container("c1", "/ns")))
     thread.start()
     wait_until(lambda: node.calls("ADD"))
@@ -148,8 +148,8 @@ def test_a_torn_or_lost_record_of_a_live_container_is_still_valid_for_the_plugin
 def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Callable[..., Any]) -> None:
     """A container may come to life between the first question and the lock."""
     node.configure("a")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool))
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     next(node.cache.glob("results/*")).unlink()
     answers = iter([[], [], ["c1"]])  # for the network, for the namespaces, and under the lock of the container
@@ -199,10 +199,10 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: Manag
 
 def test_in_a_shared_directory_nothing_of_another_owner_changes(node: ManagerNode, make: Callable[..., Any]) -> None:
     node.configure("a", cniVersion="1.1.0")
-    tool = FakeTool()
-    node.manager(client={"owner": "theirs"}, namespaces=Namespaces(tool)).set_up(Container("c1"))
+    tool = FakeNamespaces()
+    node.manager(client={"owner": "theirs"}, namespaces=tool).set_up(Container("c1"))
     node.manager().set_up(Container("go", "/ns"))  # without an owner, as Go libcni's
-    manager = make(client={"owner": "ours"}, namespaces=Namespaces(tool))
+    manager = make(client={"owner": "ours"}, namespaces=tool)
     manager.set_up(Container("c2"))
     summary = manager.gc([])
     assert [one.container_id for one in summary.detached] == ["c2"]

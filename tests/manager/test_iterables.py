@@ -12,14 +12,13 @@ from libcni import ConfigError, InvalidIdentifierError
 from libcni.manager import (
     AttachmentDefinitions,
     Container,
-    Namespaces,
     NetworkAttachmentDefinition,
     NetworkRequest,
     NetworkSelection,
     Pod,
 )
 from libcni.oci import collect, find_ended
-from manager.fakes import FakeTool, ManagerNode
+from manager.fakes import FakeNamespaces, ManagerNode
 
 Make = Callable[..., Any]
 
@@ -43,8 +42,8 @@ def test_gc_keeps_every_container_that_an_iterator_names(
 ) -> None:
     node.configure("a")
     node.configure("b")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool), default=2)
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool, default=2)
     for container in ("c1", "c2", "c3"):
         manager.set_up(Container(container))
     summary = manager.gc(once(["c1", "c3"]))

@@ -98,7 +98,7 @@ def test_an_unknown_key_and_a_bad_gateway_are_refused() -> None:
     with pytest.raises(ConfigError, match="vlan"):
         parse_selection('[{"name": "a", "vlan": 7}]')
     with pytest.raises(ConfigError, match="default-route"):
-        parse_selection('[{"name": "a", "default-route": ["10.0.0.300"]}]')
+        parse_selection('[{"name": "a", "default-route": ["10.0.0.1"]}]')
 
 
 def test_a_bad_interface_name_is_refused() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from libcni import CNIErrorGroup, LockTimeoutError
-from libcni.manager import Container, Namespaces
+from libcni.manager import Container
 from libcni.store import lock_file
 from libcni.testing import wait_until
-from manager.fakes import FakeTool, ManagerNode
+from manager.fakes import FakeNamespaces, ManagerNode
 
 Make = Callable[..., Any]
 
@@ -125,7 +125,7 @@ def test_a_manager_without_range_locks(node: ManagerNode, make: Make, monkeypatc
     monkeypatch.setattr(lock_file, "_GETLK", 4095)
     node.configure("a")
     node.configure("b")
-    manager = make(client={"timeout": 5.0}, namespaces=Namespaces(FakeTool()))
+    manager = make(client={"timeout": 5.0}, namespaces=FakeNamespaces())
     manager.set_up(Container("c1", networks=["a", "b"]))
     manager.set_up(Container("c2", networks=["a"]))
     assert manager.check("c1").checks

@@ -12,43 +12,39 @@ import pytest
 from libcni import repair_records
 from libcni.manager import Container, NamespaceError, Namespaces
 from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.manager.namespaces import namespace_at
 from libcni.store import files
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import boot_id
-from manager.fakes import FakeTool, Make, ManagerNode
+from manager.fakes import Announce, FakeNamespaces, Make, ManagerNode
 
 
-class LinkingTool:
-    """A tool that needs no root: each name is a link to this program's own namespace."""
+class Linking(Namespaces):
+    """Namespaces that need no root: each name is a link to this program's own namespace."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self.directory = directory
+    def create(self, name: str, announce: Announce = lambda _: None) -> str:
+        os.makedirs(self.directory, exist_ok=True)
+        announce(namespace_at("/proc/self/ns/net") or ())
+        os.symlink("/proc/self/ns/net", self.path(name))
+        return self.path(name)
 
-    def create(self, name: str) -> None:
-        (self.directory / name).symlink_to("/proc/self/ns/net")
-
-    def remove(self, name: str) -> None:
-        (self.directory / name).unlink()
-
-    def pin(self, name: str, pid: int) -> None: ...
-
-    def lo_up(self, name: str) -> None: ...
+    def remove(self, name: str) -> bool:
+        os.unlink(self.path(name))
+        return True
 
 
 def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path) -> None:
     """Otherwise that manager could never remove its namespace."""
 
     def manager(owner: str) -> ContainerNamespaces:
-        directory = tmp_path / owner
-        return ContainerNamespaces(Namespaces(LinkingTool(directory), directory), str(tmp_path / "cache"), owner)
+        return ContainerNamespaces(Linking(tmp_path / owner), str(tmp_path / "cache"), owner)
 
     first, second = manager("first"), manager("second")
     with open("/proc/self/ns/net", "rb"):  # the kernel gives an inode that nothing uses another time
         path = first.ensure("c1")
         with pytest.raises(NamespaceError, match=r"/first/c1 of another manager \(owner 'first'\)"):
             second.ensure("c1")
-        assert os.listdir(tmp_path / "second") == []
+        assert not (tmp_path / "second").exists()
         assert second.remove_if_unused("c1") == ""
         assert first.remove_if_unused("c1") == path
         second.ensure("c1")
@@ -57,32 +53,32 @@ def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path
 
 
 def test_a_name_that_lost_its_namespace_is_used_again(node: ManagerNode, make: Make) -> None:
-    class OnDisk(FakeTool):
-        def remove(self, name: str) -> None:
-            self.done.append(f"remove {name}")
+    class OnDisk(FakeNamespaces):
+        def remove(self, name: str) -> bool:
             (node.root / "netns" / name).unlink()
+            return super().remove(name)
 
     node.configure("a")
     (node.root / "netns").mkdir()
-    tool = OnDisk()
-    namespaces = Namespaces(tool, node.root / "netns")
-    make(namespaces=namespaces).set_up(Container("c1"))
+    tool = OnDisk(directory=node.root / "netns")
+    make(namespaces=tool).set_up(Container("c1"))
     (node.root / "netns" / "c1").touch()  # what is left of a removal that was killed
     tool.there.clear()
-    make(namespaces=namespaces).set_up(Container("c1"), on_existing="replace")
-    assert tool.done == ["create c1", "lo_up c1", "remove c1", "create c1", "lo_up c1"]
+    make(namespaces=tool).set_up(Container("c1"), on_existing="replace")
+    assert tool.done == ["create c1", "remove c1", "create c1"]
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_file_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make, *, again: bool) -> None:
-    class OnDisk(FakeTool):
-        def remove(self, name: str) -> None:
+    class OnDisk(FakeNamespaces):
+        def remove(self, name: str) -> bool:
             (node.root / "netns" / name).unlink()
+            return True
 
     node.configure("a")
     (node.root / "netns").mkdir()
-    tool = OnDisk()
-    manager = make(namespaces=Namespaces(tool, node.root / "netns"))
+    tool = OnDisk(directory=node.root / "netns")
+    manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     (node.root / "netns" / "c1").write_text("of another program")
     tool.there.clear()
@@ -95,8 +91,8 @@ def test_a_file_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, ma
 
 def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(node: ManagerNode, make: Make) -> None:
     node.configure("a")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool))
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     tool.there["c1"] = (0, 0, 99)
     assert manager.tear_down("c1").netns_removed == ""
@@ -106,13 +102,13 @@ def test_a_namespace_that_took_the_name_meanwhile_is_left_alone(node: ManagerNod
 
 def test_a_namespace_of_another_boot_is_made_anew(node: ManagerNode, make: Make) -> None:
     node.configure("a")
-    tool = FakeTool()
-    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    tool = FakeNamespaces()
+    make(namespaces=tool).set_up(Container("c1"))
     (record,) = node.cache.glob("namespaces/*")
     record.write_text(record.read_text().replace(boot_id(), "another-boot"))
     tool.there.clear()
     next(node.cache.glob("results/*")).unlink()
-    make(namespaces=Namespaces(tool)).set_up(Container("c1"))
+    make(namespaces=tool).set_up(Container("c1"))
     assert tool.done.count("create c1") == 2
 
 
@@ -120,8 +116,8 @@ def test_a_torn_record_of_a_namespace_removes_nothing(
     node: ManagerNode, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.configure("a")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool))
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     (record,) = node.cache.glob("namespaces/*")
     record.write_bytes(b"")
@@ -147,11 +143,11 @@ def test_a_repair_waits_while_the_record_of_a_namespace_is_written(
         return draft
 
     monkeypatch.setattr(files, "write_draft", write_and_repair)
-    manager = make(namespaces=Namespaces(FakeTool()))
+    manager = make(namespaces=FakeNamespaces())
     assert manager.set_up(Container("c1")).netns == "/run/netns/c1"
     repairs[0].join()
     # A verb of the container may run for minutes, for example one of another program.
     hold = LockSet(str(node.cache), LockRequest((), "c2"))
     assert hold.try_acquire()
-    ContainerNamespaces(Namespaces(FakeTool()), str(node.cache)).ensure("c2")
+    ContainerNamespaces(FakeNamespaces(), str(node.cache)).ensure("c2")
     hold.close()

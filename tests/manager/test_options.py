@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from libcni.manager import Container, Namespaces
-from manager.fakes import FakeTool, ManagerNode
+from libcni.manager import Container
+from manager.fakes import FakeNamespaces, ManagerNode
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_bad_options_are_refused_before_anything_is_made(
     node: ManagerNode, make: Callable[..., Any], options: dict[str, Any], error: type[Exception]
 ) -> None:
     node.configure("a")
-    tool = FakeTool()
+    tool = FakeNamespaces()
     with pytest.raises(error, match=next(iter(options))):
-        make(namespaces=Namespaces(tool)).set_up(Container("c1"), **options)
+        make(namespaces=tool).set_up(Container("c1"), **options)
     assert (node.calls(), tool.done) == ([], [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,6 @@ from nodes import Namespace, NewNamespace, RealNode
 
 from libcni import (
     CNIErrorGroup,
-    ConfigError,
     InterfaceExistsError,
     NetworkConfigList,
     PluginError,
@@ -23,17 +21,14 @@ from libcni import (
 )
 from libcni.manager import (
     AsyncNetworkManager,
-    AttachmentDefinitions,
     Container,
     ContainerResult,
-    DefaultRouteError,
     NamespaceError,
     Namespaces,
     NetworkAttachmentDefinition,
     NetworkManager,
     NetworkRequest,
     Pod,
-    network_status,
 )
 
 pytestmark = pytest.mark.real
@@ -192,45 +187,6 @@ def test_an_address_and_host_ports_of_a_pod_go_to_the_first_network_alone(
     assert inner.addresses("eth1")[0].startswith("10.78.2.")
     manager.check(names[0])
     manager.tear_down(names[0])
-
-
-def test_a_selection_with_a_default_route_gets_it_and_check_still_succeeds(
-    manager: NetworkManager, networks: list[NetworkConfigList], real_node: RealNode, names: list[str]
-) -> None:
-    front, back = networks
-    other = NetworkConfigList.from_dict({**json.loads(back.raw), "plugins": json.loads(back.raw)["plugins"][:1]})
-    definitions = AttachmentDefinitions([definition("store", "shop", back), definition("store", "ops", other)])
-    pod = Pod("shop", "web-0", "u1", names[0])
-    selection = '[{"name": "store", "default-route": ["10.78.2.1"]}, {"name": "store", "namespace": "ops"}]'
-    result = manager.set_up(pod.container(default=[front.name], selection=selection, definitions=definitions))
-    inner = Namespace(os.path.basename(result.netns))
-    [first, second] = [route for route in inner.ip("-4", "route") if route["dst"] == "default"]
-    assert (first["gateway"], first["dev"], "metric" in first) == ("10.78.2.1", "net1", False)
-    assert (second["gateway"], second["dev"], second["metric"]) == ("10.78.1.1", "eth0", 4096)
-    assert [(row["name"], row["interface"]) for row in network_status(result)] == [
-        ("front", "eth0"),
-        ("shop/store", "net1"),
-        ("ops/store", "net2"),
-    ]
-    assert [check.state for check in manager.check(names[0]).checks] == ["ok"] * 4
-    manager.tear_down(names[0])
-    assert real_node.leased() == {}
-
-
-def test_two_pods_may_not_want_the_default_route_twice() -> None:
-    selection = '[{"name": "a", "default-route": ["10.0.0.1"]}, {"name": "b", "default-route": ["10.0.0.2"]}]'
-    with pytest.raises(ConfigError, match="a and b both want the default route"):
-        Pod("shop", "web-0", "u1", "s1").container(default=["front"], selection=selection)
-
-
-def test_a_gateway_that_is_not_reachable_is_an_error_and_all_is_undone(
-    manager: NetworkManager, real_node: RealNode, names: list[str]
-) -> None:
-    request = NetworkRequest("back", default_route=("192.0.2.1",))
-    with pytest.raises(DefaultRouteError, match=r"192\.0\.2\.1"):
-        manager.set_up(Container(names[0], networks=["front", request]))
-    assert (real_node.leased(), manager.cni.get_cached_attachments()) == ({}, [])
-    assert not Namespaces().exists(names[0])
 
 
 def test_a_namespace_of_the_caller_stays_with_all_that_is_in_it(manager: NetworkManager, names: list[str]) -> None:

@@ -18,13 +18,12 @@ from libcni import (
     CNIError,
     DelPolicy,
     PluginError,
-    RetryPolicy,
 )
 from libcni.errors import AttachmentExistsError, LockTimeoutError, NetworkNotFoundError, PluginTimeoutError
-from libcni.manager import Container, Namespaces, NetworkRequest
+from libcni.manager import Container, NetworkRequest
 from libcni.observe.protocol import Observer, Operation
 from libcni.testing import wait_until
-from manager.fakes import FakeTool, ManagerNode, fails
+from manager.fakes import FakeNamespaces, ManagerNode, fails
 
 
 def test_a_preview_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNode) -> None:
@@ -140,28 +139,6 @@ def test_a_configuration_in_the_request_needs_no_file(node: ManagerNode) -> None
     assert node.calls() == ["ADD own c1 eth0", "DEL own c1 eth0"]
 
 
-def test_code_11_is_tried_again_and_another_error_is_not(node: ManagerNode) -> None:
-    node.configure("a")
-    node.plugin("a", fails("ADD", 11, when="[ $(grep -c ^ADD $calls) -lt 3 ]"))
-    manager = node.manager(retry=RetryPolicy(attempts=3, delay=0.01))
-    manager.set_up(Container("c1", "/ns"))
-    assert len(node.calls("ADD")) == 3
-    node.plugin("a", fails("ADD", 7))
-    with pytest.raises(PluginError):
-        manager.set_up(Container("c2", "/ns"))
-    assert len(node.calls("ADD")) == 4
-
-
-def test_code_11_is_tried_again_only_so_often_and_never_without_being_asked(node: ManagerNode) -> None:
-    node.configure("a")
-    node.plugin("a", fails("ADD", 11))
-    for manager, tries in ((node.manager(retry=RetryPolicy(attempts=3, delay=0.01)), 3), (node.manager(), 1)):
-        before = len(node.calls("ADD"))
-        with pytest.raises(PluginError):
-            manager.set_up(Container("c1", "/ns"))
-        assert len(node.calls("ADD")) - before == tries
-
-
 def test_a_roll_back_detaches_interfaces_that_share_a_rule_in_two_attempts(node: ManagerNode) -> None:
     flag = node.conf_dir / "first-is-gone"
     shares = f"[ $CNI_IFNAME = x2 ] && [ ! -e {flag} ]"
@@ -253,7 +230,7 @@ def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(node
         if event.kind == "attachment-added":
             raise Interrupted
 
-    manager.observe(interrupt)
+    node.on_event = interrupt
     with pytest.raises(Interrupted):
         manager.set_up(Container("c1", "/ns", ["a", "b"]))
     assert [one.network for one in node.manager().tear_down("c1").detached] == ["a"]
@@ -275,8 +252,8 @@ def test_an_exception_of_any_kind_leaves_neither_attachment_nor_namespace(
 ) -> None:
     node.configure("a")
     node.configure("b")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool), client={"observer": Raising("b")})
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool, client={"observer": Raising("b")})
     with pytest.raises(RuntimeError, match="observer"):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert node.cni.get_cached_attachments() == []
@@ -326,9 +303,9 @@ def test_an_interrupted_set_up_is_rolled_back_on_request(node: ManagerNode, make
 
     node.configure("a")
     node.configure("b")
-    tool = FakeTool()
-    manager = make(namespaces=Namespaces(tool), on_cancel="rollback")
-    manager.observe(interrupt)
+    tool = FakeNamespaces()
+    manager = make(namespaces=tool, on_cancel="rollback")
+    node.on_event = interrupt
     with pytest.raises(Interrupted):
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
@@ -341,8 +318,8 @@ def test_a_cancelled_set_up_leaves_its_records_or_nothing(node: ManagerNode, on_
     node.configure("b")
     node.plugin("a", "[ $CNI_COMMAND = DEL ] && sleep 0.3")
     node.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
-    tool = FakeTool()
-    manager = node.async_manager(namespaces=Namespaces(tool))
+    tool = FakeNamespaces()
+    manager = node.async_manager(namespaces=tool)
 
     async def go() -> None:
         task = asyncio.create_task(manager.set_up(Container("c1", networks=["a", "b"]), on_cancel=on_cancel))
@@ -369,43 +346,13 @@ def test_a_container_has_an_address_and_a_device_for_one_network_only(node: Mana
     assert "ips" not in node.last_call("b", "ADD", "eth1").config["runtimeConfig"]
 
 
-def test_only_so_many_set_ups_run_at_once(node: ManagerNode, make: Callable[..., Any]) -> None:
-    node.configure("a")
-    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.3 && echo end >> $calls")
-    manager = make(max_set_ups=1)
-    threads = [threading.Thread(target=manager.set_up, args=(Container(f"c{n}", "/ns"),)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    words = [line.split()[0] for line in (node.bin / ".calls").read_text().splitlines()]
-    assert words == ["ADD", "end"] * 3
-    assert manager.max_set_ups == 1
-
-
-def test_a_wait_for_other_set_ups_has_an_end(node: ManagerNode, make: Callable[..., Any]) -> None:
-    node.configure("a")
-    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 2")
-    manager = make(max_set_ups=1)
-    thread = threading.Thread(target=manager.set_up, args=(Container("c1", "/ns"),))
-    thread.start()
-    wait_until(lambda: node.calls("ADD"))
-    with pytest.raises(LockTimeoutError, match="container c2: 1 other set-ups") as raised:
-        manager.set_up(Container("c2", "/ns"), timeout=0.2)
-    assert "max_set_ups" in (raised.value.hint or "")
-    thread.join()
-
-
 def test_settings_can_be_read_back_and_bad_ones_are_refused(node: ManagerNode, make: Callable[..., Any]) -> None:
-    retry = RetryPolicy(2, 0.1)
-    manager = make(
-        default=["a"], minimum=2, prefix="net", retry=retry, on_cancel="rollback", policy=DelPolicy(keep_going=True)
-    )
+    manager = make(default=["a"], minimum=2, prefix="net", on_cancel="rollback", policy=DelPolicy(keep_going=True))
     assert (manager.default, manager.minimum, manager.prefix) == (("a",), 2, "net")
-    assert (manager.retry, manager.on_cancel, manager.loopback, manager.max_set_ups) == (retry, "rollback", None, None)
+    assert (manager.on_cancel, manager.loopback) == ("rollback", None)
     assert manager.policy == DelPolicy(keep_going=True, empty_gone_netns=True)
     bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]
-    bad += [{"max_set_ups": 0}, {"on_cancel": "never"}, {"prefix": "a/b"}]
+    bad += [{"on_cancel": "never"}, {"prefix": "a/b"}]
     for options in bad:
         with pytest.raises(ValueError, match=next(iter(options)) if "prefix" not in options else "interface name"):
             make(**options)

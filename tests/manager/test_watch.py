@@ -1,38 +1,28 @@
-"""Reload when a directory changes, in whatever way it does; told by watchfiles, and by looking alone."""
+"""Reload when a directory changes, in whatever way it does."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from helpers import document
 
-from libcni.errors import ConfigError
 from libcni.manager import NetworkManager, networks
 from libcni.testing import wait_until
 from manager.fakes import ManagerNode
 
-PATIENCE = 20.0
 
-
-@pytest.fixture(params=["polling", "watchfiles"])
-def watching(request: pytest.FixtureRequest, node: ManagerNode) -> Iterator[NetworkManager]:
-    """A manager that watches: by looking every 50 ms, or told by watchfiles, with looks an hour apart."""
+@pytest.fixture
+def watching(node: ManagerNode) -> Iterator[NetworkManager]:
+    """A manager that watches, with a poll every 50 ms."""
     node.configure("a")
     manager = node.manager()
-    polling = request.param == "polling"
-    if not polling:
-        pytest.importorskip("watchfiles")
-    with manager.watch(0.05 if polling else 3600.0, polling=polling) as watch:
-        assert watch.is_polling is polling
-        time.sleep(0.5)  # watchfiles begins to watch in its own thread
+    with manager.watch(0.05):
         yield manager
 
 
@@ -87,7 +77,7 @@ def test_a_directory_removed_and_made_again_twice(node: ManagerNode, watching: N
 
 
 def test_a_directory_removed_and_made_again_between_two_looks(node: ManagerNode, watching: NetworkManager) -> None:
-    """Its inode number is then often the same, but inotify no longer watches it."""
+    """Its inode number is then often the same."""
     shutil.rmtree(node.conf_dir)
     node.conf_dir.mkdir()
     node.configure("b", "a")
@@ -128,20 +118,6 @@ def test_a_directory_replaced_at_once(node: ManagerNode, watching: NetworkManage
     wait_until(lambda: names(watching) == ["x", "y"])
 
 
-def test_all_above_the_directory_removed_and_made_again(node: ManagerNode) -> None:
-    deep = node.root / "etc" / "cni" / "net.d"
-    manager = node.manager(conf_dirs=[deep])
-    pytest.importorskip("watchfiles")
-    with manager.watch(3600.0, polling=False):
-        time.sleep(0.5)
-        (node.root / "etc").mkdir()
-        time.sleep(0.3)
-        deep.mkdir(parents=True)
-        time.sleep(0.3)
-        node.configure("x", "a", file=deep / "x.conflist")
-        wait_until(lambda: names(manager) == ["x"])
-
-
 def test_a_symbolic_link_that_leads_elsewhere(node: ManagerNode, watching: NetworkManager) -> None:
     """Kubernetes mounts a ConfigMap so: files are links through ``..data``, which is replaced as a whole."""
     for version, plugin in (("v1", "one"), ("v2", "two")):
@@ -173,85 +149,20 @@ def test_a_plugin_that_goes_and_comes(node: ManagerNode, watching: NetworkManage
     wait_until(lambda: node.kinds()[-1] == "network-ready")
 
 
-def test_what_changes_before_the_watch_has_begun_is_seen(node: ManagerNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def watch(*_paths: str, **_options: Any) -> Iterator[set[str]]:
-        node.configure("late")
-        while True:
-            time.sleep(0.01)
-            yield set()
-
-    monkeypatch.setitem(sys.modules, "watchfiles", SimpleNamespace(watch=watch))
-    manager = node.manager()
-    with manager.watch(3600.0):
-        wait_until(lambda: names(manager) == ["late"])
-
-
-def test_a_watch_is_begun_once_while_the_directories_stay_the_same(
-    node: ManagerNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[int] = []
-
-    def watch(*_paths: str, **_options: Any) -> Iterator[set[str]]:
-        begun.append(1)
-        while True:
-            time.sleep(0.01)
-            yield set()
-
-    monkeypatch.setitem(sys.modules, "watchfiles", SimpleNamespace(watch=watch))
-    with node.manager().watch(0.01):
-        time.sleep(0.3)
-    assert begun == [1]
-
-
-def test_a_watch_that_fails_is_begun_again(node: ManagerNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[int] = []
-
-    def watch(*_paths: str, **_options: Any) -> Iterator[set[str]]:
-        begun.append(1)
-        if len(begun) == 1:
-            raise FileNotFoundError
-        node.configure("late")
-        while True:
-            time.sleep(0.01)
-            yield set()
-
-    monkeypatch.setitem(sys.modules, "watchfiles", SimpleNamespace(watch=watch))
-    manager = node.manager()
-    with manager.watch(0.05):
-        wait_until(lambda: names(manager) == ["late"])
-
-
 def test_nothing_is_read_while_nothing_changes(node: ManagerNode) -> None:
     node.configure("a")
     manager = node.manager()
-    with manager.watch(0.02, polling=True):
+    with manager.watch(0.02):
         time.sleep(0.3)
     assert node.kinds() == ["reload", "network-ready"]
 
 
 def test_a_closed_watch_watches_no_more(node: ManagerNode) -> None:
     manager = node.manager()
-    manager.watch(0.02, polling=True).close()
+    manager.watch(0.02).close()
     node.configure("a")
     time.sleep(0.2)
     assert names(manager) == []
-
-
-def test_closing_does_not_wait_for_the_next_look(node: ManagerNode) -> None:
-    for polling in (True, None):
-        watch = node.manager().watch(3600.0, polling=polling)
-        time.sleep(0.2)
-        started = time.monotonic()
-        watch.close()
-        assert time.monotonic() - started < 2
-
-
-def test_without_watchfiles_it_looks_or_says_so(node: ManagerNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "watchfiles", None)
-    with node.manager().watch() as watch:
-        assert watch.is_polling
-    with pytest.raises(ConfigError, match=r"libcni\[watch\]"):
-        node.manager().watch(polling=False)
 
 
 def test_an_error_while_looking_is_not_the_end(node: ManagerNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +177,23 @@ def test_an_error_while_looking_is_not_the_end(node: ManagerNode, monkeypatch: p
         return real()
 
     monkeypatch.setattr(manager._configuration, "reload_if_changed", look)
-    with manager.watch(0.02, polling=True):
+    with manager.watch(0.02):
         node.configure("a")
         wait_until(lambda: names(manager) == ["a"])
+
+
+def test_the_first_poll_comes_at_once_and_closing_waits_for_none(node: ManagerNode) -> None:
+    manager = node.manager()
+    node.configure("late")
+    with manager.watch(3600.0):
+        wait_until(lambda: names(manager) == ["late"])
+        started = time.monotonic()
+    assert time.monotonic() - started < 2
+
+
+def test_a_change_is_found_within_seconds_without_any_setting(node: ManagerNode) -> None:
+    manager = node.manager()
+    with manager.watch():
+        time.sleep(0.2)
+        node.configure("late")
+        wait_until(lambda: names(manager) == ["late"])
