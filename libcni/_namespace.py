@@ -57,8 +57,8 @@ def enter_namespace(descriptor: int) -> None:
     call_libc("setns", descriptor, CLONE_NEWNET)
 
 
-def new_namespace() -> int:
-    """Return a descriptor of a new network namespace with ``lo`` up. It ends with the descriptor, unless it has a name.
+def new_namespace(*, lo_up: bool = True) -> int:
+    """Return a descriptor of a new network namespace. It ends with the descriptor, unless it has a name.
 
     Raises:
         OSError: this user may not make one.
@@ -66,7 +66,8 @@ def new_namespace() -> int:
 
     def make() -> int:
         call_libc("unshare", CLONE_NEWNET)
-        _bring_lo_up()
+        if lo_up:
+            _bring_lo_up()
         return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
     return call_in_thread(make)

@@ -14,7 +14,7 @@ from libcni.plugin import PluginResult, VerbError
 from libcni.plugin.shapes import result_problems
 from libcni.testing.calling import Answer
 from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
-from libcni.testing.snapshot import host_snapshot, namespace_snapshot, settled
+from libcni.testing.snapshot import difference, settled, snapshot, without_routes
 
 _STILL_SUCCEEDS = "CHECK succeeds still"
 
@@ -31,13 +31,13 @@ def check_host(exam: Examination, version: str) -> None:
     """
     if exam.namespace is None:
         return
-    before = host_snapshot()
+    before = snapshot(None)
     container = _container()
     added = exam.call("ADD", exam.config(version), container_id=container)
     result = document_of(added, 0)[0]
     config = exam.config(version, prevResult=result) if result else exam.config(version)
     exam.call("DEL", config, container_id=container)
-    exam.add_finding("DEL leaves nothing on the host", settled(None, before).growth(before), version)
+    exam.add_finding("DEL leaves nothing on the host", sorted(settled(None, before) - before), version)
 
 
 def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
@@ -59,7 +59,7 @@ class _Life:
         self.container = _container()
         self.result: dict[str, Any] = {}
         self.has_state = bool(exam.keeps_state)
-        self.before = namespace_snapshot(exam.namespace)
+        self.before = exam.snapshot()
 
     def add_finding(self, check: str, problems: Any) -> None:
         self.exam.add_finding(check, problems, self.version)
@@ -152,7 +152,7 @@ class _Life:
             return self.exam.keeps_state
         if self.exam.ipam:
             return not gives_fixed_addresses(self.exam, self.result, self.version)
-        return namespace_snapshot(self.exam.namespace) != self.before
+        return self.exam.snapshot() != self.before
 
     def _gc_valid(self) -> None:
         with self._forwarded("GC"):
@@ -179,7 +179,7 @@ class _Life:
             return
         # A link must be down to be renamed; that removes routes, so no later CHECK may have to succeed.
         hidden = "cnihidden0"
-        was_up = f"link {name} (up)" in namespace_snapshot(namespace).lines
+        was_up = f"link {name} (up)" in snapshot(namespace)
         try:
             for command in (("link", "set", name, "down"), ("link", "set", name, "name", hidden)):
                 namespace.run("ip", *command)
@@ -219,10 +219,11 @@ class _Life:
     def _left(self) -> str:
         if self.exam.namespace is None:
             return ""
+        now = settled(self.exam.namespace, self.before)
         if self.exam.prev_result is None:
-            return settled(self.exam.namespace, self.before).difference(self.before)
+            return difference(now, self.before)
         # The plugin that made the interface removes it next, and with it the routes and queues of a chained plugin.
-        return settled(self.exam.namespace, self.before).without_routes().difference(self.before.without_routes())
+        return difference(without_routes(now), without_routes(self.before))
 
     def _made_a_file(self) -> str:
         if not os.path.exists(self.exam.gone):

@@ -19,6 +19,7 @@ from libcni.testing.calling import Answer, Target, call_plugin
 from libcni.testing.fakes import FakePlugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
+from libcni.testing.snapshot import Snapshot, snapshot
 
 ATTACHMENT: Mapping[str, None] = {"CNI_CONTAINERID": None, "CNI_NETNS": None, "CNI_IFNAME": None}
 """The variables that a verb without an attachment does not get."""
@@ -88,6 +89,10 @@ class Examination:
     def is_executable(self) -> bool:
         """Whether the plugin runs as a process of its own."""
         return not isinstance(self.plugin, Plugin)
+
+    def snapshot(self) -> Snapshot:
+        """Return the state of the namespace, if there is one."""
+        return snapshot(self.namespace) if self.namespace else frozenset()
 
     def add_finding(self, check: str, problems: str | Iterable[str], version: str = "") -> None:
         """Add a finding; no problem means that the plugin follows the rule."""

@@ -1,10 +1,9 @@
-"""Network namespaces for tests, with a ping and an echo server; made with ``ip netns``."""
+"""Network namespaces for tests, with a ping and an echo server."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -17,11 +16,13 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from libcni._namespace import bind, new_namespace, unbind
 from libcni.plugin.namespace import in_namespace
 
 __all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namespaces"]
 
 _T = TypeVar("_T")
+_DIRECTORY = "/run/netns"
 _RETRY = 0.01
 _IPV4 = 4
 
@@ -39,7 +40,7 @@ class NetworkNamespace:
     @property
     def path(self) -> str:
         """The value for CNI_NETNS."""
-        return f"/run/netns/{self.name}"
+        return f"{_DIRECTORY}/{self.name}"
 
     def run(self, *command: str) -> str:
         """Run ``command`` in the namespace and return its stdout.
@@ -47,11 +48,16 @@ class NetworkNamespace:
         Raises:
             subprocess.CalledProcessError: if it fails; a note has its stderr.
         """
-        return _ip("netns", "exec", self.name, *command)
+        try:
+            with self.entered():
+                return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - the test's own
+        except subprocess.CalledProcessError as error:
+            error.add_note(error.stderr.strip())  # its text has the exit status, and not the reason
+            raise
 
     def interfaces(self) -> dict[str, list[str]]:
         """Return each interface with its addresses, such as ``{"eth0": ["10.1.0.5/16"]}``."""
-        shown: list[dict[str, Any]] = json.loads(_ip("-json", "-netns", self.name, "address", "show") or "[]")
+        shown: list[dict[str, Any]] = json.loads(self.run("ip", "-json", "address", "show") or "[]")
         return {
             link["ifname"]: [f"{address['local']}/{address['prefixlen']}" for address in link["addr_info"]]
             for link in shown
@@ -186,37 +192,32 @@ def _serve(server: socket.socket) -> None:
 
 @contextmanager
 def network_namespace() -> Iterator[NetworkNamespace]:
-    """Make a namespace for the block, and remove it afterwards.
+    """Make a namespace for the block, with ``lo`` down, and remove it afterwards.
 
     Raises:
-        subprocess.CalledProcessError: if it cannot be made; ``why_no_namespaces`` tells before.
+        OSError: if it cannot be made; ``why_no_namespaces`` tells before.
     """
     # A random name: the workers of a test run share the names of the machine.
     namespace = NetworkNamespace(f"libcni-{uuid4().hex[:12]}")
-    _ip("netns", "add", namespace.name)
+    os.makedirs(_DIRECTORY, exist_ok=True)
+    descriptor = new_namespace(lo_up=False)  # as containerd makes them: the plugin "loopback" brings it up
+    try:
+        bind(f"/proc/self/fd/{descriptor}", namespace.path)
+    finally:
+        os.close(descriptor)
     try:
         yield namespace
     finally:
-        _ip("netns", "delete", namespace.name)
+        unbind(namespace.path)
 
 
 def why_no_namespaces() -> str | None:
     """Return the reason why this process cannot make network namespaces; None if it can."""
-    if shutil.which("ip") is None:
-        return "network namespaces need the ip command (iproute2)"
     if os.geteuid() != 0:
         return "network namespaces need root"
     try:
         # Root alone is not enough: a container may forbid unshare or mount.
         with network_namespace():
             return None
-    except subprocess.CalledProcessError as error:
-        return f"ip netns add: {error.stderr.strip()}"
-
-
-def _ip(*arguments: str) -> str:
-    try:
-        return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
-    except subprocess.CalledProcessError as error:
-        error.add_note(error.stderr.strip())  # its text has the exit status, and not the reason
-        raise
+    except OSError as error:
+        return f"no network namespace can be made: {error}"

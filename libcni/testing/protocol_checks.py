@@ -13,7 +13,7 @@ from libcni.plugin.environment import REQUIRED
 from libcni.plugin.shapes import error_problems, version_problems
 from libcni.testing.calling import Answer, environment
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
-from libcni.testing.snapshot import namespace_snapshot
+from libcni.testing.snapshot import difference
 
 _BEFORE_STDIN = 0.5
 
@@ -82,7 +82,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
     """Check that ADD does nothing before it has its configuration."""
     if not exam.is_executable:
         return
-    before = namespace_snapshot(exam.namespace)
+    before = exam.snapshot()
     container = f"conformance-{uuid4().hex[:8]}"
     env = environment("ADD", {}, container_id=container, **exam.options)
     problem = ""
@@ -99,8 +99,7 @@ def check_reads_stdin_first(exam: Examination, version: str) -> None:
             process.wait(_BEFORE_STDIN)
             problem = "it ended before its configuration came"
         except subprocess.TimeoutExpired:
-            after = namespace_snapshot(exam.namespace)
-            problem = after.difference(before)
+            problem = difference(exam.snapshot(), before)
         try:
             # Then an empty configuration: a plugin that waits for one must end too.
             process.communicate(b"", exam.timeout)

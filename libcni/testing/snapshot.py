@@ -6,43 +6,27 @@ import json
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any, TypeAlias
 
 from libcni.testing.namespaces import NetworkNamespace
 
 _SETTLE = 1.0
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The network state at one moment, one line for each link, address, route and rule."""
-
-    lines: frozenset[str] = frozenset()
-
-    def difference(self, earlier: Snapshot) -> str:
-        """Return the new and the missing lines since ``earlier``; "" if there are none."""
-        new, gone = sorted(self.lines - earlier.lines), sorted(earlier.lines - self.lines)
-        parts = [f"new: {', '.join(new)}"] if new else []
-        return "; ".join([*parts, f"gone: {', '.join(gone)}"] if gone else parts)
-
-    def without_routes(self) -> Snapshot:
-        """Return this snapshot without its routes."""
-        return Snapshot(frozenset(line for line in self.lines if not line.startswith("route ")))
-
-    def growth(self, earlier: Snapshot) -> str:
-        """Return the new lines since ``earlier``; "" if there are none."""
-        return ", ".join(sorted(self.lines - earlier.lines))
+Snapshot: TypeAlias = frozenset[str]
+"""The network state at one moment: a line for each link, address, route and rule."""
 
 
-def namespace_snapshot(namespace: NetworkNamespace | None) -> Snapshot:
-    """Return the state of ``namespace``; an empty snapshot for None."""
-    return Snapshot() if namespace is None else _snapshot(namespace.name)
+def difference(now: Snapshot, earlier: Snapshot) -> str:
+    """Return the new and the missing lines since ``earlier``; "" if there are none."""
+    found = {"new": sorted(now - earlier), "gone": sorted(earlier - now)}
+    return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in found.items() if lines)
 
 
-def host_snapshot() -> Snapshot:
-    """Return the state of this process's own namespace."""
-    return _snapshot("")
+def without_routes(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without its routes."""
+    return frozenset(line for line in snapshot if not line.startswith("route "))
 
 
 def settled(namespace: NetworkNamespace | None, expected: Snapshot) -> Snapshot:
@@ -51,50 +35,42 @@ def settled(namespace: NetworkNamespace | None, expected: Snapshot) -> Snapshot:
     The kernel removes some addresses and routes a moment after their link.
     """
     deadline = time.monotonic() + _SETTLE
-    while True:
-        now = _snapshot(namespace.name if namespace else "")
-        if now == expected or time.monotonic() >= deadline:
-            return now
+    while (now := snapshot(namespace)) != expected and time.monotonic() < deadline:
         time.sleep(0.05)
+    return now
 
 
-def _snapshot(name: str) -> Snapshot:
-    lines: set[str] = set()
-    for link in _ip(name, "address", "show"):
-        lines.add(f"link {link['ifname']} ({'up' if 'UP' in link.get('flags', []) else 'down'})")
+def snapshot(namespace: NetworkNamespace | None) -> Snapshot:
+    """Return the state of ``namespace``; None: of this process's own, which is the host."""
+    with namespace.entered() if namespace else nullcontext():
+        return frozenset(_lines())
+
+
+def _lines() -> Iterator[str]:
+    for link in _ip("address", "show"):
+        yield f"link {link['ifname']} ({'up' if 'UP' in link.get('flags', []) else 'down'})"
         for address in link.get("addr_info", []):
             # The kernel adds and removes link-local addresses in its own time.
             if address.get("scope") != "link":
-                lines.add(f"address {address.get('local')}/{address.get('prefixlen')} on {link['ifname']}")
+                yield f"address {address.get('local')}/{address.get('prefixlen')} on {link['ifname']}"
     for family in ("-4", "-6"):
-        for route in _ip(name, family, "route", "show", "table", "all"):
+        for route in _ip(family, "route", "show", "table", "all"):
             # The kernel makes and removes the routes of addresses itself.
             if route.get("protocol") != "kernel" and route.get("type", "unicast") == "unicast":
                 keys = ("dst", "gateway", "dev", "table")
-                lines.add("route " + " ".join(str(route[key]) for key in keys if key in route))
-        for rule in _ip(name, family, "rule", "show"):
-            lines.add("rule " + " ".join(f"{key} {value}" for key, value in sorted(rule.items())))
+                yield "route " + " ".join(str(route[key]) for key in keys if key in route)
+        for rule in _ip(family, "rule", "show"):
+            yield "rule " + " ".join(f"{key} {value}" for key, value in sorted(rule.items()))
     # Rules only: counters and empty chains differ without any fault.
     for program in ("iptables-save", "ip6tables-save"):
-        lines.update(_firewall(name, program))
-    return Snapshot(frozenset(lines))
+        if shutil.which(program):
+            yield from (f"{program} {line}" for line in _output(program).splitlines() if line.startswith("-A"))
 
 
-def _ip(name: str, *arguments: str) -> list[dict[str, Any]]:
-    where = ["-netns", name] if name else []
-    done = subprocess.run(  # noqa: S603 - no text from outside
-        ["ip", "-json", *where, *arguments],  # noqa: S607
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    shown: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+def _ip(*arguments: str) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = json.loads(_output("ip", "-json", *arguments) or "[]")
     return [entry for entry in shown if entry]
 
 
-def _firewall(name: str, program: str) -> list[str]:
-    if shutil.which(program) is None:
-        return []
-    where = ["ip", "netns", "exec", name] if name else []
-    done = subprocess.run([*where, program], check=False, capture_output=True, text=True)  # noqa: S603 - no text from outside
-    return [f"{program} {line}" for line in done.stdout.splitlines() if line.startswith("-A")]
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout  # noqa: S603 - as above

@@ -50,7 +50,7 @@ def test_it(cni_netns):
     ("module", "reason"),
     [
         ("os.geteuid = lambda: 1000", "network namespaces need root"),
-        ("shutil.which = lambda name: None", "network namespaces need the ip command (iproute2)"),
+        ("import libcni.testing.namespaces as made; made._DIRECTORY = '/proc/x'", "no network namespace can be made: "),
     ],
 )
 def test_without_the_means_a_namespace_is_skipped_with_the_reason(
@@ -60,7 +60,7 @@ def test_without_the_means_a_namespace_is_skipped_with_the_reason(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the test
     pytester.makepyfile(USES_A_NAMESPACE)
     pytester.makeconftest(
-        f"import os, shutil, pytest\n@pytest.fixture(scope='session', autouse=True)\ndef bare():\n    {module}\n"
+        f"import os, pytest\n@pytest.fixture(scope='session', autouse=True)\ndef bare():\n    {module}\n"
     )
     # In a process of its own: the conftest takes things away that this one needs.
     outcome = pytester.runpytest_subprocess("-p", PLUGIN, "-rs", f"--rootdir={pytester.path}")
