@@ -83,12 +83,10 @@ coverage: $(COMPILED) ## run the tests and write their coverage to htmlcov/index
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage html --quiet --skip-covered && echo htmlcov/index.html
 
-# BENCH="--quick --only 1,4" for less; BENCH=--write renews the table and the picture in docs/.
-bench: $(READY) ## compare with Go libcni and a bare posix_spawn, in under 10 minutes
+# BENCH="--quick --only 1,3" for less; BENCH=--write renews the table and the picture in docs/.
+bench: $(READY) ## compare with Go libcni, in under 10 minutes
 	@scripts/system-packages gcc golang-go golang-github-appc-cni-dev $(REAL_PACKAGES) || true
 	@$(BIN)/python bench/run.py $(BENCH)
-	@$(BIN)/python bench/plugin_start.py
-	@$(BIN)/python bench/oci_hook.py
 
 docs: $(READY) ## build the documentation into site/
 	@scripts/need docs

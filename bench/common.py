@@ -1,4 +1,4 @@
-"""The groups' common part: the programs that are compared, requests to them in turn, and rows of figures."""
+"""The programs that are compared, requests to them in turn, and rows of figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,16 @@ SOURCES = ROOT / "bench" / "programs"
 TMPFS = Path("/dev/shm") / f"libcni-bench-{os.getpid()}"
 EXT4 = BUILD / "ext4"
 LOOK = f"libcni-bench-{os.getpid()}"
+"""A namespace, and the prefix of the names of others."""
+
+DISTRIBUTION = Path("/usr/bin/python3")
 _GO_PATH = "/usr/share/gocode"
-_IMAGE_BYTES = 1 << 30
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table; ``median`` and ``p99`` in ``unit``. ``limit``: the bar for ``ratio``; -x: at least x."""
+    """A line of the table; ``median`` and ``p99`` in ``unit``. ``wanted``: the bar for ``ratio``; -x: at least x."""
 
     group: str
     what: str
@@ -39,13 +43,35 @@ class Row:
     p99: float | None = None
     ratio: float | None = None
     against: str = ""
-    limit: float | None = None
+    wanted: float | None = None
 
     @property
-    def met(self) -> bool | None:
-        if self.ratio is None or self.limit is None:
-            return None
-        return self.ratio <= self.limit if self.limit > 0 else self.ratio >= -self.limit
+    def is_missed(self) -> bool:
+        ratio, wanted = self.ratio or 0.0, self.wanted
+        return wanted is not None and (ratio > wanted if wanted > 0 else ratio < -wanted)
+
+
+@cache
+def interpreter() -> list[str]:
+    """Return the command that runs this library: the distribution's Python, or else the one that runs this.
+
+    A distribution builds Python with profile-guided optimisation, pyenv does not; the difference is up to 18 %.
+    """
+    packages = f"PYTHONPATH={ROOT}:{sysconfig.get_path('purelib')}"
+    try_it = ["env", packages, str(DISTRIBUTION), "-c", "import libcni, pydantic, yaml, filelock; libcni.CNIConfig"]
+    if DISTRIBUTION.exists() and subprocess.run(try_it, check=False, capture_output=True).returncode == 0:
+        return ["env", packages, str(DISTRIBUTION)]
+    return ["env", f"PYTHONPATH={ROOT}", sys.executable]
+
+
+def python_in_use() -> str:
+    """Describe the Python that runs this library."""
+    code = (
+        "import sys, sysconfig as s; print(sys.version.split()[0], '--enable-opt' in s.get_config_var('CONFIG_ARGS'))"
+    )
+    version, optimised = subprocess.check_output([*interpreter(), "-c", code], text=True).split()
+    whose = "the distribution's" if interpreter()[-1] == str(DISTRIBUTION) else "another build"
+    return f"Python {version} ({whose}, {'with' if optimised == 'True' else 'without'} profile-guided optimisation)"
 
 
 @dataclass
@@ -75,16 +101,15 @@ class Worker:
         return answer
 
     def add(self, count: int = 1, parallel: int = 1, *, verb: str = "add") -> dict[str, Any]:
-        """Attach new containers and move their records away, so that each turn begins with an empty cache."""
+        """Attach new containers and move their records away, so that each turn begins with an empty cache.
+
+        Moved, not removed: ext4 takes up to ten times as long to make a file when many have just been removed.
+        """
         answer = self.ask(verb, next(_numbers) * 1000, count, parallel)
         if self.cache is not None:
-            forget(self.cache)
+            (self.cache / "results").rename(self.cache / f"old-{next(_numbers)}")
+            (self.cache / "results").mkdir()
         return answer
-
-    def processor_ms(self) -> float:
-        """Return the milliseconds of processor time that the program has used so far, without its plugins."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) * 1000 / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -92,165 +117,106 @@ class Worker:
         self.process.wait()
 
 
-def forget(cache: Path) -> None:
-    """Move the records out of the way. Removed, they would slow down the next: ext4 passes over freed inodes."""
-    grave = cache / f"old-{next(_numbers)}"
-    (cache / "results").rename(grave)
-    (cache / "results").mkdir()
-
-
-def build() -> None:
-    """Build the programs that the library is compared with; exit if a compiler is missing."""
-    missing = [name for name in ("gcc", "go") if shutil.which(name) is None]
-    if missing or not Path(_GO_PATH, "src/github.com/containernetworking/cni").is_dir():
-        raise SystemExit(f"missing: {missing or 'Go libcni'}; apt install gcc golang-go golang-github-appc-cni-dev")
-    shutil.rmtree(BUILD, ignore_errors=True)
-    (BUILD / "bin").mkdir(parents=True)
-    c = ["gcc", "-O2", "-Wall", "-Wextra", "-static", "-pthread"]
-    subprocess.run([*c, "-o", BUILD / "bin/noop", SOURCES / "noop.c"], check=True)
-    subprocess.run([*c, "-o", BUILD / "floor", SOURCES / "floor.c"], check=True)
-    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": _GO_PATH}
-    subprocess.run(["go", "build", "-o", BUILD / "peer", SOURCES / "peer.go"], check=True, env=environment)
-    for name in ("noop20", "noop1000"):
-        os.link(BUILD / "bin/noop", BUILD / "bin" / name)
-
-
-def conf_file(name: str, plugins: Iterable[Mapping[str, Any]], **more: Any) -> Path:
-    """Write a configuration list, and return its path."""
-    path = BUILD / f"{name}.conflist"
-    document = {"cniVersion": "1.0.0", "name": name, **more, "plugins": list(plugins)}
-    text = json.dumps(document, indent=1)
-    if not path.exists() or path.read_text(encoding="ascii") != text:  # a program may be reading it
-        path.write_text(text, encoding="ascii")
-    return path
-
-
-def chain_conf(plugin: str = "noop") -> Path:
-    """Write the list of three no-op plugins that most groups run."""
-    ipam = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}]]}
-    first = {"type": plugin, "bridge": "cni0", "isGateway": True, "ipMasq": True, "mtu": 1500, "ipam": ipam}
-    second = {"type": plugin, "sysctl": {"net.core.somaxconn": "500"}}
-    third = {"type": plugin, "capabilities": {"portMappings": True}, "snat": True}
-    return conf_file(f"chain-{plugin}", [first, second, third])
-
-
-@contextmanager
-def machinery() -> Iterator[None]:
-    """Build the programs, mount ext4 and tmpfs, make a namespace for ADD to look into; remove all in the end."""
-    build()
-    TMPFS.mkdir()
-    is_mounted = _make_ext4()
-    has_namespace = can_use_namespaces() and subprocess.run(["ip", "netns", "add", LOOK], check=False).returncode == 0
-    try:
-        yield
-    finally:
-        if has_namespace:
-            subprocess.run(["ip", "netns", "del", LOOK], check=False)
-        shutil.rmtree(TMPFS, ignore_errors=True)
-        if is_mounted:
-            subprocess.run(["umount", EXT4], check=False)
-        else:
-            shutil.rmtree(EXT4, ignore_errors=True)
-
-
-def _make_ext4() -> bool:
-    """Make a directory on ext4 with a journal: on this disk, or in a mounted image. Return whether it is an image."""
-    EXT4.mkdir()
-    # Nodes have a journal. Without one, other system calls make a record durable.
-    if "data=" in _ext4_options(EXT4) or os.geteuid() != 0:
-        return False
-    image = BUILD / "ext4.img"
-    with image.open("wb") as file:
-        file.truncate(_IMAGE_BYTES)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    return subprocess.run(["mount", "-o", "loop", image, EXT4], check=False).returncode == 0
-
-
-def _ext4_options(path: Path) -> str:
-    """Return the options with which the file system of a path is mounted, "" if it is not ext4."""
-    device = path.stat().st_dev
-    try:
-        name = os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").rpartition("/")[2]
-        return Path("/proc/fs/ext4", name, "options").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-
-
-def ext4_in_use() -> str:
-    """Describe the file system of the rows that say ext4."""
-    options = _ext4_options(EXT4)
-    if not options:
-        return "no ext4"
-    journal = "with a journal" if "data=" in options else "without a journal"
-    return f"ext4 {journal}, {'in an image' if (BUILD / 'ext4.img').exists() else 'on the disk'}"
-
-
-def can_use_namespaces() -> bool:
-    return os.geteuid() == 0 and shutil.which("ip") is not None
-
-
-def netns() -> str:
-    """Return the path of the namespace that plugins which do nothing are given; it need not exist."""
-    return f"/run/netns/{LOOK}"
-
-
-def fresh_cache(name: str, file_system: Path) -> Path:
-    path = file_system / f"{name}-{next(_numbers)}"
-    (path / "results").mkdir(parents=True)
-    return path
-
-
 @dataclass(frozen=True)
 class Setup:
-    """The work of a group's programs: a configuration, the plugins' directory, the records' file system, a namespace.
-
-    ``prefix``: a command that runs the program. ``%d`` in ``netns`` is the container's number.
-    """
+    """The work of a group's programs. ``prefix``: a command that runs them. ``%d`` in ``netns``: the container."""
 
     conf: Path
     file_system: Path
     bin: Path = BUILD / "bin"
-    netns: str = field(default_factory=netns)
+    netns: str = f"/run/netns/{LOOK}"
     prefix: tuple[str, ...] = ()
     cache: Path | None = None
 
-    def subject(self, name: str, *options: str, mode: str = "sync") -> Worker:
-        """Start this library; ``options`` of bench/subject.py: ``--durable``, ``--ahead always``."""
-        cache = self.cache or fresh_cache("subject", self.file_system)
-        program = [sys.executable, str(ROOT / "bench/subject.py"), "--mode", mode, *options, "--bin", str(self.bin)]
-        program += ["--netns", self.netns, "--cache", str(cache), "--conf", str(self.conf)]
-        return Worker(name, [*self.prefix, "env", f"PYTHONPATH={ROOT}", *program], cache)
+    def subject(self, name: str, *options: str, mode: str = "threads") -> Worker:
+        """Start this library; ``options`` and ``mode``: those of bench/subject.py."""
+        program = [*interpreter(), str(ROOT / "bench/subject.py"), "--mode", mode, *options]
+        return self._worker(name, program, "--")
 
-    def peer(self, *options: str, name: str = "Go") -> Worker:
+    def peer(self) -> Worker:
         """Start Go libcni."""
-        cache = self.cache or fresh_cache("peer", self.file_system)
-        program = [str(BUILD / "peer"), *options, "-bin", str(self.bin), "-netns", self.netns]
-        return Worker(name, [*self.prefix, *program, "-cache", str(cache), "-conf", str(self.conf)], cache)
+        return self._worker("Go", [str(BUILD / "peer")], "-")
+
+    def _worker(self, name: str, program: list[str], dash: str) -> Worker:
+        given = {
+            "bin": self.bin,
+            "netns": self.netns,
+            "conf": self.conf,
+            "cache": self.cache or fresh_cache(self.file_system),
+        }
+        words = [str(word) for option, value in given.items() for word in (f"{dash}{option}", value)]
+        return Worker(name, [*self.prefix, *program, *words], Path(given["cache"]))
 
 
-def floor(plugin: str = "noop") -> Worker:
-    """Start the C program, with the configuration that the first plugin receives."""
-    path = BUILD / f"floor-{plugin}.json"
-    document = json.loads(chain_conf(plugin).read_text(encoding="ascii"))
-    first = {"cniVersion": "1.0.0", "name": document["name"], **document["plugins"][0]}
-    path.write_text(json.dumps(first, separators=(",", ":")), encoding="ascii")
-    return Worker("C", [str(BUILD / "floor"), str(BUILD / "bin" / plugin), str(path)])
+def conf_file(name: str, plugins: Iterable[Mapping[str, Any]]) -> Path:
+    """Write a configuration list, and return its path."""
+    path = BUILD / f"{name}.conflist"
+    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": list(plugins)}), encoding="ascii")
+    return path
 
 
-def turns(workers: Sequence[Worker], rounds: int, chains: int = 5) -> dict[str, list[float]]:
-    """Ask each program for a few chains, in an order that changes from round to round; return the milliseconds."""
-    each: dict[str, list[float]] = {worker.name: [] for worker in workers}
-    for worker in workers:
-        worker.add(20)
-    for number in range(rounds // chains):
-        for worker in rotated(workers, number):
-            each[worker.name] += milliseconds(worker.add(chains)["each"])
-    return each
+def chain_conf(plugin: str = "noop") -> Path:
+    """Write the list of three no-op plugins."""
+    ipam = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}]]}
+    first = {"type": plugin, "bridge": "cni0", "isGateway": True, "ipMasq": True, "mtu": 1500, "ipam": ipam}
+    second = {"type": plugin, "sysctl": {"net.core.somaxconn": "500"}}
+    return conf_file(plugin, [first, second, {"type": plugin, "capabilities": {"portMappings": True}, "snat": True}])
+
+
+def fresh_cache(file_system: Path) -> Path:
+    path = file_system / f"cache-{next(_numbers)}"
+    (path / "results").mkdir(parents=True)
+    return path
 
 
 def rotated(workers: Sequence[Worker], number: int) -> list[Worker]:
+    """Return the programs in an order that changes, so that a slow moment of the machine meets all alike."""
     shift = number % len(workers)
     return [*workers[shift:], *workers[:shift]]
+
+
+@contextmanager
+def running(*workers: Worker) -> Iterator[list[Worker]]:
+    try:
+        yield list(workers)
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def rows_to_go(
+    group: str, what: str, each: Mapping[str, Sequence[float]], wanted: Mapping[str, float] | None = None
+) -> list[Row]:
+    """Return a row for each program's milliseconds, with the ratio to Go."""
+    base = median(each["Go"])
+    return [
+        Row(group, what, name, "ms", median(taken), p99(taken), median(taken) / base, "Go", (wanted or {}).get(name))
+        for name, taken in each.items()
+    ]
+
+
+def rates(  # noqa: PLR0913, PLR0917 - a measurement has that many sides
+    group: str, what: str, workers: list[Worker], parallel: int, count: int, rounds: int, wanted: Mapping[str, float],
+    *, detach: bool = False,
+) -> list[Row]:  # fmt: skip
+    """Measure ADDs a second, and their p99; ``wanted``: a program's name to the least ratio of its rate to Go's."""
+    rate: dict[str, list[float]] = {worker.name: [] for worker in workers}
+    each: dict[str, list[float]] = {worker.name: [] for worker in workers}
+    for number in range(rounds + 1):
+        for worker in rotated(workers, number):
+            answer = worker.ask("add", 1, count, parallel) if detach else worker.add(count, parallel)
+            if detach:
+                worker.ask("del", 1, count, 1)
+            if number:  # the first round warms up
+                rate[worker.name].append(count / (answer["wall"] / 1e9))
+                each[worker.name] += milliseconds(answer["each"])
+    rows = []
+    for name, found in rate.items():
+        ratio, bar = median(found) / median(rate["Go"]), wanted.get(name)
+        late = p99(each[name]) / p99(each["Go"])
+        rows.append(Row(group, f"{what}: rate", name, "/s", median(found), None, ratio, "Go", bar and -bar))
+        rows.append(Row(group, f"{what}: p99", name, "ms", p99(each[name]), None, late, "Go", bar and 1.0))
+    return rows
 
 
 def median(values: Sequence[float]) -> float:
@@ -263,3 +229,40 @@ def p99(values: Sequence[float]) -> float:
 
 def milliseconds(nanoseconds: Iterable[float]) -> list[float]:
     return [value / 1e6 for value in nanoseconds]
+
+
+@contextmanager
+def machinery() -> Iterator[None]:
+    """Build the programs, mount ext4 and tmpfs, make a namespace for ADD to look into; remove all in the end."""
+    _build()
+    TMPFS.mkdir()
+    EXT4.mkdir()
+    if can_use_namespaces():
+        # Nodes have a journal, and this disk may have none. Without one, other system calls make a record durable.
+        with (BUILD / "ext4.img").open("wb") as image:
+            image.truncate(1 << 30)
+        subprocess.run(["mkfs.ext4", "-q", BUILD / "ext4.img"], check=True)
+        subprocess.run(["mount", "-o", "loop", BUILD / "ext4.img", EXT4], check=True)
+        subprocess.run(["ip", "netns", "add", LOOK], check=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(TMPFS)
+        if can_use_namespaces():
+            subprocess.run(["umount", EXT4], check=False)
+            subprocess.run(["ip", "netns", "del", LOOK], check=False)
+
+
+def _build() -> None:
+    if not Path(_GO_PATH, "src/github.com/containernetworking/cni").is_dir():
+        raise SystemExit("Go libcni is missing: apt install gcc golang-go golang-github-appc-cni-dev")
+    shutil.rmtree(BUILD, ignore_errors=True)
+    (BUILD / "bin").mkdir(parents=True)
+    subprocess.run(["gcc", "-O2", "-static", "-o", BUILD / "bin/noop", SOURCES / "noop.c"], check=True)
+    environment = {**os.environ, "GO111MODULE": "off", "GOPATH": _GO_PATH}
+    subprocess.run(["go", "build", "-o", BUILD / "peer", SOURCES / "peer.go"], check=True, env=environment)
+    os.link(BUILD / "bin/noop", BUILD / "bin/noop1000")
+
+
+def can_use_namespaces() -> bool:
+    return os.geteuid() == 0 and shutil.which("ip") is not None

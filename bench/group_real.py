@@ -1,4 +1,4 @@
-"""3. Debian's real plugins in namespaces, records on ext4: ADD and DEL of two chains, and eight ADDs in parallel."""
+"""1. Debian's real plugins in namespaces: ADD and DEL of two chains, alone, and 8 and 64 at once."""
 
 from __future__ import annotations
 
@@ -13,73 +13,69 @@ from common import (
     LOOK,
     Row,
     Setup,
-    Worker,
     can_use_namespaces,
     conf_file,
     fresh_cache,
-    median,
     milliseconds,
-    p99,
+    rates,
     rotated,
-)
-from group_parallel import rates
+    rows_to_go,
+    running,
+)  # fmt: skip
 
-NAME = "3 real plugins, records on ext4"
+NAME = "1 real plugins, records on ext4"
 BIN = Path("/usr/lib/cni")
-SPACES = 32
+SPACES = 64
 
 
 def run(*, quick: bool) -> list[Row]:
     if not can_use_namespaces() or not (BIN / "bridge").exists():
-        print("group 3 needs root, ip and the plugins in /usr/lib/cni: left out")
+        print("group 1 needs root, ip and the plugins in /usr/lib/cni: left out")
         return []
-    ipam = {
-        "type": "host-local",
-        "dataDir": str(fresh_cache("host-local", EXT4)),
-        "ranges": [[{"subnet": "10.123.0.0/16"}]],
-    }
+    ipam = {"type": "host-local", "dataDir": str(fresh_cache(EXT4)), "ranges": [[{"subnet": "10.123.0.0/16"}]]}
     bridge: dict[str, Any] = {"type": "bridge", "bridge": "bench0", "isGateway": True, "ipam": ipam}
     tuning = {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
     firewall = {"type": "firewall", "backend": "iptables"}
-    two = Setup(conf_file("two", [bridge, tuning]), EXT4, BIN, f"/run/netns/{LOOK}-%d", ("ip", "netns", "exec", LOOK))
-    four = Setup(
-        conf_file("four", [{**bridge, "ipMasq": True}, tuning, portmap, firewall]), EXT4, BIN, two.netns, two.prefix
-    )
+    place = (EXT4, BIN, f"/run/netns/{LOOK}-%d", ("ip", "netns", "exec", LOOK))
+    two = Setup(conf_file("two", [bridge, tuning]), *place)
+    four = Setup(conf_file("four", [{**bridge, "ipMasq": True}, tuning, portmap, firewall]), *place)
     with _spaces():
-        rows = _one(two, "bridge + tuning", 10 if quick else 100, {"ADD": 0.95, "DEL": 0.95})
-        rows += _one(four, "bridge + tuning + portmap + firewall", 4 if quick else 25, {"ADD + DEL": 0.98})
-        with _programs([two.peer(), two.subject("asyncio, durable", "--durable", mode="async"),
-                        two.subject("threads, durable", "--durable")]) as workers:  # fmt: skip
-            what = "8 in parallel, bridge + tuning"
-            rows += rates(NAME, what, workers, 8, SPACES, 2 if quick else 8, ("asyncio, durable", 1.0), detach=True)
+        rows = _one(two, "bridge + tuning", 4 if quick else 100, {"durable": 0.98, "not durable": 0.9})
+        rows += _one(four, "bridge + tuning + portmap + firewall", 2 if quick else 25, {"durable": 0.97})
+        for parallel in (8, 64):
+            with running(
+                two.peer(),
+                two.subject("asyncio", mode="asyncio"),
+                two.subject("asyncio, durable", "--durable", mode="asyncio"),
+                two.subject("threads, durable", "--durable"),
+                two.subject("3 processes, durable", "--durable", mode="processes"),
+            ) as workers:
+                what = f"{parallel} at once, bridge + tuning"
+                wanted = {"asyncio": 1.0, "asyncio, durable": 0.95} if parallel == 8 else {}
+                rows += rates(NAME, what, workers, parallel, SPACES, 1 if quick else 6, wanted, detach=True)
     return rows
 
 
-def _one(setup: Setup, chain: str, rounds: int, limits: dict[str, float]) -> list[Row]:
+def _one(setup: Setup, chain: str, rounds: int, wanted: dict[str, float]) -> list[Row]:
     """Measure ADD and DEL of one container at a time, and both together."""
-    started = [
+    with running(
         setup.peer(),
         setup.subject("durable", "--durable"),
+        setup.subject("not durable"),
         setup.subject("durable, not ahead", "--durable", "--ahead", "never"),
-    ]
-    with _programs(started) as workers:
+    ) as workers:
         each: dict[str, dict[str, list[float]]] = {
             what: {worker.name: [] for worker in workers} for what in ("ADD", "DEL", "ADD + DEL")
         }
         for number in range(rounds + 1):
             for worker in rotated(workers, number):
                 add = milliseconds(worker.ask("add", 1, 1, 1)["each"])[0]
-                delete = milliseconds(worker.ask("del", 1, 1)["each"])[0]
+                delete = milliseconds(worker.ask("del", 1, 1, 1)["each"])[0]
                 if number:  # the first ADD makes the bridge
                     for what, taken in (("ADD", add), ("DEL", delete), ("ADD + DEL", add + delete)):
                         each[what][worker.name].append(taken)
-    return [
-        Row(NAME, f"{chain}: {what}", name, "ms", median(taken), p99(taken), median(taken) / median(found["Go"]), "Go",
-            limits.get(what) if name == "durable" else None)
-        for what, found in each.items()
-        for name, taken in found.items()
-    ]  # fmt: skip
+    return [row for what, found in each.items() for row in rows_to_go(NAME, f"{chain}: {what}", found, wanted)]
 
 
 @contextmanager
@@ -93,12 +89,3 @@ def _spaces() -> Iterator[None]:
     finally:
         for space in spaces:
             subprocess.run(["ip", "netns", "del", space], check=False)
-
-
-@contextmanager
-def _programs(workers: list[Worker]) -> Iterator[list[Worker]]:
-    try:
-        yield workers
-    finally:
-        for worker in workers:
-            worker.close()

@@ -1,8 +1,7 @@
 """The work of programs/peer.go with this library: the same requests and answers.
 
-Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. Three are not in
-peer.go: ``usage`` (memory and open descriptors), ``hold COUNT`` (so many verbs that hold their locks from now on
-while their plugins run), and ``delay`` (how late another task of the event loop runs during ADDs).
+Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds. ``delay`` is not in
+peer.go: how late another task of the event loop runs during ADDs.
 """
 
 from __future__ import annotations
@@ -10,180 +9,112 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
-from libcni import (
-    AsyncCNIConfig,
-    CallOptions,
-    CNIConfig,
-    Invocation,
-    NetworkConfigList,
-    Outcome,
-    RuntimeConf,
-)
-from libcni.executor import ProcessExecutor
+from libcni import AsyncCNIConfig, CNIConfig, CNIError, NetworkConfigList, RuntimeConf
 
-ANSWER = (
-    b'{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/bench"}],'
-    b'"ips":[{"interface":0,"address":"10.1.0.5/16","gateway":"10.1.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],'
-    b'"dns":{"nameservers":["10.1.0.1"]}}'
-)
-
-
-class Instant(ProcessExecutor):
-    """Answer at once, without a process."""
-
-    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        del invocation, options
-        return Outcome(stdout=ANSWER)
-
-
-class Waiting:
-    """Say that a plugin has started, and never that it has ended; no process runs."""
-
-    max_processes = 100_000
-
-    def find(self, plugin: str, path: Sequence[str]) -> str:
-        return f"{path[0]}/{plugin}"
-
-    async def execute(self, _invocation: Invocation, options: CallOptions) -> Outcome:
-        if options.on_started is not None:
-            options.on_started()
-        return await asyncio.get_running_loop().create_future()
+PROCESSES = 3
 
 
 class Subject:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        settings: dict[str, Any] = {
-            "cache_dir": options.cache, "durable": options.durable, "start_ahead": options.ahead
-        }  # fmt: skip
-        self.sync = CNIConfig([options.bin], **settings)
-        self.waiting = AsyncCNIConfig([options.bin], executor=Waiting(), timeout=None, **settings)
-        self.held: set[asyncio.Task[object]] = set()
-        self.loop = asyncio.Runner()
-        self.dry = CNIConfig([options.bin], executor=Instant(), **{**settings, "start_ahead": "never"})
+        settings: dict[str, Any] = {"cache_dir": options.cache, "durable": options.durable, "timeout": options.timeout}
+        settings["start_ahead"] = options.ahead
+        if options.max_verbs is not None:
+            settings["max_verbs"] = options.max_verbs
+        self.cni = CNIConfig([options.bin], **settings)
         self.aio = AsyncCNIConfig([options.bin], **settings)
         self.net = NetworkConfigList.from_file(options.conf)
         self.takes_ports = not self.net.unused_capabilities({"portMappings": []})
-        self.memory = bytearray(options.hold << 20)
-        self.memory[::4096] = b"\1" * len(self.memory[::4096])
+        self.loop = asyncio.Runner()
 
     def runtime_conf(self, number: int) -> RuntimeConf:
-        netns = self.options.netns.replace("%d", str(number))
         mapping = {"hostPort": 20000 + number % 20000, "containerPort": 80, "protocol": "tcp"}
-        args = {"portMappings": [mapping]}
-        return RuntimeConf(f"c{number}", netns, "eth0", capability_args=args if self.takes_ports else None)
+        args = {"portMappings": [mapping]} if self.takes_ports else None
+        return RuntimeConf(f"c{number}", self.options.netns.replace("%d", str(number)), "eth0", capability_args=args)
 
-    def add(self, first: str, count: str, parallel: str = "1") -> dict[str, Any]:
-        confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
-        if self.options.mode == "async":
-            return self.loop.run(self._in_tasks(confs, int(parallel)))
-        return self._in_threads(lambda rt: self.sync.add_network_list(self.net, rt), confs, int(parallel))
+    def add_one(self, number: int) -> int:
+        """Attach a container, and return the nanoseconds."""
+        return timed(lambda: self.cni.add_network_list(self.net, self.runtime_conf(number)))[0]
+
+    def add(self, first: str, count: str, parallel: str) -> dict[str, Any]:
+        numbers = range(int(first), int(first) + int(count))
+        if self.options.mode == "asyncio":
+            return self.loop.run(self._in_tasks(iter(numbers), int(parallel)))
+        if self.options.mode == "processes":
+            wall, each = timed(lambda: list(pool().map(add_in_process, numbers)))
+            return {"wall": wall, "each": each}
+        return in_threads(self.add_one, list(numbers), int(parallel))
+
+    def delete(self, first: str, count: str, _parallel: str) -> dict[str, Any]:
+        def one(number: int) -> int:
+            return timed(lambda: self.cni.del_network_list(self.net, self.runtime_conf(number)))[0]
+
+        return in_threads(one, list(range(int(first), int(first) + int(count))), 1)
+
+    def list(self, container: str) -> dict[str, Any]:
+        taken, found = timed(lambda: self.cni.get_cached_attachments(container if container != "-" else None))
+        return {"wall": taken, "each": [taken], "found": len(found)}
 
     def delay(self, first: str, count: str, parallel: str) -> dict[str, Any]:
         """Attach containers, and measure how late another task of the event loop runs meanwhile."""
-        confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
-        return self.loop.run(self._delay(confs, int(parallel)))
+        return self.loop.run(self._delay(iter(range(int(first), int(first) + int(count))), int(parallel)))
 
-    async def _delay(self, confs: Iterator[RuntimeConf], parallel: int) -> dict[str, Any]:
-        each: list[int] = []
+    async def _delay(self, numbers: Iterator[int], parallel: int) -> dict[str, Any]:
+        late: list[int] = []
 
         async def tick() -> None:
             while True:
                 due = time.perf_counter_ns() + 1_000_000
                 await asyncio.sleep(0.001)
-                each.append(time.perf_counter_ns() - due)
+                late.append(time.perf_counter_ns() - due)
 
         ticking = asyncio.create_task(tick())
-        answer = await self._in_tasks(confs, parallel)
+        answer = await self._in_tasks(numbers, parallel)
         ticking.cancel()
-        return {**answer, "each": each}
+        return {**answer, "late": late}
 
-    def delete(self, first: str, count: str) -> dict[str, Any]:
-        confs = (self.runtime_conf(int(first) + index) for index in range(int(count)))
-        return self._in_threads(lambda rt: self.sync.del_network_list(self.net, rt), confs, 1)
-
-    def hold(self, count: str) -> dict[str, Any]:
-        return self.loop.run(self._hold(int(count)))
-
-    async def _hold(self, count: int) -> dict[str, Any]:
-        while len(self.held) < count:
-            rt = RuntimeConf(f"held{len(self.held)}", None, "eth0")
-            self.held.add(asyncio.create_task(self.waiting.add_network_list(self.net, rt)))
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
-        return {"wall": 0, "each": []}
-
-    def list(self, container: str) -> dict[str, Any]:
-        taken, found = timed(lambda: self.sync.get_cached_attachments(container if container != "-" else None))
-        return {"wall": taken, "each": [taken], "found": len(found)}
-
-    def gc(self, file: str) -> dict[str, Any]:
-        valid = [(name, "eth0") for name in Path(file).read_text(encoding="ascii").split()]
-        taken, report = timed(lambda: self.sync.gc_network_list(self.net, valid))
-        return {"wall": taken, "each": [taken], "found": len(report.detached)}
-
-    def load(self, count: str) -> dict[str, Any]:
-        each = [timed(lambda: NetworkConfigList.from_file(self.options.conf))[0] for _ in range(int(count))]
-        return {"wall": sum(each), "each": each}
-
-    def derive(self, count: str) -> dict[str, Any]:
-        confs = (self.runtime_conf(index) for index in range(int(count)))
-        answer = self._in_threads(lambda rt: self.dry.add_network_list(self.net, rt), confs, 1)
-        for file in Path(self.options.cache, "results").iterdir():
-            file.unlink()  # or the next ADD would be refused
-        return answer
-
-    def usage(self) -> dict[str, Any]:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"wall": 0, "each": [], "peak": peak, "descriptors": len(os.listdir("/proc/self/fd")) - 1}
-
-    async def _in_tasks(self, confs: Iterator[RuntimeConf], parallel: int) -> dict[str, Any]:
+    async def _in_tasks(self, numbers: Iterator[int], parallel: int) -> dict[str, Any]:
         each: list[int] = []
+        failed = 0
 
         async def work() -> None:
-            for rt in confs:
+            nonlocal failed
+            for number in numbers:
                 start = time.perf_counter_ns()
-                await self.aio.add_network_list(self.net, rt)
+                try:
+                    await self.aio.add_network_list(self.net, self.runtime_conf(number))
+                except CNIError:
+                    failed += 1  # of a crowd that is too large; the other groups notice it by their figures
                 each.append(time.perf_counter_ns() - start)
 
         start = time.perf_counter_ns()
         async with asyncio.TaskGroup() as group:
             for _ in range(parallel):
                 group.create_task(work())
-        return {"wall": time.perf_counter_ns() - start, "each": each}
+        return {"wall": time.perf_counter_ns() - start, "each": each, "failed": failed}
 
-    def _in_threads(
-        self, call: Callable[[RuntimeConf], object], confs: Iterator[RuntimeConf], parallel: int
-    ) -> dict[str, Any]:
-        each: list[int] = []
-        work = list(confs)
 
-        def run() -> None:
-            while True:
-                try:
-                    rt = work.pop()
-                except IndexError:
-                    return
-                each.append(timed(partial(call, rt))[0])
+def in_threads(call: Callable[[int], int], numbers: list[int], parallel: int) -> dict[str, Any]:
+    each: list[int] = []
 
-        threads = [threading.Thread(target=run) for _ in range(parallel if parallel > 1 else 0)]
-        start = time.perf_counter_ns()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        run()
-        return {"wall": time.perf_counter_ns() - start, "each": each}
+    def run() -> None:
+        while numbers:
+            try:
+                each.append(call(numbers.pop()))
+            except IndexError:  # another thread took the last one
+                return
+
+    threads = [threading.Thread(target=run) for _ in range(parallel)]
+    wall, _ = timed(lambda: [[thread.start() for thread in threads], [thread.join() for thread in threads]])
+    return {"wall": wall, "each": each}
 
 
 def timed(call: Callable[[], Any]) -> tuple[int, Any]:
@@ -192,22 +123,46 @@ def timed(call: Callable[[], Any]) -> tuple[int, Any]:
     return time.perf_counter_ns() - start, answer
 
 
-def main() -> None:
+_pools: list[ProcessPoolExecutor] = []
+
+
+def pool() -> ProcessPoolExecutor:
+    """Return the worker processes, each with a client of its own: locks and records are shared through the files."""
+    if not _pools:
+        _pools.append(ProcessPoolExecutor(PROCESSES, get_context("spawn")))
+    return _pools[0]
+
+
+def add_in_process(number: int) -> int:
+    global _subject  # noqa: PLW0603 - the client of a worker process
+    if _subject is None:
+        _subject = Subject(options())
+    return _subject.add_one(number)
+
+
+_subject: Subject | None = None
+
+
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--mode", choices=("sync", "async"), default="sync")
+    parser.add_argument("--mode", choices=("threads", "asyncio", "processes"), default="threads")
     parser.add_argument("--durable", action="store_true")
-    parser.add_argument("--bin", required=True)
-    parser.add_argument("--cache", required=True)
-    parser.add_argument("--conf", required=True)
-    parser.add_argument("--netns", required=True)
+    for name in ("bin", "cache", "conf", "netns"):
+        parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--ahead", choices=("auto", "always", "never"), default="auto")
-    parser.add_argument("--hold", type=int, default=0)
-    subject = Subject(parser.parse_args())
-    verbs = {"del": subject.delete}
+    parser.add_argument("--max-verbs", type=int)
+    parser.add_argument("--timeout", type=float, default=60.0)
+    return parser.parse_args()
+
+
+def main() -> None:
+    subject = Subject(options())
+    verbs = {"add": subject.add, "del": subject.delete, "list": subject.list, "delay": subject.delay}
     for line in sys.stdin:
         verb, *words = line.split()
-        print(json.dumps(verbs.get(verb, getattr(subject, verb, None))(*words)), flush=True)  # type: ignore[misc]
-    os._exit(0)  # the verbs of ``hold`` do not end
+        print(json.dumps(verbs[verb](*words)), flush=True)
+    for one in _pools:
+        one.shutdown()
 
 
 if __name__ == "__main__":

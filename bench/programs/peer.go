@@ -3,14 +3,11 @@
 // Requests come on stdin, one a line; each is answered with a line of JSON, times in nanoseconds:
 //
 //	add FIRST COUNT PARALLEL   attach the containers c<FIRST>, c<FIRST+1>, ...
-//	del FIRST COUNT            detach them
+//	del FIRST COUNT 1          detach them
 //	list CONTAINER             list one container's attachments; "-": all
-//	gc FILE                    GC; FILE has a valid container ID in each line
-//	load COUNT                 read the configuration
-//	derive COUNT               ADD with an Exec that answers at once: all but the processes
 //
-// Go libcni 1.1.2, which Debian has, can neither list nor GC: cachedAttachments and gc below do what later releases
-// do (libcni/api.go, GetCachedAttachments and GCNetworkList of 1.2.0).
+// Go libcni 1.1.2, which Debian has, cannot list: cachedAttachments below does what later releases do
+// (libcni/api.go, GetCachedAttachments of 1.2.0).
 package main
 
 import (
@@ -28,13 +25,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/version"
 )
-
-const answer = `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/bench"}],` +
-	`"ips":[{"interface":0,"address":"10.1.0.5/16","gateway":"10.1.0.1"}],"routes":[{"dst":"0.0.0.0/0"}],` +
-	`"dns":{"nameservers":["10.1.0.1"]}}`
 
 type times struct {
 	Wall  int64   `json:"wall"`
@@ -42,22 +33,11 @@ type times struct {
 	Found int     `json:"found"`
 }
 
-type instant struct{ version.PluginDecoder }
-
-func (*instant) ExecPlugin(context.Context, string, []byte, []string) ([]byte, error) {
-	return []byte(answer), nil
-}
-
-func (*instant) FindInPath(plugin string, paths []string) (string, error) {
-	return invoke.FindInPath(plugin, paths)
-}
-
 var (
 	bin   = flag.String("bin", "", "directory with the plugins")
 	cache = flag.String("cache", "", "cache directory")
 	conf  = flag.String("conf", "", "configuration list")
 	netns = flag.String("netns", "/proc/self/ns/net", "namespace; %d: the container's number")
-	hold  = flag.Int("hold", 0, "MiB of memory to hold")
 )
 
 func fatal(err error) {
@@ -149,47 +129,12 @@ func cachedAttachments(containerID string) ([]*cached, error) {
 	return found, nil
 }
 
-func gc(cni libcni.CNI, list *libcni.NetworkConfigList, valid map[string]bool) (int, error) {
-	found, err := cachedAttachments("")
-	if err != nil {
-		return 0, err
-	}
-	stale := 0
-	for _, one := range found {
-		if one.NetworkName != list.Name || valid[one.ContainerID] {
-			continue
-		}
-		stale++
-		err := cni.DelNetworkList(context.Background(), list, &libcni.RuntimeConf{ContainerID: one.ContainerID,
-			NetNS: one.NetNS, IfName: one.IfName, Args: one.CniArgs, CapabilityArgs: one.CapabilityArgs})
-		if err != nil {
-			return stale, err
-		}
-	}
-	return stale, nil
-}
-
-func lines(path string) map[string]bool {
-	data, err := os.ReadFile(path)
-	fatal(err)
-	valid := map[string]bool{}
-	for _, line := range strings.Fields(string(data)) {
-		valid[line] = true
-	}
-	return valid
-}
-
 func main() {
 	flag.Parse()
-	memory := make([]byte, *hold<<20)
-	for index := 0; index < len(memory); index += 4096 {
-		memory[index] = 1
-	}
 	ctx := context.Background()
 	list, err := libcni.ConfListFromFile(*conf)
 	fatal(err)
 	cni := libcni.NewCNIConfigWithCacheDir([]string{*bin}, *cache, nil)
-	dry := libcni.NewCNIConfigWithCacheDir([]string{*bin}, *cache, &instant{})
 	out := json.NewEncoder(os.Stdout)
 	requests := bufio.NewScanner(os.Stdin)
 	for requests.Scan() {
@@ -218,30 +163,8 @@ func main() {
 			})
 			taken.Found = found
 			out.Encode(taken)
-		case "gc":
-			valid, found := lines(word), 0
-			taken := each(1, 1, func(int) error {
-				var err error
-				found, err = gc(cni, list, valid)
-				return err
-			})
-			taken.Found = found
-			out.Encode(taken)
-		case "load":
-			fmt.Sscan(text, &verb, &count)
-			out.Encode(each(count, 1, func(int) error {
-				_, err := libcni.ConfListFromFile(*conf)
-				return err
-			}))
-		case "derive":
-			fmt.Sscan(text, &verb, &count)
-			out.Encode(each(count, 1, func(index int) error {
-				_, err := dry.AddNetworkList(ctx, list, runtimeConf(index))
-				return err
-			}))
 		default:
 			fatal(fmt.Errorf("unknown request %q", text))
 		}
 	}
-	_ = memory
 }

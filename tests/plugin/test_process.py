@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from libcni.testing import call_plugin
-from plugin.plugins import LIBRARY, ROOT, config, write_plugin
+from plugin.plugins import LIBRARY, config, write_plugin
 
 QUIET = "plugin.add(lambda r: None)\nplugin.delete(lambda r: None)"
 
@@ -156,10 +156,3 @@ def test_version_does_not_wait_for_a_pipe_on_which_nothing_comes(tmp_path: Path)
         assert process.stdout is not None
         assert json.loads(process.stdout.read())["cniVersion"] == "1.1.0"
         assert process.wait(20) == 0
-
-
-@pytest.mark.slow
-def test_the_start_keeps_the_limits_of_the_bench() -> None:
-    bench = [sys.executable, str(ROOT / "bench/plugin_start.py"), "30"]
-    done = subprocess.run(bench, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,215 @@
+"""3. What else a program pays: start-up, records, and each safeguard of an ADD."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from common import (
+    EXT4,
+    ROOT,
+    TMPFS,
+    Row,
+    Setup,
+    can_use_namespaces,
+    chain_conf,
+    fresh_cache,
+    interpreter,
+    median,
+    milliseconds,
+    p99,
+    rows_to_go,
+    running,
+)  # fmt: skip
+
+from libcni import NetworkConfigList, RuntimeConf
+from libcni.store.attachments import pending_record
+from libcni.store.locks import LockRequest, LockSet
+from libcni.store.namespace import EnteredNamespace
+from libcni.store.record import READY
+from libcni.store.records import RecordStore
+
+NAME = "3 start-up, records, prices"
+PYDANTIC = "from pydantic import BaseModel"
+RESULT = '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/bench"}]}'
+PLUGIN = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from libcni.plugin import Plugin
+plugin = Plugin("noop")
+
+@plugin.add
+@plugin.delete
+def nothing(request):
+    pass
+
+plugin.run()
+"""
+
+
+def run(*, quick: bool) -> list[Row]:
+    return (
+        _start_up(2 if quick else 25)
+        + _records(100 if quick else 10_000, 2 if quick else 6)
+        + _prices(20 if quick else 500)
+    )
+
+
+def _start_up(rounds: int) -> list[Row]:
+    """Measure the processor time of whole commands, each against a bare Python."""
+    directory = TMPFS / "start"
+    env = _prepare(directory)
+    run = [one for one in interpreter() if not one.startswith("PYTHONPATH=")]
+    env["PYTHONPATH"] = next(one for one in interpreter() if one.startswith("PYTHONPATH=")).partition("=")[2]
+    libcni = [*run, "-m", "libcni.cli"]
+    add = [*libcni, "add", "n", "/run/netns/none", "--on-existing", "allow"]
+    commands: dict[str, tuple[list[str], str, float | None]] = {  # what it is compared with, the bar
+        PYDANTIC: ([*run, "-c", PYDANTIC], PYDANTIC, None),
+        "import libcni; libcni.CNIConfig": ([*run, "-c", "import libcni; libcni.CNIConfig"], PYDANTIC, 1.0),
+        "libcni attachments": ([*libcni, "attachments"], PYDANTIC, 1.0),
+        "libcni add": (add, PYDANTIC, 1.0),
+        "libcni --help": ([*libcni, "--help"], PYDANTIC, 1.2),
+        'python -I -c "import _json"': ([*run, "-I", "-c", "import _json"], 'python -I -c "import _json"', None),
+        "VERSION of a plugin of this library": (
+            [*run, "-I", str(directory / "plugin.py")], 'python -I -c "import _json"', 1.25,
+        ),
+    }  # fmt: skip
+    each: dict[str, list[float]] = {what: [] for what in commands}
+    hook: list[float] = []
+    for number in range(rounds + 1):
+        for what, (command, *_) in commands.items():
+            taken = _processor_ms(command, env, directory)
+            if number:  # the first one writes the bytecode
+                each[what].append(taken)
+        if can_use_namespaces():
+            hook.append(_hook([*libcni, "oci-hook"], env, directory))
+    rows = [
+        Row(NAME, f"{what}: processor time", "", "ms", median(taken), p99(taken),
+            median(taken) / median(each[commands[what][1]]), commands[what][1], commands[what][2])
+        for what, taken in each.items()
+    ]  # fmt: skip
+    if hook[1:]:
+        what = "the hook at both ends of a container: processor time"
+        rows.append(Row(NAME, what, "", "ms", median(hook[1:]), p99(hook[1:]), median(hook[1:]) / 150, "150 ms", 1.0))
+    return rows
+
+
+def _processor_ms(command: list[str], env: dict[str, str], directory: Path, stdin: bytes = b"") -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=env, input=stdin, check=True, capture_output=True, cwd=directory)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
+
+
+def _hook(command: list[str], env: dict[str, str], directory: Path) -> float:
+    """Attach and detach a container with the hook of an OCI runtime."""
+    words = [*command, f"--conf-dir={directory}", f"--path={directory}", f"--cache-dir={directory}/hook"]
+    words += [f"--pins={directory}/pins"]
+    taken = 0.0
+    with subprocess.Popen(["unshare", "--net", "sleep", "60"]) as container:
+        time.sleep(0.1)
+        state = {"ociVersion": "1.0.2", "id": "c", "bundle": "/", "pid": container.pid, "status": "creating"}
+        taken += _processor_ms(words, env, directory, json.dumps(state).encode())
+        container.kill()
+    return taken + _processor_ms(words, env, directory, json.dumps({**state, "pid": 0, "status": "stopped"}).encode())
+
+
+def _prepare(directory: Path) -> dict[str, str]:
+    """Write a network with a plugin that does nothing, a plugin of this library, and return the environment."""
+    directory.mkdir()
+    noop = directory / "noop"
+    noop.write_text("""#!/bin/sh\necho '{"cniVersion":"1.1.0"}'\n""", encoding="utf-8")
+    noop.chmod(0o755)
+    (directory / "plugin.py").write_text(PLUGIN, encoding="utf-8")
+    net = {"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "noop"}]}
+    (directory / "n.conflist").write_text(json.dumps(net), encoding="utf-8")
+    ours = {"NETCONFPATH": directory, "CNI_PATH": directory, "LIBCNI_CACHE_DIR": directory / "cache"}
+    # An installed package has its bytecode; this checkout's goes to a directory of its own.
+    inherited = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    more = {"PYTHONPYCACHEPREFIX": directory / "bytecode", "CNI_COMMAND": "VERSION", "CNI_CONTAINERID": "c1", **ours}
+    return {**inherited, "CNI_IFNAME": "eth0", **{name: str(value) for name, value in more.items()}}
+
+
+def _records(number: int, rounds: int) -> list[Row]:
+    """List records, and attach among them."""
+    template = fresh_cache(EXT4)
+    with running(Setup(chain_conf(), EXT4, cache=template).subject("template")) as [worker]:
+        worker.ask("add", 0, 1, 1)
+    (first,) = (template / "results").iterdir()
+    data = first.read_text(encoding="utf-8")
+    for index in range(1, number):
+        name = first.name.replace("-c0-", f"-c{index}-")
+        (template / "results" / name).write_text(data.replace('"c0"', f'"c{index}"'), encoding="utf-8")
+    caches = [fresh_cache(EXT4), fresh_cache(EXT4)]
+    for cache in caches:
+        shutil.copytree(template / "results", cache / "results", dirs_exist_ok=True)
+    each: dict[str, dict[str, list[float]]] = {"list one container's": {}, "list all": {}, "ADD + DEL": {}}
+    ours = Setup(chain_conf(), EXT4, cache=caches[1]).subject("threads", "--ahead", "always")
+    with running(Setup(chain_conf(), EXT4, cache=caches[0]).peer(), ours) as workers:
+        for turn in range(rounds + 1):
+            for worker in workers if turn % 2 else workers[::-1]:
+                one = worker.ask("list", f"c{number // 2}")
+                everything = worker.ask("list", "-")
+                assert (one["found"], everything["found"]) == (1, number)
+                pair = [worker.ask(verb, 1_000_000, 1, 1)["each"][0] for verb in ("add", "del")]
+                for what, taken in zip(each, (one["each"], everything["each"], [sum(pair)]), strict=True):
+                    each[what].setdefault(worker.name, []).extend(milliseconds(taken) if turn else [])
+    for cache in (template, *caches):
+        shutil.rmtree(cache)
+    bars = {"list one container's": 0.7, "list all": 1.3}
+    return [
+        row
+        for what, found in each.items()
+        for row in rows_to_go(
+            NAME, f"{number:,} records: {what}", found, {"threads": bars[what]} if what in bars else {}
+        )
+    ]
+
+
+def _prices(rounds: int) -> list[Row]:
+    """Measure the processor time of safeguards within this program."""
+    net, rt = NetworkConfigList.from_file(chain_conf()), RuntimeConf("c1", Setup.netns, "eth0")
+    fast, slow = fresh_cache(TMPFS), fresh_cache(EXT4)
+    prices: dict[str, tuple[Callable[[], object], Callable[[], int]]] = {
+        "one look at the interface: processor time": (lambda: _look(Setup.netns), time.thread_time_ns),
+        "locks of the network and the container": (lambda: _lock(str(fast), net.name), time.perf_counter_ns),
+        "both records, tmpfs": (lambda: _write(RecordStore(str(fast), durable=False), net, rt), time.perf_counter_ns),
+        "both records, ext4, durable": (
+            lambda: _write(RecordStore(str(slow), durable=True), net, rt), time.perf_counter_ns,
+        ),
+    }  # fmt: skip
+    rows = []
+    for what, (work, clock) in prices.items():
+        taken = []
+        for _ in range(rounds):
+            began = clock()
+            work()
+            taken.append((clock() - began) / 1e3)
+        rows.append(Row(NAME, what, "", "µs", median(taken), p99(taken)))
+    return rows
+
+
+def _look(netns: str) -> None:
+    entered = EnteredNamespace.enter(netns)
+    if entered is not None:
+        entered.look_up("eth0")
+        entered.close()
+
+
+def _lock(cache: str, network: str) -> None:
+    locks = LockSet(cache, LockRequest((network,), "c1"))
+    assert locks.try_acquire()
+    locks.close()
+
+
+def _write(store: RecordStore, net: NetworkConfigList, rt: RuntimeConf) -> None:
+    record = store.begin(pending_record(net, rt))
+    store.complete(replace(record, state=READY, result=RESULT))
+    Path(record.path).unlink()
