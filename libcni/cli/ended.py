@@ -47,7 +47,10 @@ def collect_ended(session: Session, runtimes: list[str], *, dry_run: bool) -> GC
     from libcni.manager import NetworkManager
 
     cni = replace(session, owner=OWNER).client()
+    ended = find_ended(cni, runtimes).attachments
     if dry_run:
-        return GCReport(stale=find_ended(cni, runtimes).attachments)
-    summary, _ = collect(NetworkManager(cni).gc, cni, runtimes)
-    return GCReport(stale=summary.stale, detached=summary.detached)
+        return GCReport(stale=ended)
+    report, _ = collect(NetworkManager(cni).gc, cni, runtimes)
+    detached = {(one.network, one.container_id, one.ifname) for one in report.of("detached")}
+    found = tuple(one for one in ended if (one.network, one.container_id, one.ifname) in detached)
+    return GCReport(stale=found, detached=found)

@@ -33,15 +33,7 @@ if TYPE_CHECKING:
     from libcni.manager.manager import NetworkManager
     from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
     from libcni.manager.networks import LOOPBACK, NetworkSet
-    from libcni.manager.reports import (
-        AttachmentCheck,
-        CheckReport,
-        DetachedAttachment,
-        GCSummary,
-        ManagerStatus,
-        NetworkState,
-        TearDownReport,
-    )
+    from libcni.manager.reports import Item, ManagerStatus, NetworkState, Report
     from libcni.manager.watch import Watch
 
 _MODULES = {
@@ -54,17 +46,15 @@ _MODULES = {
     "manager": "NetworkManager",
     "namespaces": "NamespaceError NamespaceIdentity Namespaces",
     "networks": "LOOPBACK NetworkSet",
-    "reports": "AttachmentCheck CheckReport DetachedAttachment GCSummary ManagerStatus NetworkState TearDownReport",
+    "reports": "Item ManagerStatus NetworkState Report",
     "watch": "Watch",
 }
 
 __all__ = [
-    "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentCheck", "AttachmentDefinitions", "AttachmentResult",
-    "CheckReport", "Container", "ContainerResult", "DetachedAttachment", "Event",
-    "GCSummary", "InterfaceResult", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
-    "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest",
-    "NetworkSelection", "NetworkSet", "NetworkState", "PlannedAttachment", "Pod", "ResolvConf", "TearDownReport",
-    "Watch", "network_status", "parse_selection",
+    "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentDefinitions", "AttachmentResult", "Container",
+    "ContainerResult", "Event", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
+    "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest", "NetworkSelection", "NetworkSet",
+    "NetworkState", "PlannedAttachment", "Pod", "Report", "ResolvConf", "Watch", "network_status", "parse_selection",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

@@ -14,7 +14,7 @@ from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.manager.reports import ManagerStatus, Report
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import AttachOptions, DelPolicy
 
@@ -79,11 +79,11 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         ifnames: Iterable[str] | None = None,
         policy: DelPolicy | None = None,
         timeout: Timeout = DEFAULT,
-    ) -> TearDownReport:
+    ) -> Report:
         """Detach all recorded attachments of a container; as ``NetworkManager.tear_down``, errors too."""
         return await self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
 
-    async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> CheckReport:
+    async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container; as ``NetworkManager.check``, errors too."""
         return await self._run(timeout, lambda context: self._check(context, container_id))
 
@@ -95,7 +95,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         """Ask networks whether they can serve ADD; as ``NetworkManager.status``, errors too."""
         return await self._run(timeout, lambda context: self._status(context, networks))
 
-    async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> GCSummary:
+    async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
         return await self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
 from libcni.manager.context import OperationContext
 from libcni.manager.events import problem_event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
-from libcni.manager.reports import AttachmentCheck, CheckReport
+from libcni.manager.reports import Item, Report
 from libcni.store.attachments import Attachment, recorded_network, unnamed_error
 
 
-async def check(context: OperationContext, container_id: str, networks: NetworkSet) -> CheckReport:
+async def check(context: OperationContext, container_id: str, networks: NetworkSet) -> Report:
     """Check every attachment of a container; raise all errors as one CNIErrorGroup that holds the report.
 
     Raises NotAttachedError if the container has no record.
@@ -29,25 +27,26 @@ async def check(context: OperationContext, container_id: str, networks: NetworkS
     ]
     if not recorded:
         raise NotAttachedError(f"container {container_id}: no attachment is recorded", container_id=container_id)
-    checks = [await _check(context, attachment, networks) for attachment in in_order(recorded)]
-    report = CheckReport(container_id, tuple(checks))
+    items = [await _check(context, attachment, networks) for attachment in in_order(recorded)]
+    report = Report(tuple(items), tuple(item.error for item in items if item.error is not None))
     CNIErrorGroup.raise_any(f"check of container {container_id}: {{}} failed", report.errors, report)
     return report
 
 
-async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> AttachmentCheck:
+async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> Item:
     if not attachment.network:
         error: CNIError = unnamed_error(attachment)
         context.emit(problem_event(error))
-        return AttachmentCheck("", os.path.basename(attachment.path), "failed", error)
+        return Item("unreadable", path=attachment.path, error=error)
+    identity = (attachment.network, attachment.container_id, attachment.ifname)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
     try:
         rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
         await context.call(lambda: context.cni.check_network_list(net, rt, timeout=context.timeout))
     except VersionError:
-        return AttachmentCheck(attachment.network, attachment.ifname, "unsupported")
+        return Item("unsupported", *identity)
     except CNIError as error:
-        context.emit(problem_event(error, attachment.network, attachment.container_id, attachment.ifname))
-        return AttachmentCheck(attachment.network, attachment.ifname, "failed", error)
-    return AttachmentCheck(attachment.network, attachment.ifname, "ok")
+        context.emit(problem_event(error, *identity))
+        return Item("failed", *identity, error=error)
+    return Item("ok", *identity)

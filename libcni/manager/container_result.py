@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from libcni.config.jsontext import join_array, quote, reindent
 from libcni.protocol.result import DNS, Interface, Result, Route
@@ -219,7 +219,7 @@ class ContainerResult:
         return tuple(wanted[:1])
 
     def to_json(self, indent: int | None = 4) -> str:
-        """Return ``to_dict`` as JSON text. The numbers of the results stay as the plugins have written them.
+        """Return the result of each network as JSON, for a state file. Numbers stay as the plugins have written them.
 
         Args:
             indent: spaces for each level; None: everything in one line.
@@ -230,13 +230,6 @@ class ContainerResult:
         ]
         head = f'"containerId": {quote(self.container_id)}, "netns": {quote(self.netns)}'
         return reindent(f'{{{head}, "networks": {join_array(rows)}}}', indent)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result of each network, for a state file or a command's output."""
-        rows = [
-            {"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in self.attachments
-        ]
-        return {"containerId": self.container_id, "netns": self.netns, "networks": rows}
 
 
 def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:

@@ -15,7 +15,7 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
-from libcni.manager.reports import GCSummary
+from libcni.manager.reports import Item, Outcome, Report
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
 from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
@@ -110,21 +110,34 @@ class GC:
     namespaces: ContainerNamespaces | None
     dry_run: bool
 
-    async def run(self) -> GCSummary:
+    async def run(self) -> Report:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
         # A set-up that hangs holds the locks of all its networks. GC must not wait the whole timeout for each of them.
         self.context.share_waits()
         if not callable(self.live):
             await self._live()  # raises TypeError before anything runs
-        reports: dict[str, GCReport] = {}
+        items: list[Item] = []
         errors: list[CNIError] = []
         for name, net in _every_network(self.networks, await self.context.attachments()).items():
-            reports[name], failed = await self._network(name, net)
+            cleaned, failed = await self._network(name, net)
+            items += self._items(cleaned)
             errors += failed
         removed, failed = await self._namespaces()
-        summary = GCSummary(reports, (*errors, *failed), tuple(removed))
-        CNIErrorGroup.raise_any("GC: {} failed", summary.errors, summary)
-        return summary
+        # Every network lists the unreadable records of all of them.
+        report = Report(tuple(dict.fromkeys([*items, *removed])), (*errors, *failed))
+        CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
+        return report
+
+    def _items(self, report: GCReport) -> list[Item]:
+        detached = {one.path for one in report.detached}
+        missed: Outcome = "stale" if self.dry_run else "failed"
+        return [
+            *(Item("unreadable", path=one.path) for one in report.corrupt),
+            *(
+                Item("detached" if one.path in detached else missed, one.network, one.container_id, one.ifname)
+                for one in report.stale
+            ),
+        ]
 
     async def _live(self) -> LiveSet:
         live = await self.context.call(self.live) if callable(self.live) else self.live
@@ -161,12 +174,13 @@ class GC:
             context.emit(problem_event(problem, name))
         return report, errors
 
-    async def _namespaces(self) -> tuple[list[str], list[CNIError]]:
+    async def _namespaces(self) -> tuple[list[Item], list[CNIError]]:
         """Remove the namespaces of containers that are not live."""
         namespaces = self.namespaces
         if namespaces is None:
             return [], []
-        removed: list[str] = []
+        removed: list[Item] = []
+        outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
         errors: list[CNIError] = []
         try:
             recorded = await self.context.in_thread(namespaces.recorded)
@@ -184,7 +198,7 @@ class GC:
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
                 if path := await self.context.in_thread(partial(remove, container_id)):
-                    removed.append(path)
+                    removed.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
                 self.context.emit(problem_event(error, container_id=container_id))
                 errors.append(error)

@@ -12,7 +12,7 @@ from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.manager.reports import ManagerStatus, Report
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.node import run_to_end
 from libcni.verbs.reports import AttachOptions, DelPolicy
@@ -94,7 +94,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         ifnames: Iterable[str] | None = None,
         policy: DelPolicy | None = None,
         timeout: Timeout = DEFAULT,
-    ) -> TearDownReport:
+    ) -> Report:
         """Detach all recorded attachments of a container, the latest first. Go on after errors.
 
         A container ID without records is accepted. The namespace is removed if a manager's set-up made it.
@@ -111,7 +111,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
 
-    def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> CheckReport:
+    def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container. The report marks those whose version has no CHECK.
 
         ``timeout``: seconds for each network, and for the wait for the container.
@@ -143,7 +143,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return self._run(timeout, lambda context: self._status(context, networks))
 
-    def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> GCSummary:
+    def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC once for each network, also for networks that only records name.
 
         Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.

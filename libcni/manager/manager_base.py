@@ -23,7 +23,7 @@ from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
 from libcni.manager.options import check_options, merge_policies, read_once
 from libcni.manager.recorded import container_result
-from libcni.manager.reports import CheckReport, GCSummary, ManagerStatus, TearDownReport
+from libcni.manager.reports import ManagerStatus, Report
 from libcni.manager.set_up import SetUp
 from libcni.manager.status import status
 from libcni.manager.tear_down import TearDown
@@ -247,7 +247,7 @@ class ManagerBase(Generic[ClientT]):
         container: Container | str,
         ifnames: Iterable[str] | None,
         policy: DelPolicy | None,
-    ) -> TearDownReport:
+    ) -> Report:
         wanted = None if ifnames is None else frozenset(read_once("ifnames", ifnames))
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         unknown: list[tuple[str, CNIError]] = []
@@ -264,7 +264,7 @@ class ManagerBase(Generic[ClientT]):
         )
         return await tear_down.run()
 
-    async def _check(self, context: OperationContext, container_id: str) -> CheckReport:
+    async def _check(self, context: OperationContext, container_id: str) -> Report:
         return await check(context, check_container_id(container_id), self._configuration.current)
 
     async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
@@ -276,7 +276,7 @@ class ManagerBase(Generic[ClientT]):
             reason = str(error)
         return await status(context, self._configuration.current, names, default_names, reason)
 
-    async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> GCSummary:
+    async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> Report:
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 

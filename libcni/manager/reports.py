@@ -2,111 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from libcni.errors import CNIError
-from libcni.store.attachments import Attachment
-from libcni.verbs.reports import DelReport, GCReport, PluginStatus
+from libcni.verbs.reports import PluginStatus
 
-__all__ = [
-    "AttachmentCheck", "CheckReport", "DetachedAttachment", "GCSummary", "ManagerStatus", "NetworkState",
-    "TearDownReport",
-]  # fmt: skip
+__all__ = ["Item", "ManagerStatus", "NetworkState", "Report"]
 
-
-@dataclass(frozen=True, slots=True)
-class DetachedAttachment:
-    """An attachment that was detached.
-
-    Attributes:
-        network: its network's name.
-        ifname: the interface's name.
-        report: the report of its DEL.
-    """
-
-    network: str
-    ifname: str
-    report: DelReport
+Outcome = Literal[
+    "detached", "stale", "ok", "unsupported", "failed", "unreadable", "namespace-removed", "namespace-stale"
+]
 
 
 @dataclass(frozen=True, slots=True)
-class TearDownReport:
-    """The outcome of a tear-down.
+class Item:
+    """The outcome for one attachment, one record or one namespace.
 
     Attributes:
-        container_id: the container.
-        detached: the attachments that were detached, in that order.
-        unreadable: torn records, which do not name their attachment; they were not changed.
-        netns_removed: the path of the network namespace that was removed, or "".
-        errors: all errors, also those for unreadable records that may be this container's.
+        outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``namespace-removed``;
+            ``namespace-stale`` (a dry run). Of a check: ``ok``; ``unsupported`` (its version has no CHECK). Of each:
+            ``failed``; ``unreadable`` (a record that does not name its attachment; it was not changed).
+        network: the attachment's network, or "".
+        container_id: the container, or "".
+        ifname: the interface's name, or "".
+        path: the file of an unreadable record or of the namespace, or "".
+        error: the error of this item alone, or None. The report has all errors.
     """
 
-    container_id: str
-    detached: tuple[DetachedAttachment, ...] = ()
-    unreadable: tuple[Attachment, ...] = ()
-    netns_removed: str = ""
-    errors: tuple[CNIError, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AttachmentCheck:
-    """The outcome of CHECK for one attachment.
-
-    Attributes:
-        network: its network's name, "" if the record is torn.
-        ifname: the interface's name, or the name of a torn record's file.
-        state: ``ok``; ``failed`` (see ``error``); ``unsupported`` (its configuration's version has no CHECK).
-        error: the error of CHECK, or None.
-    """
-
-    network: str
-    ifname: str
-    state: Literal["ok", "failed", "unsupported"]
+    outcome: Outcome
+    network: str = ""
+    container_id: str = ""
+    ifname: str = ""
+    path: str = ""
     error: CNIError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The outcome of CHECK for all attachments of a container.
+class Report:
+    """The outcome of a tear-down, a check or a GC.
 
     Attributes:
-        container_id: the container.
-        checks: one for each attachment, in the order of their set-up.
-    """
-
-    container_id: str
-    checks: tuple[AttachmentCheck, ...] = ()
-
-    @property
-    def errors(self) -> tuple[CNIError, ...]:
-        """The errors of the checks that failed."""
-        return tuple(check.error for check in self.checks if check.error is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class GCSummary:
-    """The outcome of a GC of all networks, or of a dry run.
-
-    Attributes:
-        reports: network name to the report of its GC, also for networks that only records name.
+        items: one for each attachment, in the order of the calls; then one for each namespace.
         errors: all errors.
-        netns_removed: the paths of the network namespaces that were removed.
     """
 
-    reports: dict[str, GCReport] = field(default_factory=dict)
+    items: tuple[Item, ...] = ()
     errors: tuple[CNIError, ...] = ()
-    netns_removed: tuple[str, ...] = ()
 
-    @property
-    def stale(self) -> tuple[Attachment, ...]:
-        """All attachments that were not live."""
-        return tuple(one for report in self.reports.values() for one in report.stale)
-
-    @property
-    def detached(self) -> tuple[Attachment, ...]:
-        """All attachments that were detached."""
-        return tuple(one for report in self.reports.values() for one in report.detached)
+    def of(self, outcome: Outcome) -> tuple[Item, ...]:
+        """Return the items of one outcome."""
+        return tuple(item for item in self.items if item.outcome == outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
-from libcni.manager.reports import DetachedAttachment, TearDownReport
+from libcni.manager.reports import Item, Report
 from libcni.store.attachments import Attachment, unnamed_error
 from libcni.verbs.detach_each import detach_each
 from libcni.verbs.reports import DelPolicy, DelReport
@@ -55,7 +55,7 @@ class TearDown:
     unknown: Sequence[tuple[str, CNIError]] = ()
     ifnames: Collection[str] | None = None
 
-    async def run(self) -> TearDownReport:
+    async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
         context = self.context
         try:
@@ -72,24 +72,26 @@ class TearDown:
         ]
         recorded = {one.network for one in attachments}
         errors += [error for network, error in self.unknown if network not in recorded]
-        detached: list[DetachedAttachment] = []
+        items = [Item("unreadable", path=one.path) for one in unreadable]
         each = detach_each(targets, lambda target: context.call(target.delete), lambda target: target.network)
         async for (network, ifname, _), outcome in each:
             if isinstance(outcome, CNIError):
                 outcome.add_note(f"when {ifname} was detached from network {network}")
                 context.emit(problem_event(outcome, network, self.container_id, ifname))
                 errors.append(outcome)
+                items.append(Item("failed", network, self.container_id, ifname, error=outcome))
             else:
-                detached.append(DetachedAttachment(network, ifname, outcome))
+                items.append(Item("detached", network, self.container_id, ifname))
                 context.emit(Event("attachment-removed", network, self.container_id, ifname))
-        removed, namespaces = "", self.namespaces
+        namespaces = self.namespaces
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
             try:
-                removed = await context.in_thread(lambda: namespaces.remove_if_unused(self.container_id))
+                if path := await context.in_thread(lambda: namespaces.remove_if_unused(self.container_id)):
+                    items.append(Item("namespace-removed", container_id=self.container_id, path=path))
             except CNIError as error:
                 errors.append(error)
-        report = TearDownReport(self.container_id, tuple(detached), tuple(unreadable), removed, tuple(errors))
+        report = Report(tuple(items), tuple(errors))
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 

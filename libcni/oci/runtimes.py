@@ -18,7 +18,7 @@ from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_p
 
 if TYPE_CHECKING:
     from libcni.client import CNIConfig
-    from libcni.manager import GCSummary
+    from libcni.manager import Report
     from libcni.store.attachments import Attachment
 
 __all__ = ["RUNTIMES", "Ended", "collect", "container_ids", "find_ended"]
@@ -128,11 +128,11 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
 
 
 def collect(
-    sweep: Callable[[Callable[[], list[Attachment]]], GCSummary],
+    sweep: Callable[[Callable[[], list[Attachment]]], Report],
     cni: CNIConfig,
     runtimes: Iterable[str] = tuple(RUNTIMES),
-) -> tuple[GCSummary, list[Pin]]:
-    """Detach the attachments of ended containers and unpin their namespaces; return the summary and the removed pins.
+) -> tuple[Report, list[Pin]]:
+    """Detach the attachments of ended containers and unpin their namespaces; return the report and the removed pins.
 
     Args:
         sweep: runs GC with a function that returns the live attachments, such as ``NetworkManager.gc``.
@@ -151,9 +151,9 @@ def collect(
 
     # Before the sweep, because the records name the directories of pins.
     pins = find_ended(cni, asked).pins
-    summary = sweep(living)
+    report = sweep(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
     removed = [pin for pin in pins if pin.path not in recorded]
     for pin in removed:
         Pins(os.path.dirname(pin.path)).remove(pin)
-    return summary, removed
+    return report, removed

@@ -11,7 +11,15 @@ from typing import Any
 from nodes import FakeNode
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.manager import AsyncNetworkManager, Event, NamespaceError, NamespaceIdentity, Namespaces, NetworkManager
+from libcni.manager import (
+    AsyncNetworkManager,
+    Event,
+    NamespaceError,
+    NamespaceIdentity,
+    Namespaces,
+    NetworkManager,
+    Report,
+)
 
 RESULT = {
     "cniVersion": "1.0.0",
@@ -87,6 +95,11 @@ def fails(verb: str, code: int = 100, msg: str = "no", *, when: str = "true") ->
     """Return a script that fails a verb while the shell command ``when`` succeeds."""
     printed = json.dumps({"cniVersion": "1.0.0", "code": code, "msg": msg})
     return f"if [ $CNI_COMMAND = {verb} ] && {when}; then echo '{printed}'; exit 1; fi"
+
+
+def removed(report: Report) -> list[str]:
+    """Return the paths of the namespaces that were removed."""
+    return [one.path for one in report.of("namespace-removed")]
 
 
 def words(text: str) -> list[str]:

@@ -34,9 +34,9 @@ def test_the_life_of_a_container(node: ManagerNode) -> None:
         assert (await manager.status()).ready
         result = await manager.set_up(Container("c1", "/ns", ["a", "b"]))
         assert list(result.interfaces) == ["eth0", "eth1"]
-        assert len((await manager.check("c1")).checks) == 2
-        assert (await manager.gc(["c1"])).detached == ()
-        assert [one.network for one in (await manager.tear_down("c1")).detached] == ["b", "a"]
+        assert len((await manager.check("c1")).items) == 2
+        assert (await manager.gc(["c1"])).of("detached") == ()
+        assert [one.network for one in (await manager.tear_down("c1")).of("detached")] == ["b", "a"]
 
     asyncio.run(go())
     assert node.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
@@ -62,7 +62,7 @@ def test_a_failed_tear_down_raises_a_group_with_its_report(node: ManagerNode) ->
         node.plugin("a", fails("DEL"))
         with pytest.raises(CNIErrorGroup) as caught:
             await manager.tear_down("c1")
-        assert caught.value.report.detached == ()
+        assert caught.value.report.of("detached") == ()
 
     asyncio.run(go())
 
@@ -78,7 +78,7 @@ def test_gc_may_ask_a_coroutine_function_or_a_plain_one(node: ManagerNode) -> No
     async def go() -> None:
         for function in (live, list):
             await manager.set_up(Container("c1", "/ns"))
-            assert len((await manager.gc(function)).detached) == 1
+            assert len((await manager.gc(function)).of("detached")) == 1
 
     asyncio.run(go())
 
@@ -121,7 +121,7 @@ def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(node: ManagerNod
         await until_called(node, "ADD b c1 eth1")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return [one.network for one in (await manager.tear_down("c1", timeout=10)).detached]
+        return [one.network for one in (await manager.tear_down("c1", timeout=10)).of("detached")]
 
     started = time.monotonic()
     assert asyncio.run(go()) == ["b", "a"]

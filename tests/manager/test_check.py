@@ -12,7 +12,10 @@ from manager.fakes import ManagerNode, fails
 def test_check_goes_over_all_attachments_in_order(attached: ManagerNode) -> None:
     report = attached.manager().check("c1")
     assert attached.calls() == ["CHECK a c1 eth0", "CHECK b c1 eth1"]
-    assert [(one.network, one.ifname, one.state) for one in report.checks] == [("a", "eth0", "ok"), ("b", "eth1", "ok")]
+    assert [(one.network, one.ifname, one.outcome) for one in report.items] == [
+        ("a", "eth0", "ok"),
+        ("b", "eth1", "ok"),
+    ]
 
 
 def test_check_goes_on_over_errors_and_raises_all(attached: ManagerNode) -> None:
@@ -20,7 +23,7 @@ def test_check_goes_on_over_errors_and_raises_all(attached: ManagerNode) -> None
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().check("c1")
     assert "broken" in str(caught.value)
-    assert [one.state for one in caught.value.report.checks] == ["failed", "ok"]
+    assert [one.outcome for one in caught.value.report.items] == ["failed", "ok"]
 
 
 def test_check_of_a_version_without_check_is_reported_as_such(node: ManagerNode) -> None:
@@ -28,7 +31,7 @@ def test_check_of_a_version_without_check_is_reported_as_such(node: ManagerNode)
     node.configure("new")
     manager = node.manager()
     manager.set_up(Container("c1", "/ns", ["old", "new"]))
-    assert [one.state for one in manager.check("c1").checks] == ["unsupported", "ok"]
+    assert [one.outcome for one in manager.check("c1").items] == ["unsupported", "ok"]
 
 
 def test_check_works_with_loopback_and_without_configurations(node: ManagerNode) -> None:
@@ -36,7 +39,7 @@ def test_check_works_with_loopback_and_without_configurations(node: ManagerNode)
     file = node.configure("a")
     node.manager(loopback=True).set_up(Container("c1", "/ns"))
     file.unlink()
-    assert [one.state for one in node.manager().check("c1").checks] == ["ok", "ok"]
+    assert [one.outcome for one in node.manager().check("c1").items] == ["ok", "ok"]
     assert node.calls("CHECK") == ["CHECK loopback c1 lo", "CHECK a c1 eth0"]
 
 
@@ -53,4 +56,4 @@ def test_check_fails_if_a_record_is_torn(attached: ManagerNode) -> None:
     (error,) = caught.value.exceptions
     assert isinstance(error, RecordError)
     assert (error.path.rpartition("/")[2], error.missing) == ("a-c1-eth0", "attachment")
-    assert {(one.ifname, one.state) for one in caught.value.report.checks} == {("a-c1-eth0", "failed"), ("eth1", "ok")}
+    assert {(one.ifname, one.outcome) for one in caught.value.report.items} == {("", "unreadable"), ("eth1", "ok")}

@@ -154,5 +154,7 @@ def test_numbers_of_plugins_stay_as_they_are_written(number: str) -> None:
 @pytest.mark.parametrize("indent", [None, 2, 4])
 def test_the_text_has_the_data(indent: int | None) -> None:
     whole = container(BRIDGE, SECOND)
-    assert json.loads(whole.to_json(indent)) == whole.to_dict()
-    assert container().to_json(indent) == json.dumps(container().to_dict(), indent=indent)
+    rows = [{"network": one.network, "ifname": one.ifname, "result": one.result.to_dict()} for one in (BRIDGE, SECOND)]
+    assert json.loads(whole.to_json(indent)) == {"containerId": "c1", "netns": "/ns", "networks": rows}
+    empty = {"containerId": "c1", "netns": "/ns", "networks": []}
+    assert container().to_json(indent) == json.dumps(empty, indent=indent)

@@ -16,13 +16,13 @@ import pytest
 from libcni import CNIErrorGroup, DelPolicy, NetworkConfigList, RuntimeConf
 from libcni.manager import Container
 from libcni.testing import wait_until
-from manager.fakes import FakeNamespaces, ManagerNode, fails
+from manager.fakes import FakeNamespaces, ManagerNode, fails, removed
 
 
 def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: ManagerNode) -> None:
     summary = attached.manager().gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a", "DEL b c1 eth1"]
-    assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c1"), ("b", "c1")]
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c1"), ("b", "c1")]
     assert [one.container_id for one in attached.client().get_cached_attachments()] == ["c2"]
 
 
@@ -48,13 +48,13 @@ def test_gc_of_a_network_that_only_records_know(attached: ManagerNode) -> None:
     (attached.conf_dir / "a.conflist").unlink()
     summary = attached.manager().gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL b c1 eth1", "DEL a c1 eth0", "GC a"]
-    assert set(summary.reports) == {"a", "b"}
+    assert {one.network for one in summary.items} == {"a", "b"}
 
 
 def test_a_dry_run_of_gc_runs_nothing(attached: ManagerNode) -> None:
     summary = attached.manager().gc([], dry_run=True)
-    assert len(summary.stale) == 3
-    assert (summary.detached, attached.calls()) == ((), [])
+    assert len(summary.of("stale")) == 3
+    assert (summary.of("detached"), attached.calls()) == ((), [])
 
 
 def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: ManagerNode) -> None:
@@ -62,7 +62,7 @@ def test_gc_goes_on_over_errors_and_says_what_was_cleaned(attached: ManagerNode)
     with pytest.raises(CNIErrorGroup) as caught:
         attached.manager().gc([])
     assert "stuck" in str(caught.value)
-    detached = [(one.network, one.container_id) for one in caught.value.report.detached]
+    detached = [(one.network, one.container_id) for one in caught.value.report.of("detached")]
     assert sorted(detached) == [("a", "c1"), ("b", "c2")]
     assert [(one.network, one.container_id) for one in attached.client().get_cached_attachments()] == [("b", "c1")]
 
@@ -72,7 +72,7 @@ def test_gc_has_the_policy_of_the_manager(attached: ManagerNode, make: Callable[
     with pytest.raises(CNIErrorGroup):
         make().gc([])
     manager = make(policy=DelPolicy(skip_missing=True))
-    assert sorted(one.container_id for one in manager.gc(["c2"]).detached) == ["c1"]
+    assert sorted(one.container_id for one in manager.gc(["c2"]).of("detached")) == ["c1"]
     assert [(one.network, one.container_id) for one in attached.client().get_cached_attachments()] == [("b", "c2")]
     assert manager.gc([]).errors == ()
     assert attached.client().get_cached_attachments() == []
@@ -126,7 +126,7 @@ def test_gc_takes_containers(node: ManagerNode, make: Callable[..., Any]) -> Non
     manager.set_up(live)
     manager.set_up(Container("c2", "/ns", ["a"]))
     next(node.cache.glob("results/a-c1-*")).unlink()  # a record that got lost: the plugin has it still
-    assert [one.container_id for one in manager.gc([live]).detached] == ["c2"]
+    assert [one.container_id for one in manager.gc([live]).of("detached")] == ["c2"]
     assert told(node, "a") == told(node, "b") == {("c1", "net1"), ("c1", "eth0")}
 
 
@@ -153,9 +153,9 @@ def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Ca
     manager.set_up(Container("c1"))
     next(node.cache.glob("results/*")).unlink()
     answers = iter([[], [], ["c1"]])  # for the network, for the namespaces, and under the lock of the container
-    assert manager.gc(lambda: next(answers)).netns_removed == ()
+    assert removed(manager.gc(lambda: next(answers))) == []
     assert "c1" in tool.there
-    assert manager.gc(list).netns_removed == ("/run/netns/c1",)
+    assert removed(manager.gc(list)) == ["/run/netns/c1"]
 
 
 @pytest.mark.slow
@@ -181,9 +181,9 @@ def test_gc_of_two_thousand_containers_never_holds_up_the_event_loop(node: Manag
         return await task
 
     async def go() -> None:
-        assert len((await watched(manager.gc([], dry_run=True))).stale) == 2000
+        assert len((await watched(manager.gc([], dry_run=True))).of("stale")) == 2000
         summary = await watched(manager.gc([f"c{number}" for number in range(1, 2000)]))
-        assert [one.container_id for one in summary.detached] == ["c0"]
+        assert [one.container_id for one in summary.of("detached")] == ["c0"]
         assert await watched(manager.container("c5")) is not None
 
     # The collection of all of pytest's objects takes longer than what is measured.
@@ -205,12 +205,12 @@ def test_in_a_shared_directory_nothing_of_another_owner_changes(node: ManagerNod
     manager = make(client={"owner": "ours"}, namespaces=tool)
     manager.set_up(Container("c2"))
     summary = manager.gc([])
-    assert [one.container_id for one in summary.detached] == ["c2"]
-    assert summary.netns_removed == ("/run/netns/c2",)
+    assert [one.container_id for one in summary.of("detached")] == ["c2"]
+    assert removed(summary) == ["/run/netns/c2"]
     assert told(node, "a") == {("c1", "eth0"), ("go", "eth0")}
     assert {one.container_id for one in node.cni.get_cached_attachments()} == {"c1", "go"}
     (node.cache / "results" / "a-c1-eth0").unlink()
-    assert manager.gc([]).netns_removed == manager.tear_down("c1").detached == ()
+    assert manager.gc([]).items == manager.tear_down("c1").items == ()
     assert set(tool.there) == {"c1"}
 
 

@@ -18,7 +18,7 @@ from libcni.manager import (
     Pod,
 )
 from libcni.oci import collect, find_ended
-from manager.fakes import FakeNamespaces, ManagerNode
+from manager.fakes import FakeNamespaces, ManagerNode, removed
 
 Make = Callable[..., Any]
 
@@ -47,8 +47,8 @@ def test_gc_keeps_every_container_that_an_iterator_names(
     for container in ("c1", "c2", "c3"):
         manager.set_up(Container(container))
     summary = manager.gc(once(["c1", "c3"]))
-    assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c2"), ("b", "c2")]
-    assert summary.netns_removed == ("/run/netns/c2",)
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c2"), ("b", "c2")]
+    assert removed(summary) == ["/run/netns/c2"]
     assert set(tool.there) == {"c1", "c3"}
 
 
@@ -72,11 +72,11 @@ def test_gc_refuses_a_function_whose_iterator_was_read_before(
 
 def test_gc_takes_a_function_that_returns_a_new_generator_each_time(attached: ManagerNode, make: Make) -> None:
     summary = make().gc(lambda: (one for one in ["c2"]))
-    assert [(one.network, one.container_id) for one in summary.detached] == [("a", "c1"), ("b", "c1")]
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c1"), ("b", "c1")]
 
 
 def test_an_empty_list_still_means_that_nothing_is_live(attached: ManagerNode, make: Make) -> None:
-    assert len(make().gc([]).detached) == len(make().gc(list).detached) + 3 == 3
+    assert len(make().gc([]).of("detached")) == len(make().gc(list).of("detached")) + 3 == 3
 
 
 def test_every_network_gets_arguments_from_a_generator(node: ManagerNode, make: Make) -> None:
@@ -127,7 +127,7 @@ def test_names_of_interfaces_and_networks_may_be_generators(attached: ManagerNod
     manager = make()
     assert [one.name for one in manager.status(iter(["b", "a"])).networks] == ["b", "a"]
     report = manager.tear_down("c1", ifnames=(one for one in ["eth1"]))
-    assert [(one.network, one.ifname) for one in report.detached] == [("b", "eth1")]
+    assert [(one.network, one.ifname) for one in report.of("detached")] == [("b", "eth1")]
     for method, option in ((manager.tear_down, "ifnames"), (manager.status, "networks")):
         with pytest.raises(TypeError, match=option):
             method(*["c1"] * (option == "ifnames"), **{option: "eth0"})
@@ -153,7 +153,7 @@ def test_the_runtimes_of_the_hook_may_be_a_generator(node: ManagerNode, tmp_path
     (tmp_path / "runc" / "c1").mkdir(parents=True)
     manager = node.manager(client={"owner": "oci-hook"})
     summary, pins = collect(manager.gc, cni, (one for one in [f"{tmp_path}/runc"]))
-    assert (summary.detached, pins) == ((), [])
+    assert (summary.of("detached"), pins) == ((), [])
     for ask in (find_ended, lambda cni, runtimes: collect(manager.gc, cni, runtimes)):
         with pytest.raises(ConfigError, match="no runtime to ask"):
             ask(cni, iter(()))

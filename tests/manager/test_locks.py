@@ -128,7 +128,7 @@ def test_a_manager_without_range_locks(node: ManagerNode, make: Make, monkeypatc
     manager = make(client={"timeout": 5.0}, namespaces=FakeNamespaces())
     manager.set_up(Container("c1", networks=["a", "b"]))
     manager.set_up(Container("c2", networks=["a"]))
-    assert manager.check("c1").checks
-    assert len(manager.gc(["c1"]).detached) == 1
+    assert manager.check("c1").items
+    assert len(manager.gc(["c1"]).of("detached")) == 1
     manager.tear_down("c1")
     assert node.cni.get_cached_attachments() == []

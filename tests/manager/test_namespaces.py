@@ -17,7 +17,7 @@ import pytest
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni._namespace import bind
 from libcni.manager import Container, Event, NamespaceError, NamespaceIdentity, Namespaces, namespaces
-from manager.fakes import Announce, FakeNamespaces, Killed, Make, ManagerNode, fails
+from manager.fakes import Announce, FakeNamespaces, Killed, Make, ManagerNode, fails, removed
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: ManagerNode) -> None:
@@ -28,9 +28,9 @@ def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: Ma
     assert result.netns == "/run/netns/c1"
     assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == "/run/netns/c1"
     report = manager.tear_down("c1")
-    assert report.netns_removed == "/run/netns/c1"
+    assert removed(report) == ["/run/netns/c1"]
     assert tool.done == ["create c1", "remove c1"]
-    assert manager.tear_down("c1").netns_removed == ""
+    assert removed(manager.tear_down("c1")) == []
 
 
 def test_the_event_loop_goes_on_while_a_namespace_is_made(node: ManagerNode) -> None:
@@ -76,7 +76,7 @@ def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode) 
     manager.set_up(Container("c1"))
     with pytest.raises(CNIErrorGroup) as caught:
         manager.tear_down("c1")
-    assert len(caught.value.report.detached) == 1
+    assert len(caught.value.report.of("detached")) == 1
     node.plugin("a", fails("ADD"))
     with pytest.raises(PluginError) as failed:
         manager.set_up(Container("c2"))
@@ -105,7 +105,7 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(node: Man
         manager.set_up(Container("c1", networks=["a", "b"]))
     assert "remove c1" not in tool.done
     node.plugin("a")
-    assert manager.tear_down("c1").netns_removed == "/run/netns/c1"
+    assert removed(manager.tear_down("c1")) == ["/run/netns/c1"]
 
 
 def test_a_namespace_that_was_given_is_left_alone(node: ManagerNode) -> None:
@@ -127,8 +127,8 @@ def test_a_namespace_that_the_caller_made_is_never_removed(node: ManagerNode, ma
     tool = FakeNamespaces()
     tool.there["c1"] = (7, 7, 7)
     manager = make(namespaces=tool)
-    assert manager.tear_down("c1").netns_removed == ""
-    assert manager.gc([]).netns_removed == ()
+    assert removed(manager.tear_down("c1")) == []
+    assert removed(manager.gc([])) == []
     manager.set_up(Container("c1", tool.path("c1")))
     manager.tear_down("c1")
     assert tool.done == []
@@ -156,7 +156,7 @@ def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(node: ManagerNode,
     result = make(namespaces=tool).set_up(Container("c1"), on_existing="replace")
     assert result.netns == "/run/netns/c1"
     assert tool.done == ["create c1"]
-    assert make(namespaces=tool).tear_down("c1").netns_removed == "/run/netns/c1"
+    assert removed(make(namespaces=tool).tear_down("c1")) == ["/run/netns/c1"]
 
 
 def test_a_failed_set_up_leaves_a_namespace_that_an_earlier_one_made(node: ManagerNode, make: Make) -> None:
@@ -185,11 +185,11 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, mak
     with pytest.raises(Killed):
         manager.set_up(Container("c1"))
     manager = make(namespaces=tool)
-    assert manager.gc(["live"], dry_run=True).netns_removed == ("/run/netns/c1",)
-    assert manager.gc(["live"]).netns_removed == ("/run/netns/c1",)
+    assert [one.path for one in manager.gc(["live"], dry_run=True).of("namespace-stale")] == ["/run/netns/c1"]
+    assert removed(manager.gc(["live"])) == ["/run/netns/c1"]
     assert set(tool.there) == {"neighbour", "live"}
-    assert manager.gc([("live", "eth0")]).netns_removed == ()
-    assert manager.gc([]).netns_removed == ("/run/netns/live",)
+    assert removed(manager.gc([("live", "eth0")])) == []
+    assert removed(manager.gc([])) == ["/run/netns/live"]
 
 
 def test_after_a_cancelled_set_up_the_next_one_works(node: ManagerNode) -> None:
@@ -251,7 +251,7 @@ def test_the_identity_is_on_record_before_the_namespace_has_its_name(
     node.configure("a")
     with pytest.raises(Killed):
         make(namespaces=Namespaces()).set_up(Container(name))
-    assert make(namespaces=Namespaces()).gc([]).netns_removed == ()
+    assert removed(make(namespaces=Namespaces()).gc([])) == []
     assert list(node.cache.glob("namespaces/*")) == []
 
 

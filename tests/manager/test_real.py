@@ -30,6 +30,7 @@ from libcni.manager import (
     NetworkRequest,
     Pod,
 )
+from manager.fakes import removed
 
 pytestmark = pytest.mark.real
 
@@ -104,11 +105,11 @@ def test_two_networks_with_loopback_and_all_that_belongs_to_it(
     with inner.echo_server(80):
         assert real_node.host.echo("10.78.1.1", 18081, "through the host port") == "through the host port"
 
-    assert [check.state for check in manager.check(names[0]).checks] == ["ok"] * 3
+    assert [check.outcome for check in manager.check(names[0]).items] == ["ok"] * 3
     assert manager.status().ready
-    assert manager.gc(names).detached == ()
+    assert manager.gc(names).of("detached") == ()
     for name in names:
-        assert [row.ifname for row in manager.tear_down(name).detached] == ["eth1", "eth0", "lo"]
+        assert [row.ifname for row in manager.tear_down(name).of("detached")] == ["eth1", "eth0", "lo"]
         assert not Namespaces().exists(name)
     assert real_node.leased() == {}
     assert set(real_node.host.links()) - set(links) == {"br-front", "br-back"}
@@ -121,7 +122,7 @@ def test_check_finds_what_was_removed_by_hand(manager: NetworkManager, names: li
     inner.run("ip", "address", "flush", "dev", "eth1")
     with pytest.raises(CNIErrorGroup) as caught:
         manager.check(names[0])
-    states = {check.ifname: check.state for check in caught.value.report.checks}
+    states = {check.ifname: check.outcome for check in caught.value.report.items}
     assert states == {"lo": "ok", "eth0": "ok", "eth1": "failed"}
     manager.tear_down(names[0])
 
@@ -155,7 +156,7 @@ def test_gc_cleans_what_a_runtime_forgot(manager: NetworkManager, real_node: Rea
     for name in names:
         manager.set_up(Container(name))
     summary = manager.gc([names[1]])
-    assert {one.container_id for one in summary.detached} == {names[0]}
+    assert {one.container_id for one in summary.of("detached")} == {names[0]}
     assert list(real_node.leased()) == ["10.78.1.3", "10.78.2.3"]
     manager.tear_down(names[1])
 
@@ -194,7 +195,7 @@ def test_a_namespace_of_the_caller_stays_with_all_that_is_in_it(manager: Network
     manager.tear_down(names[0])  # never attached
     manager.gc([])
     manager.set_up(Container(names[0], path))
-    assert manager.tear_down(names[0]).netns_removed == ""
+    assert removed(manager.tear_down(names[0])) == []
     assert Namespaces().exists(names[0])
     with pytest.raises(NamespaceError):
         manager.set_up(Container(names[0]))
@@ -205,7 +206,7 @@ def test_two_interfaces_on_one_masquerading_network(real_node: RealNode, names: 
     shared = network(real_node.bridge("10.78.3.0/24", bridge="br-shared", ipMasq=True), name="shared")
     manager = NetworkManager(real_node.cni, conf_dirs=[], networks=[shared], namespaces=Namespaces())
     manager.set_up(Container(names[0], networks=["shared", "shared@net1"]))
-    assert len(manager.tear_down(names[0]).detached) == 2
+    assert len(manager.tear_down(names[0]).of("detached")) == 2
     assert not real_node.host.rules("nat", names[0])
     assert not real_node.cni.get_cached_attachments()
 
@@ -231,14 +232,14 @@ def test_a_namespace_stays_as_long_as_another_container_is_attached_in_it(
     one, other = names
     path = manager.set_up(Container(one)).netns
     other_result = manager.set_up(Container(other, path, ["front@net1"], loopback=False))
-    assert manager.tear_down(one).netns_removed == ""
-    assert manager.gc([other]).netns_removed == ()
+    assert removed(manager.tear_down(one)) == []
+    assert removed(manager.gc([other])) == []
     inner = Namespace(one)
     assert inner.links() == ["lo", "net1"]
     assert inner.addresses("net1") == [str(address.address) for address in other_result.interfaces["net1"].addresses]
     manager.check(other)
     manager.tear_down(other)
-    assert manager.gc([]).netns_removed == (path,)
+    assert removed(manager.gc([])) == [path]
 
 
 def test_a_namespace_with_an_interface_stays_as_long_as_a_record_is_torn(
@@ -250,11 +251,11 @@ def test_a_namespace_with_an_interface_stays_as_long_as_a_record_is_torn(
     record = real_node.results / f"front-{other}-net1"
     data = record.read_bytes()
     record.write_bytes(data[:50])
-    assert manager.tear_down(one).netns_removed == ""
+    assert removed(manager.tear_down(one)) == []
     record.write_bytes(data)
     manager.check(other)
     manager.tear_down(other)
-    assert manager.tear_down(one).netns_removed == path
+    assert removed(manager.tear_down(one)) == [path]
 
 
 def test_a_torn_record_keeps_no_namespace_without_interfaces(
@@ -262,4 +263,4 @@ def test_a_torn_record_keeps_no_namespace_without_interfaces(
 ) -> None:
     path = manager.set_up(Container(names[0])).netns
     (real_node.results / f"front-{names[1]}-eth0").write_bytes(b'{"kind"')
-    assert manager.tear_down(names[0]).netns_removed == path
+    assert removed(manager.tear_down(names[0])) == [path]

@@ -22,14 +22,14 @@ def test_a_torn_record_that_does_not_say_enough_is_an_error_and_the_rest_is_deta
     with pytest.raises(CNIErrorGroup) as caught:
         three_attached.manager().tear_down("c1")
     assert str(record) in str(caught.value)
-    assert [one.path for one in caught.value.report.unreadable] == [str(record)]
-    assert {"a", "b"} <= {one.network for one in caught.value.report.detached}
+    assert [one.path for one in caught.value.report.of("unreadable")] == [str(record)]
+    assert {"a", "b"} <= {one.network for one in caught.value.report.of("detached")}
     assert record.exists()
 
 
 def test_a_torn_record_of_another_container_is_no_obstacle(three_attached: ManagerNode) -> None:
     (three_attached.cache / "results" / "c-c2-x1").write_bytes(b"")
-    assert len(three_attached.manager().tear_down("c1").detached) == 3
+    assert len(three_attached.manager().tear_down("c1").of("detached")) == 3
 
 
 def test_records_without_a_time_are_ordered_by_their_files(three_attached: ManagerNode) -> None:

@@ -212,8 +212,7 @@ def test_container_returns_what_set_up_returned(node: ManagerNode) -> None:
     result = manager.set_up(Container("c1", "/ns", ["b", "a"]))
     assert node.manager().container("c1") == result
     assert manager.container("other") is None
-    assert json.loads(result.to_json()) == result.to_dict()
-    assert result.to_dict()["networks"][0]["result"] == result.attachments[0].result.to_dict()
+    assert json.loads(result.to_json())["networks"][0]["result"] == result.attachments[0].result.to_dict()
     assert json.loads(result.attachments[0].result.to_json()) == result.attachments[0].result.to_dict()
 
 
@@ -233,7 +232,7 @@ def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(node
     node.on_event = interrupt
     with pytest.raises(Interrupted):
         manager.set_up(Container("c1", "/ns", ["a", "b"]))
-    assert [one.network for one in node.manager().tear_down("c1").detached] == ["a"]
+    assert [one.network for one in node.manager().tear_down("c1").of("detached")] == ["a"]
 
 
 class Raising(Observer):
@@ -380,5 +379,5 @@ def test_after_a_runtime_was_killed_in_a_set_up_another_tears_all_of_it_down(nod
             time.sleep(0.01)
         runtime.kill()
     report = node.manager().tear_down("c1")
-    assert [one.network for one in report.detached] == ["b", "a"]
+    assert [one.network for one in report.of("detached")] == ["b", "a"]
     assert node.cni.get_cached_attachments() == []

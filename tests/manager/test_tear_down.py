@@ -17,7 +17,7 @@ from manager.fakes import ManagerNode, fails
 def test_the_last_attached_goes_first(three_attached: ManagerNode) -> None:
     report = three_attached.manager().tear_down("c1")
     assert three_attached.calls("DEL") == ["DEL a c1 x5", "DEL c c1 x1", "DEL b c1 x9"]
-    assert [(one.network, one.ifname) for one in report.detached] == [("a", "x5"), ("c", "x1"), ("b", "x9")]
+    assert [(one.network, one.ifname) for one in report.of("detached")] == [("a", "x5"), ("c", "x1"), ("b", "x9")]
     assert three_attached.client().get_cached_attachments() == []
 
 
@@ -54,7 +54,7 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Manager
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns", ["a@x1", "a@x2"]))
     report = node.manager(policy=policy).tear_down("c1")
-    assert [(one.network, one.ifname) for one in report.detached] == [("a", "x1"), ("a", "x2")]
+    assert [(one.network, one.ifname) for one in report.of("detached")] == [("a", "x1"), ("a", "x2")]
     assert node.calls("DEL") == ["DEL a c1 x2", "DEL a c1 x1", "DEL a c1 x2"]
     assert "problem" not in node.kinds()
     assert node.client().get_cached_attachments() == []
@@ -66,7 +66,7 @@ def test_it_goes_on_over_errors_and_reports_all(three_attached: ManagerNode) -> 
     with pytest.raises(CNIErrorGroup) as caught:
         three_attached.manager().tear_down("c1")
     assert [error.msg for error in caught.value.exceptions if isinstance(error, PluginError)] == ["first", "second"]
-    assert [one.network for one in caught.value.report.detached] == ["c"]
+    assert [one.network for one in caught.value.report.of("detached")] == ["c"]
     assert sorted(one.network for one in three_attached.client().get_cached_attachments()) == ["a", "b"]
     three_attached.plugin("a")
     three_attached.plugin("b")
@@ -77,8 +77,8 @@ def test_it_goes_on_over_errors_and_reports_all(three_attached: ManagerNode) -> 
 def test_again_or_without_anything_it_is_no_error(three_attached: ManagerNode) -> None:
     manager = three_attached.manager()
     manager.tear_down("c1")
-    assert manager.tear_down("c1").detached == ()
-    assert manager.tear_down("never-there").detached == ()
+    assert manager.tear_down("c1").of("detached") == ()
+    assert manager.tear_down("never-there").of("detached") == ()
 
 
 @pytest.mark.parametrize("made_by_go", [False, True])
@@ -202,7 +202,7 @@ def test_networks_without_any_record_get_del_with_the_given_configuration(
     report = make().tear_down(Container("c1", str(netns), ["a", "b@net7"]))
     assert node.calls() == ["DEL b c1 net7", "DEL a c1 eth0"]
     assert node.last_call("b", "DEL", "net7").env["CNI_NETNS"] == str(netns)
-    assert [(one.network, one.report.record) for one in report.detached] == [("b", "missing"), ("a", "missing")]
+    assert [one.network for one in report.of("detached")] == ["b", "a"]
 
 
 def test_a_network_that_nobody_knows_is_an_error_and_the_others_are_detached(

@@ -105,7 +105,7 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
     end(left)
     cni = node.cni
     summary, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
-    assert [one.container_id for one in summary.detached] == ["ended"]
+    assert [one.container_id for one in summary.of("detached")] == ["ended"]
     assert sorted(pin.container_id for pin in pins) == ["ended", "killed"]
     assert [one[0] for one in node.attached] == ["foreign", "runs"]
     assert node.pinned == [("runs", runs)]
