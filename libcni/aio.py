@@ -6,17 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
-from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, LockTimeoutError
-from libcni.executor.async_process import MAX_PROCESSES, AsyncProcessExecutor, allowed_by_open_files
+from libcni.errors import CNIError
+from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.protocol import AsyncExecutor, CallOptions
-from libcni.executor.semaphore import AsyncSemaphore
 from libcni.observe.protocol import Operation
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
@@ -63,27 +61,13 @@ __all__ = ["AsyncCNIConfig"]
 
 AnswerT = TypeVar("AnswerT")
 
-_LEAST_VERBS = 256
-"""How many verbs run at once at least, also if fewer plugins can: most of a verb's waits are for something else."""
-
-_BEGINNINGS = 8
-"""How many verbs begin in one pass of the event loop. The first part of a verb takes one to two milliseconds: if a
-thousand began at once, the program's other tasks would wait for seconds."""
-
-_DESCRIPTORS = 5
-"""A verb takes a descriptor in the namespace, one for a lock, and three while its plugin runs."""
-
 _P = ParamSpec("_P")
 
 
 class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     """Run the verbs of networks on asyncio; the methods of CNIConfig that run plugins or change records are coroutines.
 
-    Parameters, units, return values and errors are those of CNIConfig. Every ``timeout`` is in seconds and includes the
-    wait for other verbs of this program. Any verb may raise LockTimeoutError here: if too many other verbs run until
-    its deadline, it does not start.
-
-    Verbs of one container run in the order in which they were called, those of different containers in parallel.
+    Parameters, units, return values and errors are those of CNIConfig.
     If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.
     """
 
@@ -91,19 +75,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     def _default_executor(self) -> AsyncExecutor:
         return AsyncProcessExecutor()
-
-    @cached_property
-    def _slots(self) -> AsyncSemaphore:
-        least = allowed_by_open_files(_LEAST_VERBS, _DESCRIPTORS)
-        return AsyncSemaphore(max(least, getattr(self._executor, "max_processes", MAX_PROCESSES)))
-
-    @cached_property
-    def _beginnings(self) -> AsyncSemaphore:
-        return AsyncSemaphore(_BEGINNINGS)
-
-    @cached_property
-    def _queues(self) -> WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Queue]]:
-        return WeakKeyDictionary()
 
     async def add_network_list(  # noqa: PLR0913 - the options of the verb
         self,
@@ -375,33 +346,31 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> AnswerT:
         seconds = self._seconds(timeout)
         with _AsyncNode(self._state, self._executor, seconds, operation) as node:
-            # An asyncio.Lock is bound to the first event loop in which a task waits for it, so each loop has its own
-            # queues. The dictionary is weak, because programs like pytest make many loops.
-            queues = self._queues.setdefault(asyncio.get_running_loop(), {})
-            # Queue before slot: verbs that only wait for their container must not use up the slots of others.
-            async with _InOrder(queues, operation.container_id, node):
-                # Not more verbs than plugins can run: more would begin, and then wait for a plugin's start with a part
-                # of their work done, until their deadline.
-                try:
-                    slot = await self._slots.acquire(node.seconds_left())
-                except TimeoutError:
-                    what = f"{self._slots.value} verbs of this program"
-                    problem = f"{what} ran until the deadline; this verb did not start"
-                    raise LockTimeoutError(problem, what=what) from None
-                try:
-                    beginning = await self._beginnings.acquire(None)
-                    asyncio.get_running_loop().call_soon(beginning.release)  # in the next pass
-                    return await verb(node, *args, **kwargs)
-                finally:
-                    slot.release()
-                    # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
-                    await node.discard_prepared()
+            await node.wait_for_turn()
+            try:
+                return await verb(node, *args, **kwargs)
+            finally:
+                # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
+                await node.discard_prepared()
 
 
 class _AsyncNode(Node):
     """A node that awaits its executor, sleeps and disk operations on asyncio."""
 
     _executor: AsyncExecutor
+
+    async def wait_for_turn(self) -> None:
+        if self._limit.enter(self._turn):
+            return
+        loop = asyncio.get_running_loop()
+        has_come: asyncio.Future[None] = loop.create_future()
+        # The verb that ends may run in another thread.
+        self._limit.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
+        try:
+            async with asyncio.timeout(self.seconds_left()):
+                await has_come
+        except TimeoutError:
+            raise self.turn_timeout() from None
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)
@@ -418,55 +387,9 @@ class _AsyncNode(Node):
         return await to_the_end(asyncio.ensure_future(work))
 
 
-class _Queue:
-    """The queue of one container's verbs. It is deleted when no verb is left in it."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
-class _InOrder:
-    """A context in which no other verb of the container runs. Verbs enter it in the order of their calls."""
-
-    def __init__(self, queues: dict[str, _Queue], container_id: str, node: Node) -> None:
-        self._queues = queues
-        self._container_id = container_id
-        self._node = node
-
-    async def __aenter__(self) -> None:
-        if not self._container_id:
-            return
-        # No await between here and the increment, so the last user cannot delete the queue in between.
-        queue = self._queues.setdefault(self._container_id, _Queue())
-        queue.users += 1
-        try:
-            # Do not test whether the lock is free. It looks free between its release and the start of the next waiting
-            # verb, and a verb that acquired it then would overtake the waiting one.
-            if queue.users == 1:
-                await queue.lock.acquire()
-            else:
-                async with asyncio.timeout(self._node.seconds_left()):
-                    await queue.lock.acquire()
-        # Also a cancellation: a queue with a user that is gone would stay in the dictionary for ever.
-        except BaseException as error:
-            self._leave(queue)
-            if isinstance(error, TimeoutError):
-                what = f"container {self._container_id}"
-                problem = f"{what}: another verb of this program ran until the deadline"
-                raise LockTimeoutError(problem, what=what) from None
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._container_id:
-            queue = self._queues[self._container_id]
-            queue.lock.release()
-            self._leave(queue)
-
-    def _leave(self, queue: _Queue) -> None:
-        queue.users -= 1
-        if not queue.users:
-            del self._queues[self._container_id]
+def _set_result(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:

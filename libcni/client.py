@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
@@ -64,6 +65,9 @@ class CNIConfig(ClientBase[Executor]):
     Every list verb takes a NetworkConfigList, or the name of a network in ``conf_dir``. Every verb takes ``timeout``:
     seconds for the whole verb, the wait for locks included. None means no limit. Without the argument, the client's
     own timeout applies.
+
+    At most ``max_verbs`` verbs run at once, and one at a time for each container, in the order of their calls. Any verb
+    may raise LockTimeoutError: if other verbs run until its deadline, it is not run.
 
     Each verb may also raise ConfigError if ``conf_dir`` cannot be read, and InvalidIdentifierError if a name breaks
     the specification's rules. In both cases nothing was run.
@@ -505,7 +509,8 @@ class CNIConfig(ClientBase[Executor]):
         seconds = self._seconds(timeout)
         # The context releases the locks and ends the observer's operation, whatever the verb raises.
         with _BlockingNode(self._state, self._executor, seconds, operation) as node:
-            # Every method of the node blocks, so the coroutine has nothing to wait for and ends at the first step.
+            # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
+            run_to_end(node.wait_for_turn())
             return run_to_end(verb(node, *args, **kwargs))
 
 
@@ -523,6 +528,13 @@ class _BlockingNode(Node):
             # After a second Ctrl-C, too: whoever keeps the exception would keep the locks, and the plugin.
             self._ahead = None
             super().__exit__(kind, error, trace)
+
+    async def wait_for_turn(self) -> None:
+        if not self._limit.enter(self._turn):
+            has_come = threading.Event()
+            self._limit.call_when_it_comes(self._turn, has_come.set)
+            if not has_come.wait(self.seconds_left()):
+                raise self.turn_timeout()
 
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)

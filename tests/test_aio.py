@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Coroutine, Sequence
-from itertools import pairwise
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.testing import RecordingExecutor
 from libcni.verbs.reports import OnCancel
 
 
@@ -205,89 +201,6 @@ def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(cni: 
     run(main())
 
 
-def test_containers_run_in_parallel_up_to_the_bound(node: FakeNode) -> None:
-    def add_four(bound: int, body: str) -> None:
-        net = network_of(node, body)
-        executor = AsyncProcessExecutor(max_processes=bound)
-        cni = node.async_client(cache_dir=node.root / f"cache{bound}", executor=executor)
-        assert run(cni.add_many([(net, rt(f"c{index}")) for index in range(4)])).errors == ()
-
-    (node.root / "begun").mkdir()
-    add_four(1, f"mkdir {node.root}/alone || exit 1; sleep 0.1; rmdir {node.root}/alone")
-    add_four(
-        4,
-        f"cd {node.root}/begun; : > $CNI_CONTAINERID; until [ -e c0 -a -e c1 -a -e c2 -a -e c3 ]; do sleep 0.01; done",
-    )
-
-
-@pytest.mark.parametrize(("limit", "processes"), [(1024, 168), (64, 8), (20, 1), (1 << 20, 1024), (2, 1)])
-def test_the_limit_of_open_files_bounds_the_plugins(
-    limit: int, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
-    assert AsyncProcessExecutor().max_processes == processes
-    assert AsyncProcessExecutor(max_processes=7).max_processes == 7
-
-
-def test_many_verbs_need_no_more_descriptors_than_are_allowed(node: FakeNode) -> None:
-    text = network_of(node, "sleep 0.1").raw
-    code = f"""
-import asyncio, resource, libcni
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-net = libcni.NetworkConfigList.from_bytes({text!r})
-async def main():
-    cni = libcni.AsyncCNIConfig([{str(node.bin)!r}], {str(node.cache)!r})
-    batch = await cni.add_many([(net, libcni.RuntimeConf(f"c{{i}}", "/none", "eth0")) for i in range(60)], parallel=60)
-    batch.raise_errors()
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.unmeasured
-def test_a_thousand_verbs_run_at_once(node: FakeNode) -> None:
-    """Each waits until all of them run; with a bound below their number none would end."""
-    net = network_of(node)
-    running: set[str] = set()
-    everyone = asyncio.Event()
-
-    class Waiting:
-        def find(self, plugin: str, path: Sequence[str]) -> str:
-            return f"{path[0]}/{plugin}"
-
-        async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-            running.add(invocation.container_id)
-            if options.on_started is not None:
-                options.on_started()
-            if len(running) == 1000:
-                everyone.set()
-            await everyone.wait()
-            return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
-
-    cni = node.async_client(executor=Waiting())
-    batch = run(cni.add_many([(net, rt(f"c{index}")) for index in range(1000)], parallel=1000))
-    assert batch.errors == ()
-    assert len(running) == 1000
-
-
-def test_a_place_that_does_not_come_free_in_time_is_a_timeout(node: FakeNode) -> None:
-    executor = AsyncProcessExecutor(max_processes=1)
-    cni = node.async_client(executor=executor)
-    runs, may_end = node.root / "runs", node.root / "may-end"
-    net = network_of(node, f"touch {runs}; while [ ! -e {may_end} ]; do sleep 0.01; done")
-
-    async def main() -> None:
-        first = asyncio.create_task(cni.add_network_list(net, rt()))
-        while not runs.exists():  # noqa: ASYNC110 - a process makes it
-            await asyncio.sleep(0.01)
-        with pytest.raises(libcni.PluginTimeoutError, match="was not run"):
-            await cni.add_network_list(net, rt("c2"), timeout=0.1, rollback=False)
-        may_end.touch()
-        await first
-
-    run(main())
-
-
 def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, node: FakeNode) -> None:
     good = network_of(node, name="good")
     bad = network_of(node, 'test "$CNI_COMMAND" = DEL || { echo \'{"code":7,"msg":"no"}\'; exit 1; }', "bad")
@@ -369,8 +282,7 @@ def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: F
     for task in tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
     del tasks, task
-    with pytest.raises(RuntimeError, match="closed"):  # it lets its locks go, and the other one waits for ever
-        abandoned[0].close()
+    abandoned[0].close()  # it releases its locks; the other one waits for ever
     run(main())
     assert len(cni.get_cached_attachments()) == 3
 
@@ -438,26 +350,3 @@ def test_a_second_cancellation_does_not_stop_the_roll_back(node: FakeNode) -> No
 
     run(cancel_twice())
     assert node.states() == []
-
-
-def test_few_verbs_begin_in_one_pass_of_the_event_loop(node: FakeNode) -> None:
-    """Otherwise a thousand ADDs at once would keep the program's other tasks waiting for seconds."""
-    executor = RecordingExecutor()
-    # Not durable: a verb that waits for nothing ends in the pass in which it begins.
-    cni = AsyncCNIConfig([], str(node.cache), executor=executor.on_asyncio, durable=False)
-    begun: list[int] = []
-
-    async def other_task() -> None:
-        while True:
-            begun.append(len(executor.calls))
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        other = asyncio.create_task(other_task())
-        await asyncio.gather(*(cni.add_network_list(network("p"), rt(f"c{number}")) for number in range(60)))
-        other.cancel()
-
-    run(main())
-    assert len(executor.calls) == 60
-    # Between two turns of the other task is the end of one pass and the begin of the next one.
-    assert max(after - before for before, after in pairwise(begun)) <= 2 * 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 import signal
 import time
 import weakref
@@ -23,21 +22,11 @@ from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-MAX_PROCESSES = 1024
-"""How many plugins run at once, at most, if the limit of open files (``ulimit -n``) allows it."""
-
-_DESCRIPTORS = 6
-"""A plugin takes three descriptors while it runs. Its verb has two: in the namespace, and for the lock that the plugin
-inherits. The sixth is the program's own."""
-
 _STARTS = 8
 """How many plugins have their descriptors while they wait for the thread that starts them; the rest waits before.
 
 The kernel copies all descriptors for each process that starts, and closes them again. For a descriptor of the lock file
 it walks through all locks then: with those of 1,000 waiting verbs a start took 20 ms, instead of 0.5."""
-
-_RESERVED = 16
-"""Descriptors that do not depend on the number of plugins: stdio, the event loop's, and those of a plugin's start."""
 
 
 class AsyncProcessExecutor:
@@ -47,19 +36,11 @@ class AsyncProcessExecutor:
         output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
-        max_processes: how many plugins run at once; None: a sixth of the open files that this program may have
-            (``ulimit -n``), at most 1,024: 168 with the usual limit of 1,024. Other calls wait, up to their timeout.
     """
 
-    def __init__(
-        self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE, max_processes: int | None = None
-    ) -> None:
+    def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:
         self.output_limit = output_limit
         self.grace = grace
-        self.max_processes: int = (
-            allowed_by_open_files(MAX_PROCESSES, _DESCRIPTORS) if max_processes is None else max_processes
-        )
-        self._semaphore = AsyncSemaphore(self.max_processes)
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
         """Return the path of a plugin type's executable; as ``find_plugin``, errors too."""
@@ -69,32 +50,21 @@ class AsyncProcessExecutor:
         """Run a plugin until it exits; see ``AsyncExecutor.execute``. Cancellation kills its process group.
 
         Raises:
-            PluginTimeoutError: the plugin was stopped at ``options.timeout``, or waited until then and was not run.
+            PluginTimeoutError: the plugin was stopped at ``options.timeout``.
             InvalidOutputError: the plugin printed more than ``output_limit`` bytes, and was stopped.
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
         """
         return await self._run(Child(invocation, options, self.output_limit), options.timeout, None)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
-        """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``.
-
-        Returns None as well if ``max_processes`` plugins run.
-        """
-        if self._semaphore.locked():
-            return None
+        """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``."""
         child = Child(invocation, options, self.output_limit)
         return child.start_ahead(lambda one: AsyncPreparedProcess(one, self._run), START_WAIT)
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        slot = None
         try:
-            try:
-                slot = await self._semaphore.acquire(timeout)
-            except TimeoutError:
-                problem = f"it was not run: {self.max_processes} plugins ran for {timeout} s"
-                raise plugin_failure(PluginTimeoutError, child.invocation, problem) from None
             if stdin is None:
                 await self._start(child, deadline)
             elif not child.feed(stdin):
@@ -107,9 +77,6 @@ class AsyncProcessExecutor:
         except BaseException as error:  # noqa: BLE001 - a cancellation as well: nobody else knows the process
             child.kill(0)
             child.raise_translated(error)
-        finally:
-            if slot is not None:
-                slot.release()
 
     async def _start(self, child: Child, deadline: float) -> None:
         while True:
@@ -257,12 +224,6 @@ def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
         ended.set_result(None)
     else:
         ended.set_exception(error)
-
-
-def allowed_by_open_files(largest: int, descriptors: int) -> int:
-    """Return how many things can exist at once that take ``descriptors`` each, ``largest`` at most."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return largest if soft == resource.RLIM_INFINITY else max(1, min(largest, (soft - _RESERVED) // descriptors))
 
 
 class _Watcher:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
-import itertools
 import logging
 import os
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,19 +20,16 @@ from typing import TYPE_CHECKING
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import record_error
 from libcni.store.lock_file import (
-    ADDING,
     ALL_CONTAINERS,
     CONTAINER,
     ENTRANCE,
     NETWORK,
     NONCE,
     NONCE_BITS,
-    OTHER,
-    drop_all,
+    PLUGIN,
+    LockFile,
     identity_at,
     offset_of,
-    open_read_locked,
-    shared_lock_file,
 )
 
 if TYPE_CHECKING:
@@ -46,10 +40,7 @@ logger: logging.Logger = logging.getLogger("libcni")
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
 
-_REGIONS = {"ADD": ADDING}  # every other verb: OTHER
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
-_DELAY_PER_WAITER, _LAST_IN_LINE = 0.001, 0.2
-_FEW_VERBS = 32
 _NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
@@ -85,8 +76,7 @@ class LockSet:
     ``close`` releases everything. Plugins receive ``token`` in LIBCNI_LOCK.
 
     ``plugin_descriptor`` returns a descriptor for a plugin to inherit. Call it just before the plugin's start. While a
-    plugin has it, ``has_running_plugin`` is true for the next verb of this container. There is one for ADD and one for
-    the other verbs, because an ADD may start a daemon that keeps its descriptor for ever.
+    plugin has it, ``has_running_plugin`` is true for the next verb of this container.
 
     Raises:
         RecordError: the lock file cannot be opened or locked. A lock that another verb holds is not an error here.
@@ -95,15 +85,13 @@ class LockSet:
     def __init__(self, cache_dir: str, request: LockRequest, token: str = "") -> None:
         self.path: str = f"{cache_dir}/locks"
         self.request = request
-        self._serial = next(_serials)
         self._cache_dir = cache_dir
-        self._descriptors: dict[int, io.FileIO] = {}
+        self._inherited: LockFile | None = None
         self._whole: FileLock | None = None
-        self._file = shared_lock_file(self.path, cache_dir, self._serial)
-        _lock_sets.add(self)
+        self._file = LockFile(self.path, cache_dir)
         try:
             self._prepare(token)
-        except BaseException:
+        except RecordError:
             self.close()
             raise
 
@@ -129,7 +117,7 @@ class LockSet:
         # The token names a random byte that only this verb locks. So the token is worthless after the verb's end.
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
-            self._file.lock(fcntl.F_WRLCK, nonce, self._serial)
+            self._file.lock(fcntl.F_WRLCK, nonce)
         except OSError as error:
             if error.errno not in _NO_RANGE_LOCKS:
                 raise record_error("cannot be locked", self.path, error) from error
@@ -160,7 +148,7 @@ class LockSet:
             return _try_lock(self._whole)
         try:
             while self._todo:
-                if not self._file.lock(*self._todo[0], self._serial):
+                if not self._file.lock(*self._todo[0]):
                     return False
                 del self._todo[0]
         except OSError as error:
@@ -170,28 +158,19 @@ class LockSet:
     def retry_delays(self, deadline: float) -> Iterator[float]:
         """Acquire the locks; yield the seconds to sleep before each retry. ``deadline``: a time of ``time.monotonic``.
 
-        Verbs of one process that wait for the same container acquire its lock in the order of their arrival.
-
         Raises:
             LockTimeoutError: another verb held a lock until the deadline.
             RecordError: the system refuses to lock.
         """
         started = time.monotonic()
         delay = _FIRST_DELAY
-        try:
-            # Polling, because a blocking F_OFD_SETLKW has no timeout, cannot be cancelled, and would block an event
-            # loop.
-            while not self.try_acquire():
-                now = time.monotonic()
-                if now >= deadline:
-                    raise self.timeout(now - started)
-                ahead = self._file.wait_in_line(self._todo, self._serial)
-                # The next one in line polls often, so that the container is not idle between two verbs.
-                pause = delay if ahead < 0 else min(_DELAY_PER_WAITER * (ahead + 1), _LAST_IN_LINE)
-                yield max(min(pause, deadline - now), _FIRST_DELAY)
-                delay = min(2 * delay, _LAST_DELAY)
-        finally:
-            self._file.leave_line(self._serial)
+        # Polling, because a blocking F_OFD_SETLKW has no timeout, cannot be cancelled, and would block an event loop.
+        while not self.try_acquire():
+            now = time.monotonic()
+            if now >= deadline:
+                raise self.timeout(now - started)
+            yield max(min(delay, deadline - now), _FIRST_DELAY)
+            delay = min(2 * delay, _LAST_DELAY)
 
     def is_held_by_caller(self, network: str, container_id: str) -> bool:
         """Return whether this process is a plugin, and the verb that runs it holds both locks."""
@@ -210,55 +189,48 @@ class LockSet:
         Raises:
             RecordError: the lock file cannot be opened or locked for an ADD.
         """
-        if not self._is_outermost or self not in _lock_sets:
+        if not self._is_outermost or self._file.closed:
             return -1
-        region = _REGIONS.get(verb, OTHER)
-        if region not in self._descriptors:
-            # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
-            offset = region + offset_of(self.request.container_id)
+        if self._inherited is None:
             try:
-                self._descriptors[region] = open_read_locked(self.path, self._cache_dir, offset)
+                self._inherited = self._open_inherited()
             except RecordError as error:
                 # Every other verb only cleans up or reads, so a full descriptor table must not stop it.
                 if verb == "ADD":  # without it, the next verb would not wait for this plugin
                     raise
                 logger.warning("%s goes on without a lock: %s", verb, error)
                 return -1
-        return self._descriptors[region].fileno()
+        return self._inherited.fileno()
 
-    def close_plugin_descriptor(self, verb: str = "") -> None:
-        """Close this process's copy of the descriptor for ``verb``, or of both if ``verb`` is "".
+    def _open_inherited(self) -> LockFile:
+        # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
+        file = LockFile(self.path, self._cache_dir, os.O_RDONLY)
+        try:
+            file.lock(fcntl.F_RDLCK, PLUGIN + offset_of(self.request.container_id))
+        except OSError as error:
+            file.close()
+            raise record_error("cannot be locked", self.path, error) from error
+        return file
 
-        A plugin that has started keeps its own copy.
-        """
-        for region in (ADDING, OTHER) if not verb else (_REGIONS.get(verb, OTHER),):
-            file = self._descriptors.pop(region, None)
-            if file is not None:
-                file.close()
+    def close_plugin_descriptor(self) -> None:
+        """Close this process's copy of the plugins' descriptor. A plugin that has started keeps its own copy."""
+        if self._inherited is not None:
+            self._inherited.close()
+            self._inherited = None
 
-    def plugins_started(self) -> None:
-        """Close this process's copies of plugin descriptors if many verbs run. Call it after a plugin has started.
+    def has_running_plugin(self) -> bool:
+        """Return whether a plugin of the container still runs: one of a killed runtime, or one that this verb started.
 
-        The start of each plugin takes time for each copy. With few verbs, the verb's next plugin inherits the same
-        copy, which saves opening the file again.
-        """
-        if len(_lock_sets) > _FEW_VERBS:
-            self.close_plugin_descriptor()
-
-    def has_running_plugin(self, verb: str) -> bool:
-        """Return whether a plugin of ``verb`` still runs for the container: one of a killed runtime, or of this verb.
-
-        ``verb``: "ADD"; any other verb means all verbs except ADD. False if this verb's caller holds the container's
-        lock, because the caller's plugin is this process.
+        False if this verb's caller holds the container's lock, because the caller's plugin is this process.
 
         Raises:
             RecordError: the lock file cannot be examined.
         """
         if self._whole is not None or not self._is_outermost:
             return False
-        self.close_plugin_descriptor(verb)  # otherwise this verb's own copy counts as a plugin
+        self.close_plugin_descriptor()  # otherwise this verb's own copy counts as a plugin
         try:
-            return self._file.is_locked(_REGIONS.get(verb, OTHER) + offset_of(self.request.container_id))
+            return self._file.is_locked(PLUGIN + offset_of(self.request.container_id))
         except OSError as error:
             raise record_error("cannot be locked", self.path, error) from error
 
@@ -266,11 +238,8 @@ class LockSet:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
         if self._whole is not None:
             _release(self._whole)
-        # Locks first: if a signal handler raises in between, the rest stays until this object is freed. A lock would
-        # block the next verb until its deadline. A plugin descriptor only lets it wait for a plugin.
-        self._file.release_all(self._serial)
+        self._file.release()
         self.close_plugin_descriptor()
-        _lock_sets.discard(self)
 
     def timeout(self, seconds: float) -> LockTimeoutError:
         """Return the error for a wait that took too long."""
@@ -307,26 +276,6 @@ def is_locked(cache_dir: str, request: LockRequest) -> bool:
         return not locks.try_acquire()
     finally:
         locks.close()
-
-
-_serials = itertools.count(1)
-_lock_sets: weakref.WeakSet[LockSet] = weakref.WeakSet()
-
-
-def _drop_all() -> None:
-    """Close the descriptors of the parent's verbs in a forked child, without unlocking.
-
-    Otherwise a child that goes on running would keep the locks, even after its parent's death. The child shares the
-    open file with its parent, so unlocking here would also unlock there.
-    """
-    drop_all()  # first: it replaces the table's lock, which another thread of the parent may have held
-    for lock_set in list(_lock_sets):
-        lock_set._file.close()  # noqa: SLF001 - the module's own class
-        lock_set.close_plugin_descriptor()
-    _lock_sets.clear()
-
-
-os.register_at_fork(after_in_child=_drop_all)
 
 
 def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:

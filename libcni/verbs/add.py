@@ -34,9 +34,6 @@ from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_PLUGIN_END_SECONDS = 3.0
-"""Seconds to wait, after a roll-back, for processes that the plugins left."""
-
 
 async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
@@ -193,20 +190,15 @@ async def _roll_back(
 
 async def _undo(node: Node, chain: Chain, record: Record, result: Result | None) -> list[CNIError]:
     """Run DEL through the chain of an ADD. Go on after errors, and return them."""
-    # A process that a plugin left may still act, and no later DEL would undo its work.
-    have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
     chain = _own_chain(chain, record, result)
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
-    while True:
-        reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
-        problems = [report.error for report in reports if report.error is not None]
-        if problems or have_ended:
-            return problems
-        # The process may be a daemon that DEL stops. When it has ended, a second DEL undoes the rest of its work.
-        have_ended = await node.plugins_have_ended(_PLUGIN_END_SECONDS)
-        if not have_ended:
-            text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
-            return [RecordError(text, path=record.path)]
+    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
+    problems = [report.error for report in reports if report.error is not None]
+    if not problems and node.has_running_plugin():
+        # It may still act, and nothing would undo that. The next verb of the container waits for its end.
+        text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
+        problems.append(RecordError(text, path=record.path))
+    return problems
 
 
 def _own_chain(chain: Chain, record: Record, result: Result | None) -> Chain:

@@ -29,6 +29,7 @@ from libcni.store.attachments import (
 )
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
+from libcni.verbs.limit import MAX_VERBS, VerbLimit, verbs_at_once
 from libcni.verbs.reports import check_type, check_word
 from libcni.verbs.settings import ClientState, Env, Settings, StartAhead, StderrSink
 
@@ -70,6 +71,7 @@ class ClientBase(Generic[ExecutorT]):
         stderr: StderrSink | None = None,
         observer: Observer | None = None,
         start_ahead: StartAhead = "auto",
+        max_verbs: int = MAX_VERBS,
     ) -> None:
         """Store the settings. The client opens, reads and locks nothing before the first verb.
 
@@ -91,11 +93,15 @@ class ClientBase(Generic[ExecutorT]):
             start_ahead: which plugins may start before their turn and wait for their configuration. ``auto``: plugins
                 that read it before they act (made with the CNI project's Go library or ``libcni.plugin``);
                 ``always``: all; ``never``: none.
+            max_verbs: how many verbs of this client run at once; fewer if this program may open few files
+                (``ulimit -n``). The others wait in the order of their calls, before anything of theirs is locked or on
+                record, and within their timeout.
 
         Raises:
-            ValueError: a time limit is 0, negative or NaN, or ``start_ahead`` has an unknown value.
+            ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is
+                below 1.
             InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
-            TypeError: ``env`` or ``executor`` is of another type than this client needs.
+            TypeError: ``env``, ``executor`` or ``max_verbs`` is of another type than this client needs.
         """
         check_word("start_ahead", start_ahead, StartAhead)
         directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
@@ -118,7 +124,7 @@ class ClientBase(Generic[ExecutorT]):
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
-        self._state = ClientState(self._settings, self._store)
+        self._state = ClientState(self._settings, self._store, VerbLimit(verbs_at_once(max_verbs)))
 
     def _default_executor(self) -> ExecutorT:
         raise NotImplementedError

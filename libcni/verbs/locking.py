@@ -1,4 +1,4 @@
-"""The deadline and the locks of a verb: it waits for other verbs, and for plugins whose runtimes were killed."""
+"""The turn, deadline and locks of a verb: it waits for other verbs, and for plugins whose runtimes were killed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import os
 import time
 from collections.abc import Sequence
 
-from libcni.errors import RecordError
+from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.record import DETACHING, PENDING, Record
 from libcni.store.records import RecordStore
+from libcni.verbs.limit import Turn, VerbLimit
 from libcni.verbs.settings import ClientState, Settings
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -27,16 +28,18 @@ _REOPENINGS = 3
 
 
 class LockingNode:
-    """The part of a ``Node`` that has the verb's deadline and its locks.
+    """The part of a ``Node`` that has the verb's turn, its deadline and its locks.
 
     Attributes:
         settings: those of the client.
         records: the attachments on disk.
     """
 
-    def __init__(self, client: ClientState, timeout: float | None) -> None:
+    def __init__(self, client: ClientState, timeout: float | None, container_id: str) -> None:
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
+        self._limit: VerbLimit = client.limit
+        self._turn = Turn(client.limit, container_id)
         self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
@@ -46,6 +49,24 @@ class LockingNode:
     async def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``."""
         raise NotImplementedError
+
+    async def wait_for_turn(self) -> None:
+        """Wait until fewer verbs of the client run than its limit allows, and none of the same container.
+
+        Raises:
+            LockTimeoutError: other verbs ran until the deadline.
+        """
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Release the locks, and let the next verb of the client begin."""
+        while self._locks:
+            self._locks.pop().close()
+        self._limit.leave(self._turn)
+
+    def turn_timeout(self) -> LockTimeoutError:
+        """Return the error for a verb whose turn did not come."""
+        return self._limit.timeout(self._turn, self._seconds or 0.0)
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the deadline; None: there is none."""
@@ -123,14 +144,12 @@ class LockingNode:
             await self.sleep(_ORPHAN_POLL)
 
     def _has_orphan(self, locks: LockSet) -> bool:
-        """Return whether a plugin of an earlier verb of this container runs whose runtime was killed.
+        """Return whether a plugin of this container runs whose runtime was killed.
 
-        An ADD may start a daemon that keeps its descriptor for ever. So an ADD's descriptor counts only if a record
-        says that an ADD of this container did not end.
+        An ADD may start a daemon that keeps its descriptor for ever. So the descriptor counts only if a record says
+        that a verb of this container did not end.
         """
-        if locks.has_running_plugin("DEL"):
-            return True
-        if not locks.has_running_plugin("ADD"):
+        if not locks.has_running_plugin():
             return False
         try:
             records = self.records.records(locks.request.container_id)
@@ -142,14 +161,6 @@ class LockingNode:
         """Return whether this process is a plugin, and the verb that runs it works on this record."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
-    async def plugins_have_ended(self, seconds: float) -> bool:
-        """Wait until no process of this ADD's plugins runs; return False if one still runs after ``seconds``."""
-        if not self._locks:
-            return True
-        locks = self._locks[-1]
-        deadline = min(self._deadline, time.monotonic() + seconds)
-        while locks.has_running_plugin("ADD"):
-            if time.monotonic() >= deadline:
-                return False
-            await self.sleep(_ORPHAN_POLL)
-        return True
+    def has_running_plugin(self) -> bool:
+        """Return whether a process of this verb's plugins still runs. Raises RecordError."""
+        return bool(self._locks) and self._locks[-1].has_running_plugin()

@@ -83,7 +83,7 @@ class Node(LockingNode):
     def __init__(
         self, client: ClientState, executor: AnyExecutor | None, timeout: float | None, operation: Operation
     ) -> None:
-        super().__init__(client, timeout)
+        super().__init__(client, timeout, operation.container_id)
         self._executor: AnyExecutor | None = executor
         # The method is optional. Not isinstance: that takes many times as long.
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
@@ -109,8 +109,7 @@ class Node(LockingNode):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: TracebackType | None) -> None:
         # Namespace and locks first: the observer is foreign code, and nobody else need wait for it.
         self._leave_namespace()
-        while self._locks:
-            self._locks.pop().close()
+        self.release()
         if self._observer is not None:
             if self._running is not None:  # Ctrl-C or a cancellation ended the call
                 self._observe_end(self._running, None, error)
@@ -234,7 +233,7 @@ class Node(LockingNode):
         if next_call is not None:
             self.start_ahead(next_call())
         if self._locks:
-            self._locks[-1].plugins_started()
+            self._locks[-1].close_plugin_descriptor()
 
     async def discard_prepared(self) -> None:
         """Kill the plugin that was started ahead, if there is one. It has not received a byte."""

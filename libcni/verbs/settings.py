@@ -12,6 +12,7 @@ from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
+from libcni.verbs.limit import MAX_VERBS, VerbLimit
 
 StartAhead = Literal["auto", "always", "never"]
 """The plugins that may start before their configuration is known: those that read it first, all, or none."""
@@ -59,11 +60,13 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
+        limit: the verbs that run and that wait for their turn.
         versions: the answers to VERSION so far.
     """
 
     settings: Settings
     records: RecordStore
+    limit: VerbLimit = field(default_factory=lambda: VerbLimit(MAX_VERBS))
     versions: VersionCache = field(default_factory=dict)
 
 

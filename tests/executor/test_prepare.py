@@ -229,23 +229,6 @@ def test_an_executable_that_cannot_be_started_when_it_is_fed_is_an_error(tmp_pat
         prepared.feed(b"x" * 100_000)
 
 
-def test_no_plugin_is_prepared_while_as_many_run_as_may(tmp_path: Path) -> None:
-    slow, executor = script(tmp_path, "sleep 0.3; echo '{}'"), AsyncProcessExecutor(max_processes=1)
-
-    async def main() -> None:
-        waiting = executor.prepare(invocation(slow), OPTIONS)
-        assert waiting is not None
-        first = asyncio.create_task(executor.execute(invocation(slow), OPTIONS))
-        await asyncio.sleep(0.1)
-        assert executor.prepare(invocation(slow), OPTIONS) is None
-        with pytest.raises(PluginTimeoutError, match="was not run"):
-            await waiting.feed(b"{}", 0.05)
-        assert running_plugins() == 1
-        await first
-
-    asyncio.run(main())
-
-
 def test_cancelling_kills_a_plugin_that_was_fed(tmp_path: Path) -> None:
     path = script(tmp_path, f"read -r x; echo $$ > {tmp_path}/pid; exec sleep 30")
 

@@ -15,7 +15,7 @@ from processes import fork, kill_after, wait
 
 from libcni import CNIError, RuntimeConf
 from libcni.testing import wait_until
-from libcni.verbs import add, locking
+from libcni.verbs import locking
 from libcni.verbs import node as verbs_node
 from reliability.c_node import CNode
 
@@ -171,8 +171,7 @@ def test_no_effect_comes_after_the_roll_back_unrecorded(node: FakeNode, how: str
     assert (held.exists(), node.states()) == (False, [])
 
 
-def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(add, "_PLUGIN_END_SECONDS", 0.2)
+def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode) -> None:
     held = node.root / "held"
     helper = f"setsid sh -c 'sleep 1.5; touch {held}' & sleep 0.1; exit 1"
     node.plugin("bad", f"case $CNI_COMMAND in ADD) {helper};; DEL) rm -f {held};; esac")
@@ -186,11 +185,11 @@ def test_a_helper_that_does_not_end_keeps_the_record(node: FakeNode, monkeypatch
     assert not held.exists()
 
 
-def test_a_daemon_that_del_stops_is_no_helper_that_works_on(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(add, "_PLUGIN_END_SECONDS", 0.5)
+def test_a_daemon_that_del_stops_is_no_helper_that_works_on(node: FakeNode) -> None:
     daemon = node.root / "daemon"
     start = f"setsid sleep 30 >/dev/null 2>&1 & echo $! > {daemon}"
-    node.plugin("daemon", f"case $CNI_COMMAND in ADD) {start};; DEL) kill $(cat {daemon}) || true;; esac")
+    stop = f"kill $(cat {daemon}); while kill -0 $(cat {daemon}) 2>/dev/null; do sleep 0.01; done"
+    node.plugin("daemon", f"case $CNI_COMMAND in ADD) {start};; DEL) {stop};; esac")
     node.plugin("bad", "[ $CNI_COMMAND = ADD ] && exit 1")
     with pytest.raises(CNIError) as caught:
         node.client().add_network_list(node.network("daemon", "bad"), RT)

@@ -268,7 +268,7 @@ def refused(store, limit):
         held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{{len(held)}}")))
         held[-1].try_acquire()
         held[-1].plugin_descriptor("ADD")
-        held[-1].has_running_plugin("ADD")
+        held[-1].has_running_plugin()
 
     new = Record("net", "c2", "eth0")
     calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),

@@ -1,0 +1,226 @@
+"""How many verbs of a client run at once, in which order, and what a verb does that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import network
+from nodes import FakeNode
+from processes import fork, wait
+
+from libcni import CNIConfig, LockTimeoutError, PluginError, RuntimeConf
+from libcni.protocol.invocation import Invocation
+from libcni.testing import RecordingExecutor, wait_until
+from libcni.verbs.limit import Turn, VerbLimit, verbs_at_once
+
+
+def rt(number: int) -> RuntimeConf:
+    return RuntimeConf(f"c{number}", None, "eth0")
+
+
+def entered(limit: VerbLimit, *containers: str) -> list[Turn]:
+    turns = [Turn(limit, container_id) for container_id in containers]
+    for turn in turns:
+        limit.enter(turn)
+    return turns
+
+
+def test_verbs_run_in_the_order_of_their_calls() -> None:
+    limit = VerbLimit(2)
+    turns = entered(limit, "c1", "c2", "c3", "c4")
+    assert [turn.has_come for turn in turns] == [True, True, False, False]
+    limit.leave(turns[1])
+    assert [turn.has_come for turn in turns[2:]] == [True, False]
+    limit.leave(turns[2])
+    assert turns[3].has_come
+
+
+def test_a_verb_that_waits_for_its_container_lets_others_pass() -> None:
+    limit = VerbLimit(2)
+    first, second, third, other = entered(limit, "c1", "c1", "c1", "c2")
+    assert [turn.has_come for turn in (first, second, third, other)] == [True, False, False, True]
+    limit.leave(first)
+    assert (second.has_come, third.has_come) == (True, False)
+    limit.leave(third)
+    limit.leave(second)
+    assert all(turn.has_come for turn in entered(limit, "c1")), "who gave up holds nobody up"
+
+
+def test_verbs_without_a_container_count() -> None:
+    limit = VerbLimit(2)
+    assert [turn.has_come for turn in entered(limit, "", "", "")] == [True, True, False]
+
+
+def test_a_turn_that_is_forgotten_ends() -> None:
+    """An exception of a signal handler can come between the end of a verb and the release of its turn."""
+    limit = VerbLimit(1)
+    turns = entered(limit, "c1", "c2")
+    waiting = turns[1]
+    del turns
+    gc.collect()
+    assert waiting.has_come
+    limit.leave(waiting)
+    limit.leave(waiting)
+    assert entered(limit, "c1")[0].has_come
+
+
+def test_a_waiter_whose_event_loop_was_closed_is_passed_over() -> None:
+    limit = VerbLimit(1)
+    first, closed, last = entered(limit, "c1", "c2", "c3")
+
+    def wake() -> None:
+        raise RuntimeError("Event loop is closed")
+
+    limit.call_when_it_comes(closed, wake)
+    limit.leave(first)
+    assert (closed.has_come, last.has_come) == (False, True)
+
+
+def test_a_forked_child_begins_anew() -> None:
+    limit = VerbLimit(1)
+    turns = entered(limit, "c1", "c2")
+
+    def child() -> None:
+        assert entered(limit, "c1")[0].has_come
+
+    assert wait(fork(child)) == 0
+    assert [turn.has_come for turn in turns] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("soft", "verbs"), [(1024, 128), (256, 27), (64, 1), (-1, 128)], ids=["1024", "256", "64", "no limit"]
+)
+def test_few_open_files_allow_fewer_verbs(soft: int, verbs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
+    assert verbs_at_once(128) == verbs
+    assert verbs_at_once(1) == 1
+
+
+@pytest.mark.parametrize(("value", "kind"), [(0, ValueError), (-1, ValueError), (True, TypeError), (1.5, TypeError)])
+def test_a_limit_that_is_none_is_refused(tmp_path: Path, value: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="max_verbs"):
+        CNIConfig([], tmp_path, max_verbs=value)
+
+
+def test_many_verbs_need_no_more_descriptors_than_are_allowed(node: FakeNode) -> None:
+    node.plugin("p", "sleep 0.1")
+    text = node.network("p").raw
+    code = f"""
+import asyncio, resource, libcni
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+net = libcni.NetworkConfigList.from_bytes({text!r})
+async def main():
+    cni = libcni.AsyncCNIConfig([{str(node.bin)!r}], {str(node.cache)!r})
+    containers = [libcni.RuntimeConf(f"c{{i}}", "/none", "eth0") for i in range(60)]
+    await asyncio.gather(*(cni.add_network_list(net, rt) for rt in containers))
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Gate:
+    """A plugin of an executor that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.go = threading.Event()
+
+    def __call__(self, invocation: Invocation) -> None:
+        self.begun.append(invocation.container_id)
+        self.go.wait(20)
+
+
+def blocked(tmp_path: Path, work: Callable[[CNIConfig], object]) -> list[str]:
+    """Call ``work`` with a client whose one place is taken by an ADD of c0; return the containers in their order."""
+    gate = Gate()
+    cni = CNIConfig(["/bin"], tmp_path, executor=RecordingExecutor({("p", "ADD"): gate}), max_verbs=1, durable=False)
+    holder = threading.Thread(target=cni.add_network_list, args=(network("p"), rt(0)))
+    holder.start()
+    wait_until(lambda: gate.begun == ["c0"])
+    try:
+        work(cni)
+    finally:
+        gate.go.set()
+        holder.join()
+    return gate.begun
+
+
+def test_threads_get_their_turn_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    threads: list[threading.Thread] = []
+
+    def queue(cni: CNIConfig) -> None:
+        for number in range(1, 6):
+            threads.append(threading.Thread(target=cni.add_network_list, args=(network("p"), rt(number))))
+            threads[-1].start()
+            wait_until(lambda: len(cni._state.limit._waiting) == len(threads))
+
+    blocked(tmp_path, queue)
+    for thread in threads:
+        thread.join()
+    assert [one.container_id for one in CNIConfig([], tmp_path).get_cached_attachments()] == [f"c{n}" for n in range(6)]
+
+
+def test_a_verb_whose_turn_does_not_come_is_not_run_nor_on_record(tmp_path: Path) -> None:
+    def give_up(cni: CNIConfig) -> None:
+        with pytest.raises(LockTimeoutError, match=r"1 verbs of this client \(max_verbs\).* was not run") as caught:
+            cni.add_network_list(network("p"), rt(1), timeout=0.1)
+        assert caught.value.seconds == 0.1
+        with pytest.raises(LockTimeoutError, match=r"container c0: other verbs of this program .* was not run"):
+            cni.del_network_list(network("p"), rt(0), timeout=0.1)
+        assert [one.container_id for one in cni.get_cached_attachments()] == ["c0"]
+
+    assert blocked(tmp_path, give_up) == ["c0"]
+
+
+def test_a_roll_back_keeps_the_turn_of_its_verb(node: FakeNode) -> None:
+    node.plugin("bad", "[ $CNI_COMMAND = DEL ] || exit 1; sleep 0.2")
+    node.plugin("good")
+    cni = node.async_client(max_verbs=1)
+
+    async def main() -> None:
+        failing = asyncio.create_task(cni.add_network_list(node.network("bad"), rt(1)))
+        await asyncio.sleep(0)
+        await cni.add_network_list(node.network("good", name="other"), rt(2))
+        with pytest.raises(PluginError):
+            await failing
+
+    asyncio.run(main())
+    assert node.verbs() == ["ADD bad", "DEL bad", "ADD good"]
+
+
+def test_more_verbs_than_the_limit_all_run_and_never_more_at_once(node: FakeNode) -> None:
+    count = f"ls {node.root} | grep -c '^[0-9]' >> {node.root}/seen"
+    node.plugin("p", f"mkdir {node.root}/$$; {count}; sleep 0.05; rmdir {node.root}/$$")
+    cni, net = node.async_client(max_verbs=4), node.network("p")
+
+    async def main() -> None:
+        await asyncio.gather(*(cni.add_network_list(net, rt(number)) for number in range(20)))
+
+    started = time.monotonic()
+    asyncio.run(main())
+    seen = [int(line) for line in (node.root / "seen").read_text().split()]
+    assert (len(seen), max(seen)) == (20, 4)
+    assert time.monotonic() - started < 20
+
+
+def test_a_cancelled_waiter_gives_up_its_turn(node: FakeNode) -> None:
+    node.plugin("p", "sleep 0.2")
+    cni, net = node.async_client(max_verbs=1), node.network("p")
+
+    async def main() -> None:
+        first, second, third = (asyncio.create_task(cni.add_network_list(net, rt(number))) for number in range(3))
+        await asyncio.sleep(0.05)
+        second.cancel()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert [one.container_id for one in cni.get_cached_attachments()] == ["c0", "c2"]
