@@ -1,49 +1,21 @@
-"""The table of commands; turn errors and signals into exit codes."""
+"""Run a command; turn errors and signals into exit codes."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
 from libcni import printable
-from libcni.cli.options import run_command
-from libcni.cli.quick import read_words
+from libcni.cli.commands import COMMANDS
+from libcni.cli.failures import UsageError, report_errors
+from libcni.cli.parser import complete, overview, parser_of
+from libcni.cli.render import print_block
+from libcni.cli.session import Session
 from libcni.cli.signals import Interruption
 
-Command = tuple[str, str, str]
-"""The name of a command, its module in ``commands`` (and function), its section of the help."""
-
-_ATTACH, _SEE, _REPAIR = "Attach and detach (as cnitool)", "See", "Try and repair"
-
-COMMANDS: tuple[Command, ...] = (
-    ("add", "add", _ATTACH),
-    ("check", "check", _ATTACH),
-    ("del", "delete", _ATTACH),
-    ("gc", "gc", _ATTACH),
-    ("status", "status", _ATTACH),
-    ("networks", "networks", _SEE),
-    ("attachments", "attachments", _SEE),
-    ("watch", "watch", _SEE),
-    ("show", "show", _SEE),
-    ("diff", "diff", _SEE),
-    ("explain", "explain", _SEE),
-    ("versions", "versions", _SEE),
-    ("validate", "validate", _REPAIR),
-    ("doctor", "doctor", _REPAIR),
-    ("repair", "repair", _REPAIR),
-    ("reload", "reload", _REPAIR),
-    ("forget", "forget", _REPAIR),
-    ("take-over", "take_over", _REPAIR),
-    ("exec", "execute", _REPAIR),
-    ("oci-hook", "oci_hook", _REPAIR),
-)
-_TYPER_INTERRUPTED = 130
 _CHANGING = {"add", "del", "gc", "repair", "reload"}
-
-EPILOG = "Exit codes: 0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
 
 
 class _Formatter(logging.Formatter):
@@ -57,46 +29,39 @@ def run_app(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code. An exception that escapes is a defect of this program."""
     interruption = Interruption()
     try:
-        # Before a plugin can run: the default action of SIGTERM would end this process and leave the plugin alone.
-        interruption.install()
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_Formatter("%(levelname)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level=logging.WARNING)
         logging.addLevelName(logging.WARNING, "warning")
-        _run(argv)
+        _run(argv, interruption)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        # typer turns a KeyboardInterrupt into this code, without a word.
-        return _interrupted(interruption, argv) if code == _TYPER_INTERRUPTED else code
+        return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
-        return _interrupted(interruption, argv)
+        # All other commands leave the records as they are.
+        if set(argv[:1]) & _CHANGING:
+            note = "a verb that had begun is recorded as pending or detaching; see: libcni doctor"
+            print(f"{interruption.signal.name}: {note}", file=sys.stderr)
+        return interruption.exit_code
     return 0
 
 
-def _run(argv: Sequence[str]) -> None:
-    is_completing = "_LIBCNI_COMPLETE" in os.environ
-    called = tuple(one for one in COMMANDS if argv[:1] == [one[0]] and not is_completing)
-    if called:
-        function = function_of(called[0])
-        given = read_words(function, argv[1:])
-        if given is not None:
-            run_command(function, given)
-            return
-    from libcni.cli.typer_app import make_app
-
-    make_app(called or COMMANDS)(args=list(argv), prog_name="libcni")
-
-
-def function_of(command: Command) -> Callable[..., object]:
-    """Return the function of a command."""
-    _, module, _ = command
-    function: Callable[..., object] = getattr(import_module(f"libcni.cli.commands.{module}"), module)
-    return function
-
-
-def _interrupted(interruption: Interruption, argv: Sequence[str]) -> int:
-    name = interruption.signal.name
-    # All other commands leave the records as they are.
-    if set(argv[:1]) & _CHANGING:
-        print(f"{name}: a verb that had begun is recorded as pending or detaching; see: libcni doctor", file=sys.stderr)
-    return interruption.exit_code
+def _run(argv: Sequence[str], interruption: Interruption) -> None:
+    if "_ARGCOMPLETE" in os.environ:
+        complete()
+        return
+    if not argv or argv[0] in {"-h", "--help"}:
+        print_block(overview(), sys.stdout if argv else sys.stderr)
+        raise SystemExit(0 if argv else 2)
+    command = next((one for one in COMMANDS if one.name == argv[0]), None)
+    if command is None:
+        print_block(f"error: there is no command {argv[0]}; see: libcni --help", sys.stderr)
+        raise SystemExit(2)
+    function, _ = command.load()
+    # Intermixed: an option may stand between two arguments of which the second one may be missing.
+    given = vars(parser_of(command).parse_intermixed_args(argv[1:]))
+    interruption.install()
+    session = Session(**{name: given.pop(name) for name in Session.__dataclass_fields__})
+    with report_errors(session):
+        if session.output == "openmetrics" and command.name != "doctor":
+            raise UsageError("only doctor has --output openmetrics")
+        function(session, **given)

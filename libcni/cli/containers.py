@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from string import hexdigits
 
 import libcni
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 
 _SHORT = 12
 _GENERATED = 32

@@ -20,11 +20,15 @@ from libcni import (
     PluginTimeoutError,
     VersionError,
 )
-from libcni.cli.hints import UsageError, hint_of
+from libcni.cli.hints import hint_of
 from libcni.cli.render import Fields, print_block, print_data
 from libcni.cli.session import Session
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
+
+
+class UsageError(CNIError):
+    """Options that contradict each other, or an option that is missing."""
 
 
 _CODES: tuple[tuple[type[CNIError], int], ...] = (

@@ -30,10 +30,6 @@ _NOT_STARTED = {None, 126, 127}
 _RETRY = "the plugin asks you to try again later"
 
 
-class UsageError(CNIError):
-    """Options that contradict each other, or an option that is missing."""
-
-
 def hint_of(error: CNIError) -> str:
     """Return what to do about an error, as a command if possible; "" if nothing is known."""
     for kind, hint in _HINTS:
@@ -86,7 +82,8 @@ def _of_verb(error: PluginError) -> str:
         return "libcni doctor --check shows what to type"
     # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
     if error.verb == "STATUS" and error.code not in {50, 51} and error.network:
-        return f"libcni validate {shlex.quote(error.network)} shows whether the plugin supports the network's version"
+        network = shlex.quote(error.network)
+        return f"libcni networks --check {network} shows whether the plugin supports the network's version"
     return ""
 
 

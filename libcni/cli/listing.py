@@ -10,7 +10,7 @@ from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 

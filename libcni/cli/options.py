@@ -1,180 +1,112 @@
-"""Options and arguments of commands: common ones, those of several commands, and the classes that declare them.
-
-A command is a function. Its annotations say which options it has. typer reads them, and so does ``quick``, which takes
-a tenth of typer's time; therefore nothing here imports typer.
-"""
+"""The arguments and options that several commands have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+import argparse
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from libcni.cli.failures import report_errors
-from libcni.cli.hints import UsageError
-from libcni.cli.session import DEFAULTS, Output, Session
+from libcni.cli import completion
+from libcni.cli.session import DEFAULTS
 
-_PANEL = "Where and how"
+Completer = Callable[[argparse.Namespace, str], Iterable[str]]
 
 
 class Argument:
-    """An argument. ``keywords``: those of ``typer.Argument``."""
+    """An argument or option of a command.
 
-    def __init__(self, **keywords: Any) -> None:
-        self.keywords = keywords
+    Args:
+        flags: as for ``ArgumentParser.add_argument``, and so are the other keywords.
+        variable: the environment variable that replaces the default.
+        complete: returns the values that a shell offers, from the other arguments and the beginning of this one.
+    """
 
-
-class Option:
-    """An option. ``flags`` and ``keywords``: the arguments of ``typer.Option``."""
-
-    def __init__(self, *flags: str, **keywords: Any) -> None:
+    def __init__(self, *flags: str, variable: str = "", complete: Completer | None = None, **keywords: Any) -> None:
         self.flags = flags
+        self.variable = variable
+        self.complete = complete
         self.keywords = keywords
 
+    def but(self, **keywords: Any) -> Argument:
+        """Return this argument with some keywords changed."""
+        changed = {**self.keywords, **keywords}
+        return Argument(*self.flags, variable=self.variable, complete=self.complete, **changed)
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter of a command; ``default`` is ``...`` if it must be given."""
+    @property
+    def help(self) -> str:
+        """The help with the variable and the default."""
+        default = self.keywords.get("default")
+        notes = [f"env: {self.variable}"] if self.variable else []
+        if default and default is not True:
+            notes.append(f"default: {default}")
+        text: str = self.keywords["help"]
+        return f"{text} [{'; '.join(notes)}]" if notes else text
 
-    name: str
-    kind: Any
-    declared: Argument | Option
-    default: Any
-
-
-def complete_network(ctx: Any, incomplete: str) -> list[str]:
-    """Return the configured networks whose name begins with ``incomplete``."""
-    from libcni import CNIError, read_config_directory
-
-    try:
-        found = read_config_directory(ctx.params.get("conf_dir") or DEFAULTS["conf_dir"])
-    except CNIError:
-        # No error may be printed into the line that somebody types.
-        return []
-    return [net.name for net in found.networks if net.name.startswith(incomplete)]
-
-
-def _complete_container(ctx: Any, incomplete: str) -> list[str]:
-    from libcni import CNIConfig, CNIError
-
-    try:
-        found = CNIConfig([], ctx.params.get("cache_dir") or DEFAULTS["cache_dir"]).get_cached_attachments()
-    except CNIError:
-        return []
-    return sorted({one.container_id for one in found if one.container_id.startswith(incomplete)})
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Add the argument to a parser."""
+        keywords = {**self.keywords, "help": self.help}
+        if self.variable:
+            keywords["default"] = os.environ.get(self.variable) or keywords["default"]
+        action = parser.add_argument(*self.flags, **keywords)
+        if self.complete is not None:
+            complete = self.complete
+            # argcomplete reads this attribute.
+            vars(action)["completer"] = lambda prefix, parsed_args, **_: complete(parsed_args, prefix)
 
 
-NetworkArgument = Annotated[
-    str,
-    Argument(
-        metavar="NETWORK",
-        help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
-        autocompletion=complete_network,
-    ),
-]
-NetworkOption = Annotated[
-    str, Option("--network", "-n", metavar="NETWORK", help="Only this network.", autocompletion=complete_network)
-]
-AttachmentArgument = Annotated[
-    str,
-    Argument(
-        metavar="ID[:IFNAME]",
-        help="A container, or one of its interfaces. The beginning of an ID is enough.",
-        autocompletion=_complete_container,
-    ),
-]
-RecordedContainer = Annotated[
-    str,
-    Option(
-        "--container",
-        "-c",
-        metavar="ID",
-        help="Only this container. The beginning of its ID is enough.",
-        autocompletion=_complete_container,
-    ),
-]
-NoTrunc = Annotated[bool, Option("--no-trunc", help="Do not shorten container IDs.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print only the IDs or names, one on each line.")]
-NetnsArgument = Annotated[str, Argument(metavar="NETNS", help="The network namespace, a path.")]
-IfName = Annotated[
-    str, Option("--ifname", "-i", envvar="CNI_IFNAME", metavar="NAME", help="The interface inside the container.")
-]
-Container = Annotated[
-    str | None,
-    Option(
-        "--container",
-        "-c",
-        metavar="ID",
-        help="The container's ID; by default derived from NETNS, as cnitool does.",
-        autocompletion=_complete_container,
-    ),
-]
-CapArgs = Annotated[
-    str,
-    Option(
-        "--capabilities",
-        envvar="CAP_ARGS",
-        metavar="OBJECT|@FILE",
-        help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
-    ),
-]
-IfNameOrAll = Annotated[
-    str,
-    Option(
-        "--ifname",
-        "-i",
-        envvar="CNI_IFNAME",
-        metavar="NAME",
-        help="The interface; eth0, or with --container alone: all.",
-    ),
-]
-SkipMissing = Annotated[bool, Option("--skip-missing", help="Skip plugins whose executable is missing.")]
-IgnoredNetns = Annotated[str, Argument(metavar="NETNS", help="Ignored, as cnitool does.")]
-CniArgs = Annotated[str, Option("--args", envvar="CNI_ARGS", metavar="K=V;K=V", help="CNI_ARGS.")]
+def seconds(text: str) -> float:
+    """Read a number of seconds, 0 or more."""
+    value = float(text)
+    if not value >= 0:  # NaN, too
+        raise ValueError
+    return value
 
 
-def _common(name: str, kind: Any, default: Any, *flags: str, **about: Any) -> Parameter:
-    return Parameter(name, kind, Option(*flags, rich_help_panel=_PANEL, **about), default)
+NETWORK = Argument(
+    "network", metavar="NETWORK", complete=completion.networks,
+    help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
+)  # fmt: skip
+OPTIONAL_NETWORK = NETWORK.but(nargs="?", default="")
+NETNS = Argument("netns", metavar="NETNS", complete=completion.namespaces, help="The network namespace, a path.")
+OPTIONAL_NETNS = NETNS.but(nargs="?", default="")
+IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, as cnitool does.")
+ATTACHMENT = Argument(
+    "attachment", metavar="ID[:IFNAME]", complete=completion.containers,
+    help="A container, or one of its interfaces. The beginning of an ID is enough.",
+)  # fmt: skip
+CONTAINER = Argument(
+    "--container", "-c", metavar="ID", complete=completion.containers,
+    help="The container's ID; by default derived from NETNS, as cnitool does.",
+)  # fmt: skip
+RECORDED_CONTAINER = CONTAINER.but(default="", help="Only this container. The beginning of its ID is enough.")
+IFNAME = Argument(
+    "--ifname", "-i", variable="CNI_IFNAME", default="eth0", metavar="NAME", help="The interface inside the container."
+)
+IFNAME_OR_ALL = IFNAME.but(default="", help="The interface; eth0, or with --container alone: all.")
+CNI_ARGS = Argument("--args", variable="CNI_ARGS", default="", metavar="K=V;K=V", help="CNI_ARGS.")
+CAPABILITIES = Argument(
+    "--capabilities", variable="CAP_ARGS", default="", metavar="OBJECT|@FILE",
+    help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
+)  # fmt: skip
+ONLY_NETWORK = Argument(
+    "--network", "-n", default="", metavar="NETWORK", complete=completion.networks, help="Only this network."
+)
+NO_TRUNC = Argument("--no-trunc", action="store_true", help="Do not shorten container IDs.")
+QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
+SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
-
-_COMMON = [
-    _common(
-        "conf_dir", str, DEFAULTS["conf_dir"], "--conf-dir", envvar="NETCONFPATH", metavar="DIR",
-        help="Network configurations.", is_eager=True,
-    ),
-    _common("path", str, DEFAULTS["path"], "--path", envvar="CNI_PATH", metavar="DIR[:DIR]", help="Plugins."),
-    _common(
-        "cache_dir", str, DEFAULTS["cache_dir"], "--cache-dir", envvar="LIBCNI_CACHE_DIR", metavar="DIR",
-        is_eager=True, help="Records and locks.",
-    ),
-    _common(
-        "owner", str, "", "--owner", envvar="LIBCNI_OWNER", metavar="NAME",
-        help="The owner of what add attaches. gc and repair detach only its attachments.",
-    ),
-    _common("timeout", float, 60.0, "--timeout", metavar="SECONDS", min=0, help="Limit of each verb; 0: none."),
-    _common("output", Output, "text", "--output", "-o", metavar="FORMAT",
+COMMON = (
+    Argument("--conf-dir", variable="NETCONFPATH", default=DEFAULTS["conf_dir"], metavar="DIR",
+        help="Network configurations."),
+    Argument("--path", variable="CNI_PATH", default=DEFAULTS["path"], metavar="DIR[:DIR]", help="Plugins."),
+    Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default=DEFAULTS["cache_dir"], metavar="DIR",
+        help="Records and locks."),
+    Argument("--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=completion.owners,
+        help="The owner of what add attaches. gc and repair detach only its attachments."),
+    Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="Limit of each verb; 0: none."),
+    Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
         help="text, json or yaml; for doctor also openmetrics."),
-    _common("verbose", bool, False, "--verbose", "-v", help="Show each plugin call as it happens."),
-]  # fmt: skip
-
-
-def parameters_of(function: Callable[..., object]) -> list[Parameter]:
-    """Return a command's own parameters, without the session, and those that all commands have."""
-    hints = get_type_hints(function, include_extras=True)
-    code, defaults = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[1 : code.co_argcount]
-    missing = [...] * (len(names) - len(defaults))
-    own = [
-        Parameter(name, hints[name].__origin__, hints[name].__metadata__[0], default)
-        for name, default in zip(names, [*missing, *defaults], strict=True)
-    ]
-    return own + _COMMON
-
-
-def run_command(function: Callable[..., object], given: dict[str, Any]) -> None:
-    """Run a command with the values of its parameters. Its errors are printed and become exit codes."""
-    session = Session(**{one.name: given.pop(one.name) for one in _COMMON})
-    with report_errors(session):
-        if session.output == "openmetrics" and function.__name__ != "doctor":
-            raise UsageError("only doctor has --output openmetrics")
-        function(session, **given)
+    Argument("--verbose", "-v", action="store_true", help="Show each plugin call as it happens."),
+)  # fmt: skip
+"""The options of all commands: the fields of ``Session``."""

@@ -22,9 +22,7 @@ DEFAULTS = {
 }
 """The directories that are used if neither an option nor a variable names others."""
 
-_COMMAND = re.compile(
-    r"\blibcni (add|attachments|check|del|doctor( --check)?|forget|networks|reload|repair|validate \S+)\b"
-)
+_COMMAND = re.compile(r"\blibcni (add|attachments|check|del|doctor( --check)?|forget|networks|reload|repair)\b")
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
 

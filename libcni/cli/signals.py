@@ -1,4 +1,4 @@
-"""Let SIGTERM and SIGHUP end a verb as SIGINT does."""
+"""Let SIGINT, SIGTERM and SIGHUP end a verb."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _SIGNAL_EXIT = 128
 class Interruption:
     """The signal that ended this program, if one did.
 
-    Python's answer to SIGINT stops the running plugin and leaves the record as it is. SIGTERM and SIGHUP would end
-    the process at once, and the plugin would go on alone.
+    By default each signal would end the process at once, and the running plugin would go on alone. A KeyboardInterrupt
+    stops the plugin and leaves the record as it is.
     """
 
     def __init__(self) -> None:
@@ -25,16 +25,11 @@ class Interruption:
 
     def install(self) -> None:
         """Set the handlers. A signal that is ignored, such as SIGHUP under nohup, stays ignored."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # A program that calls main() may have handlers of its own. They stay.
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, self._interrupt)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
-        # asyncio has a handler of its own for SIGINT, which cancels the tasks. A shell's background job ignores SIGINT.
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler):
-            handler(number, frame)
-            return
         raise KeyboardInterrupt

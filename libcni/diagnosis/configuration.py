@@ -36,7 +36,7 @@ def check_configuration(node: NodeView) -> Observations:
         yield _error(
             problem.file or path, seen, "its network cannot be used",
             problem.hint or "correct the file, or move it elsewhere; then:",
-            (f"libcni validate {quoted(problem.file)}",) if problem.file else (),
+            (f"libcni networks --check {quoted(problem.file)}",) if problem.file else (),
         )  # fmt: skip
     for net in found.networks:
         for text in net.warnings:

@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("typer")
-
 from forkserver import ForkServer
 
 from cli.node import DBNET, REPOSITORY, CommandNode

@@ -1,4 +1,4 @@
-"""``libcni watch`` follows the changes of the records."""
+"""``libcni attachments --watch`` follows the changes of the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from libcni.cli.session import Session
 
 def test_watch_follows_the_changes(node: CommandNode) -> None:
     node.add("a")
-    command, env = [*node.command, "watch", "-o", "json"], {**node.env, **node.server.coverage}
+    command, env = [*node.command, "attachments", "--watch", "-o", "json"], {**node.env, **node.server.coverage}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
 

@@ -16,8 +16,10 @@ LOOKS: dict[str, Sequence[str]] = {
     "attachments": ["attachments"],
     "show": ["show", "good"],
     "explain": ["explain", "dbnet", "/run/netns/x", "--capabilities", "{mac: 'c2:11:22:33:44:55', foo: 1}"],
-    "versions": ["versions"],
-    "validate": ["validate"],
+    "networks-check": ["networks", "--check"],
+    "usage": ["gc", "--vlaid", "good"],
+    "help": ["repair", "--help"],
+    "commands": ["--help"],
     "doctor": ["doctor"],
     "repair-dry-run": ["repair"],
     "no-such-network": ["add", "nothere", "/run/netns/x"],
@@ -67,7 +69,7 @@ def test_looking_in_a_terminal(shown_node: CommandNode, name: str) -> None:
     compare(f"{name}.terminal", in_terminal(shown_node, LOOKS[name]))
 
 
-@pytest.mark.parametrize("name", ["attachments", "networks", "doctor", "explain", "validate", "show"])
+@pytest.mark.parametrize("name", ["attachments", "networks", "doctor", "explain", "networks-check", "show"])
 def test_looking_as_data(shown_node: CommandNode, name: str) -> None:
     compare(f"{name}.json", in_pipe(shown_node, [*LOOKS[name], "-o", "json"]))
 

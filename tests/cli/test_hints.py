@@ -39,7 +39,7 @@ from libcni.cli.hints import hint_of
         (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
         (PluginTimeoutError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "(--timeout)"),
         (PluginError("x", verb="CHECK", network="n", container_id="a", ifname="eth0"), "libcni doctor --check"),
-        (PluginError("x", verb="STATUS", network="n", code=3), "libcni validate n"),
+        (PluginError("x", verb="STATUS", network="n", code=3), "libcni networks --check n"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),

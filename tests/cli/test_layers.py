@@ -12,12 +12,13 @@ import libcni.cli
 import libcni.manager
 import libcni.oci
 from cli.node import REPOSITORY
-from libcni.cli.app import COMMANDS
+from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import _CODES
 
 ROOT = Path(libcni.cli.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 PUBLIC = {"libcni": libcni.__all__, "libcni.manager": libcni.manager.__all__, "libcni.oci": libcni.oci.__all__}
+PUBLIC["libcni.config.yamltext"] = ["read_yaml"]  # the one way to read YAML, which programs do without
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())

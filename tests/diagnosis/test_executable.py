@@ -30,10 +30,10 @@ def test_an_executable_that_cannot_be_started_is_found_without_an_add(
     found = node.finding(seen)
     assert found.severity == "error"
     assert found.remedy
-    assert seen in node.type("libcni validate", code=1)
+    assert seen in node.type("libcni networks --check", code=1)
     path.unlink()  # "install the plugin again": the good one is found now
     node.assert_healthy()
-    node.type("libcni validate")
+    node.type("libcni networks --check")
 
 
 def test_a_script_with_crlf_line_ends(node: OperatorNode) -> None:

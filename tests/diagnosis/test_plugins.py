@@ -23,10 +23,10 @@ def test_a_plugin_that_is_not_executable(node: OperatorNode) -> None:
 def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
     node.write_bridge(ipam={"type": "host-locl"})
     assert 'plugin "host-locl" not found' in node.finding("host-locl").seen
-    assert "host-locl" in node.type("libcni validate net", code=4)
+    assert "host-locl" in node.type("libcni networks --check net", code=4)
     node.write_bridge()
     node.assert_healthy()
-    node.type("libcni validate net")
+    node.type("libcni networks --check net")
 
 
 @pytest.mark.real

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Literal
+from argparse import BooleanOptionalAction
+from typing import Literal
 
 import libcni
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CapArgs, CniArgs, Container, IfName, NetnsArgument, NetworkArgument, Option
+from libcni.cli.options import CAPABILITIES, CNI_ARGS, CONTAINER, IFNAME, NETNS, NETWORK, Argument
 from libcni.cli.session import Session
+
+ARGUMENTS = (
+    NETWORK, NETNS, IFNAME, CONTAINER, CNI_ARGS, CAPABILITIES,
+    Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
+        help="What to do if the container has that interface: refuse, replace or allow."),
+    Argument("--rollback", action=BooleanOptionalAction, default=True, help="Undo an ADD that fails."),
+    Argument("--strict", action=BooleanOptionalAction, default=False,
+        help="Refuse capability arguments that no plugin declares."),
+    Argument("--negotiate", action=BooleanOptionalAction, default=False,
+        help="Use the highest version that all plugins support."),
+)  # fmt: skip
 
 
 def add(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument,
-    netns: NetnsArgument,
-    ifname: IfName = "eth0",
-    container: Container = None,
-    args: CniArgs = "",
-    capabilities: CapArgs = "",
-    on_existing: Annotated[
-        Literal["refuse", "replace", "allow"], Option(help="What to do if the container has that interface.")
-    ] = "refuse",
-    rollback: Annotated[bool, Option(help="Undo an ADD that fails.")] = True,
-    strict: Annotated[bool, Option(help="Refuse capability arguments that no plugin declares.")] = False,
-    negotiate: Annotated[bool, Option(help="Use the highest version that all plugins support.")] = False,
+    network: str,
+    netns: str,
+    ifname: str,
+    container: str | None,
+    args: str,
+    capabilities: str,
+    on_existing: Literal["refuse", "replace", "allow"],
+    rollback: bool,
+    strict: bool,
+    negotiate: bool,
 ) -> None:
     """Attach a container to a network.
 
     Prints the result of the last plugin.
+
+    Example:
+      libcni add front /run/netns/web -c web --capabilities '{mac: "c2:11:22:33:44:55"}'
     """
     if not network or not netns:
         raise UsageError("NETWORK and NETNS must not be empty")

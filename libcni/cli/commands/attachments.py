@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Literal, get_args
 
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
 from libcni.cli.listing import attachment_data, matches, row
-from libcni.cli.options import NetworkOption, NoTrunc, Option, Quiet, RecordedContainer
+from libcni.cli.options import NO_TRUNC, ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-State = Literal["pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "legacy"]
+_STATES = ("pending", "ready", "detaching", "gone", "stale-boot", "corrupt", "legacy")
+ARGUMENTS = (
+    RECORDED_CONTAINER, ONLY_NETWORK,
+    Argument("--ifname", "-i", default="", metavar="NAME", help="Only this interface."),
+    Argument("--state", "-s", choices=_STATES, default="", metavar="STATE",
+        help=f"Only those in this state: {', '.join(_STATES)}."),
+    QUIET, NO_TRUNC,
+    Argument("--watch", "-w", action="store_true", help="Follow the changes, until Ctrl-C."),
+)  # fmt: skip
 
 
 def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    container: RecordedContainer = "",
-    network: NetworkOption = "",
-    ifname: Annotated[str, Option("--ifname", "-i", metavar="NAME", help="Only this interface.")] = "",
-    state: Annotated[
-        State | None,
-        Option("--state", "-s", metavar="STATE", help=f"Only those in this state: {', '.join(get_args(State))}."),
-    ] = None,
-    quiet: Quiet = False,
-    no_trunc: NoTrunc = False,
-    watch: Annotated[bool, Option("--watch", "-w", help="Follow the changes, as libcni watch does.")] = False,
+    container: str,
+    network: str,
+    ifname: str,
+    state: str,
+    quiet: bool,
+    no_trunc: bool,
+    watch: bool,
 ) -> None:
-    """List the recorded attachments and their state."""
+    """List the recorded attachments and their state.
+
+    With --watch: a line for each attachment, then one for each change. With -o json each line is an object.
+
+    Example:
+      libcni attachments -n front -s gone -o json
+    """
     cni = session.client()
     container = recorded_container(cni, container)
-    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state or ""}
+    wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
     if watch:
         follow(session, cni, wanted, no_trunc=no_trunc)
         return

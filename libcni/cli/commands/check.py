@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import corrupt_error, find_attachments, identity_data, no_record_error
-from libcni.cli.options import CapArgs, CniArgs, Container, IfNameOrAll, NetnsArgument, NetworkArgument, Option
+from libcni.cli.options import (
+    CAPABILITIES,
+    CNI_ARGS,
+    CONTAINER,
+    IFNAME_OR_ALL,
+    OPTIONAL_NETNS,
+    OPTIONAL_NETWORK,
+    Argument,
+)
 from libcni.cli.render import Table
 from libcni.cli.session import Session
+
+ARGUMENTS = (
+    OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES,
+    Argument("--all", dest="every", action="store_true", help="Check all recorded attachments."),
+)  # fmt: skip
 
 
 def check(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument = "",
-    netns: NetnsArgument = "",
-    ifname: IfNameOrAll = "",
-    container: Container = None,
-    args: CniArgs = "",
-    capabilities: CapArgs = "",
-    every: Annotated[bool, Option("--all", help="Check all recorded attachments.")] = False,
+    network: str,
+    netns: str,
+    ifname: str,
+    container: str | None,
+    args: str,
+    capabilities: str,
+    every: bool,
 ) -> None:
     """Check an attachment.
 
     Uses the configuration that its ADD used. Prints nothing if the attachment is in order. With --container ID alone:
     all attachments of the container, by its records.
+
+    Example:
+      libcni check -c web
     """
     if every and (network or container):
         raise UsageError("--all contradicts NETWORK and --container")

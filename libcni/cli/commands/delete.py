@@ -3,48 +3,52 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import libcni
 from libcni.cli.containers import recorded_container
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import corrupt_error, find_attachments
 from libcni.cli.options import (
-    CapArgs,
-    CniArgs,
-    Container,
-    IfNameOrAll,
-    NetnsArgument,
-    NetworkArgument,
-    Option,
-    SkipMissing,
+    CAPABILITIES,
+    CNI_ARGS,
+    CONTAINER,
+    IFNAME_OR_ALL,
+    OPTIONAL_NETNS,
+    OPTIONAL_NETWORK,
+    SKIP_MISSING,
+    Argument,
 )
 from libcni.cli.session import Session
 
+ARGUMENTS = (
+    OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES,
+    Argument("--keep-going", action="store_true", help="Go on after a plugin that fails."),
+    Argument("--use-given", action="store_true",
+        help="Use the given configuration and namespace, and remove the interface whoever made it."),
+    SKIP_MISSING,
+)  # fmt: skip
 _WITHOUT_PLUGIN = "to detach without it, add --skip-missing; what this plugin made stays"
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument = "",
-    netns: NetnsArgument = "",
-    ifname: IfNameOrAll = "",
-    container: Container = None,
-    args: CniArgs = "",
-    capabilities: CapArgs = "",
-    keep_going: Annotated[bool, Option("--keep-going", help="Go on after a plugin that fails.")] = False,
-    use_given: Annotated[
-        bool,
-        Option(
-            "--use-given", help="Use the given configuration and namespace, and remove the interface whoever made it."
-        ),
-    ] = False,
-    skip_missing: SkipMissing = False,
+    network: str,
+    netns: str,
+    ifname: str,
+    container: str | None,
+    args: str,
+    capabilities: str,
+    keep_going: bool,
+    use_given: bool,
+    skip_missing: bool,
 ) -> None:
     """Detach a container from a network.
 
     With --container ID alone: from all networks that it is attached to, by its records.
+
+    Example:
+      libcni del -c web
     """
     policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if network and (netns or container):

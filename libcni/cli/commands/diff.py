@@ -10,17 +10,20 @@ from typing import Any
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.listing import find_attachments, identity_data, note_left_out
-from libcni.cli.options import NetworkArgument, NoTrunc, RecordedContainer
+from libcni.cli.options import NO_TRUNC, OPTIONAL_NETWORK, RECORDED_CONTAINER
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
+ARGUMENTS = (OPTIONAL_NETWORK, RECORDED_CONTAINER, NO_TRUNC)
 
-def diff(
-    session: Session, network: NetworkArgument = "", container: RecordedContainer = "", no_trunc: NoTrunc = False
-) -> None:
+
+def diff(session: Session, network: str, container: str, no_trunc: bool) -> None:
     """Show how recorded configurations differ from today's files.
 
     Compares key by key, for one network or all. The exit code is 1 if something differs.
+
+    Example:
+      libcni diff front
     """
     cni = session.client()
     container = recorded_container(cni, container)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import groupby
-from typing import Annotated
 
 import libcni
 from libcni.cli.ended import with_ended
 from libcni.cli.openmetrics import openmetrics
-from libcni.cli.options import Option
+from libcni.cli.options import Argument
 from libcni.cli.render import Block, Fields, Table, one_line, print_block
 from libcni.cli.session import Session
 from libcni.cli.stale import repair_command, stale_by_owner
 
+ARGUMENTS = (Argument("--check", action="store_true", help="Run CHECK of each attachment, too."),)
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
 """How many findings of one kind are printed. After a reboot there is one for each attachment of the node."""
@@ -22,14 +22,14 @@ _OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "ipam", "containers"}
 """The checks that look at each attachment. The findings of the others have causes of their own."""
 
 
-def doctor(
-    session: Session,
-    check: Annotated[bool, Option("--check", help="Run CHECK of each attachment, too.")] = False,
-) -> None:
+def doctor(session: Session, check: bool) -> None:
     """Check this node, and print commands that repair it.
 
     Looks at configurations, plugins, disks, records, namespaces, interfaces, addresses and clocks. Changes nothing.
     The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is for node_exporter's textfile collector.
+
+    Example:
+      libcni doctor --check
     """
     cni = session.client()
     report = with_ended(libcni.diagnose(cni, run_check=check), cni)

@@ -5,36 +5,41 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated
 
 import libcni
+from libcni.cli.completion import plugins
 from libcni.cli.inputs import read_bytes
-from libcni.cli.options import Argument, CniArgs, IfName, Option
+from libcni.cli.options import CNI_ARGS, IFNAME, Argument
 from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
+ARGUMENTS = (
+    Argument("plugin", metavar="PLUGIN", complete=plugins, help="A plugin type, or the path of an executable."),
+    Argument("verb", metavar="VERB", complete=lambda *_: _VERBS, help=f"{', '.join(_VERBS)}, or any other."),
+    Argument("--config", default="", metavar="FILE",
+        help="The plugin's stdin, byte for byte; -: this program's stdin. Default: a minimal configuration."),
+    Argument("--container", "-c", default="", metavar="ID", help="CNI_CONTAINERID."),
+    Argument("--netns", default="", metavar="PATH", help="CNI_NETNS."),
+    IFNAME, CNI_ARGS,
+)  # fmt: skip
 
 
 def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    plugin: Annotated[str, Argument(metavar="PLUGIN", help="A plugin type, or the path of an executable.")],
-    verb: Annotated[str, Argument(metavar="VERB", help="ADD, CHECK, DEL, GC, STATUS, VERSION, or any other.")],
-    config: Annotated[
-        str,
-        Option(
-            "--config",
-            metavar="FILE",
-            help="The plugin's stdin, byte for byte; -: this program's stdin. Default: a minimal configuration.",
-        ),
-    ] = "",
-    container: Annotated[str, Option("--container", "-c", metavar="ID", help="CNI_CONTAINERID.")] = "",
-    netns: Annotated[str, Option("--netns", metavar="PATH", help="CNI_NETNS.")] = "",
-    ifname: IfName = "eth0",
-    args: CniArgs = "",
+    plugin: str,
+    verb: str,
+    config: str,
+    container: str,
+    netns: str,
+    ifname: str,
+    args: str,
 ) -> None:
     """Call one plugin once, raw.
 
     The plugin gets exactly the given stdin. Its output is printed. Nothing is recorded or locked.
+
+    Example:
+      libcni exec bridge VERSION
     """
     name = os.path.basename(plugin)
     known = verb.upper() if verb.upper() in _VERBS else verb

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container
-from libcni.cli.hints import UsageError
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import decoded, find_attachments
-from libcni.cli.options import Argument, CapArgs, CniArgs, Container, IfName, NetworkArgument, Option
+from libcni.cli.options import CAPABILITIES, CNI_ARGS, CONTAINER, IFNAME, NETNS, NETWORK, Argument
 from libcni.cli.render import Block, Fields
 from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
+ARGUMENTS = (
+    NETWORK, NETNS.but(nargs="?", default="/run/netns/example", help="As for add."), IFNAME, CONTAINER, CNI_ARGS,
+    CAPABILITIES,
+    Argument("--verb", action="append", type=str.upper, choices=_VERBS, metavar="VERB",
+        help="Only this verb: add, check, del, gc, status; repeatable."),
+)  # fmt: skip
 _OTHERS = "(plus this program's environment without CNI_*)"
 
 
 def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument,
-    netns: Annotated[str, Argument(metavar="NETNS", help="As for add.")] = "/run/netns/example",
-    ifname: IfName = "eth0",
-    container: Container = None,
-    args: CniArgs = "",
-    capabilities: CapArgs = "",
-    verb: Annotated[
-        list[str] | None,
-        Option("--verb", metavar="VERB", help="Only this verb: add, check, del, gc, status; repeatable."),
-    ] = None,
+    network: str,
+    netns: str,
+    ifname: str,
+    container: str | None,
+    args: str,
+    capabilities: str,
+    verb: list[str] | None,
 ) -> None:
     """Show what each verb would run.
 
     For each verb: the order of the plugins, and the stdin and environment of each. Runs nothing. CHECK and DEL are
     shown from the record, if the container is attached.
+
+    Example:
+      libcni explain front --verb add
     """
     cni = session.client()
-    wanted = {one.upper() for one in verb or _VERBS}
-    if unknown := sorted(wanted.difference(_VERBS)):
-        raise UsageError(f"unknown verb {', '.join(unknown)}; the verbs are {', '.join(_VERBS)}")
+    wanted = {*(verb or _VERBS)}
     given = network_of(network)
     container = recorded_container(cni, container) if container else None
     rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)

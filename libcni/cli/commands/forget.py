@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from libcni.cli.listing import named_attachments
-from libcni.cli.options import AttachmentArgument, NetworkOption
+from libcni.cli.options import ATTACHMENT, ONLY_NETWORK
 from libcni.cli.session import Session
 
+ARGUMENTS = (ATTACHMENT, ONLY_NETWORK)
 
-def forget(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
+
+def forget(session: Session, attachment: str, network: str) -> None:
     """Drop the record of an attachment and run nothing.
 
     The last way out if no DEL can succeed. Whatever the plugins made, such as interfaces, addresses and rules, stays;
     the plugins are printed.
+
+    Example:
+      libcni forget web:eth0
     """
     cni = session.client()
     for one in named_attachments(cni, attachment, network, detaches=True):

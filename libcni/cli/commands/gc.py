@@ -4,44 +4,48 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import Annotated, Any
+from typing import Any
 
 import libcni
+from libcni.cli.completion import containers
 from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 from libcni.cli.inputs import load_document, network_of
 from libcni.cli.listing import identity_data
-from libcni.cli.options import IgnoredNetns, NetworkArgument, Option
+from libcni.cli.options import IGNORED_NETNS, OPTIONAL_NETWORK, Argument
 from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session
+
+ARGUMENTS = (
+    OPTIONAL_NETWORK, IGNORED_NETNS,
+    Argument("--valid", action="append", metavar="ID[:IFNAME]", complete=containers,
+        help="An attachment that stays; repeatable."),
+    Argument("--from-file", default="", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list."),
+    Argument("--none-valid", action="store_true", help="No attachment stays."),
+    Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
+    Argument("--runtime", action="append", metavar="NAME|DIR",
+        help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
+            "has the container, or a process runs in it; repeatable."),
+)  # fmt: skip
 
 
 def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: NetworkArgument = "",
-    _netns: IgnoredNetns = "",
-    valid: Annotated[
-        list[str] | None, Option("--valid", metavar="ID[:IFNAME]", help="An attachment that stays; repeatable.")
-    ] = None,
-    from_file: Annotated[
-        str, Option("--from-file", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list.")
-    ] = "",
-    none_valid: Annotated[bool, Option("--none-valid", help="No attachment stays.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only print the attachments that would be detached.")] = False,
-    runtime: Annotated[
-        list[str] | None,
-        Option(
-            "--runtime",
-            metavar="NAME|DIR",
-            help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
-            "has the container, or a process runs in it; repeatable.",
-        ),
-    ] = None,
+    network: str,
+    netns: str,  # noqa: ARG001 - ignored, as cnitool does
+    valid: list[str] | None,
+    from_file: str,
+    none_valid: bool,
+    dry_run: bool,
+    runtime: list[str] | None,
 ) -> None:
     """Detach the attachments that are not valid any more.
 
     Works on one network. Its plugins get the list of valid attachments, too.
+
+    Example:
+      libcni gc front --valid web --dry-run
     """
     if runtime:
         if network or valid or from_file or none_valid:

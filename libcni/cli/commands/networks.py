@@ -1,22 +1,37 @@
-"""libcni networks: list the networks of the configuration directory."""
+"""libcni networks: list the networks of the configuration directory, and check that they can be used."""
 
 from __future__ import annotations
 
 import os
 
 import libcni
+from libcni.cli.check_networks import check_networks, no_networks
 from libcni.cli.failures import message_of
-from libcni.cli.options import Quiet
+from libcni.cli.options import NETWORK, QUIET, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
+ARGUMENTS = (
+    QUIET,
+    Argument("--check", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
+        help="Check that these networks, or all, can be used: names, or paths to configurations."),
+)  # fmt: skip
 
-def networks(session: Session, quiet: Quiet = False) -> None:
+
+def networks(session: Session, quiet: bool, check: list[str] | None) -> None:
     """List the configured networks and unusable files.
 
-    The networks are in load order. The first is the default: runtimes use it if a container asks for none.
-    Drop-in plugins are marked with +.
+    The networks are in load order. The first is the default: runtimes use it if a container asks for none. Drop-in
+    plugins are marked with +.
+
+    --check reads the configurations, finds the plugins and asks them for their spec versions. It attaches nothing.
+
+    Example:
+      libcni networks --check front
     """
+    if check is not None:
+        check_networks(session, check)
+        return
     found = libcni.read_config_directory(session.conf_dir)
     if quiet:
         for net in found.networks:
@@ -46,12 +61,9 @@ def networks(session: Session, quiet: Quiet = False) -> None:
             {"file": error.file, "place": error.location, "problem": message_of(error)} for error in found.problems
         ],
     }
-    empty = f"no networks in {session.conf_dir}"
-    if not os.path.isdir(session.conf_dir):
-        empty += ": it is not a directory" if os.path.lexists(session.conf_dir) else ": there is no such directory"
     session.show(
         data,
-        Table(columns, rows, empty=empty),
+        Table(columns, rows, empty=no_networks(session)),
         *([Table(("file", "problem"), problems, "\nproblems:")] if problems else []),
     )
 

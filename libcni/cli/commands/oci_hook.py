@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from libcni.oci import main
+from libcni.cli.options import Argument
+
+ARGUMENTS: tuple[Argument, ...] = ()
 
 
 def oci_hook(_session: object) -> None:
-    """Attach and detach the containers of runc, crun and others.
+    """Attach and detach the containers of runc, crun and others, as their hook.
 
-    It runs as their hook. libcni oci-hook --help has its options.
+    libcni oci-hook --help has its options.
     """
-    # For the list of commands alone: the entry point runs the hook itself, before typer is loaded.
-    main(["--help"])
+    # Never called: the entry point runs the hook before it imports this. The lists of commands read the text.

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import libcni
-from libcni.cli.failures import exit_code, print_error
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError, exit_code, print_error
 from libcni.cli.listing import named_attachments
-from libcni.cli.options import Argument, NetworkOption, Option
+from libcni.cli.options import ATTACHMENT, ONLY_NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
+ARGUMENTS = (
+    Argument("attachments", nargs="*", metavar="ID[:IFNAME]", complete=ATTACHMENT.complete,
+        help="Containers, or single interfaces; whole IDs."),
+    Argument("--all", dest="every", action="store_true", help="All attachments whose container lives."),
+    ONLY_NETWORK,
+    Argument("--dry-run", action="store_true", help="Only show what would be interrupted."),
+)  # fmt: skip
 
-def reload(
-    session: Session,
-    attachments: Annotated[
-        list[str] | None, Argument(metavar="[ID[:IFNAME]]...", help="Containers, or single interfaces; whole IDs.")
-    ] = None,
-    every: Annotated[bool, Option("--all", help="All attachments whose container lives.")] = False,
-    network: NetworkOption = "",
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be interrupted.")] = False,
-) -> None:
+
+def reload(session: Session, attachments: list[str], every: bool, network: str, dry_run: bool) -> None:
     """Attach containers again in place, after a firewall's reload or a change by hand.
 
     Runs DEL and ADD with the recorded configuration and arguments, and asks for the same addresses. Each container
     loses its network for that time.
+
+    Example:
+      libcni reload web
     """
     if bool(attachments) == every:
         raise UsageError("give containers, or --all")
     cni = session.client()
-    found = (
-        _living(cni, network) if every else [one for text in attachments or () for one in _named(cni, text, network)]
-    )
+    found = _living(cni, network) if every else [one for text in attachments for one in _named(cni, text, network)]
     rows: list[dict[str, Any]] = []
     errors: list[libcni.CNIError] = []
     for one in found:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import libcni
 from libcni.cli.failures import message_of, print_error
-from libcni.cli.options import Option, SkipMissing
+from libcni.cli.options import SKIP_MISSING, Argument, seconds
 from libcni.cli.render import Fields, Table, one_line
 from libcni.cli.session import Session
 from libcni.cli.stale import repair_command, stale_by_owner
 
+ARGUMENTS = (
+    Argument("--yes", "-y", action="store_true", help="Make the changes. Without it they are only shown."),
+    Argument("--pending-after", type=seconds, default=600.0, metavar="SECONDS",
+        help="Treat an ADD as abandoned if it is unfinished after SECONDS."),
+    SKIP_MISSING,
+)  # fmt: skip
 
-def repair(
-    session: Session,
-    yes: Annotated[bool, Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
-    pending_after: Annotated[
-        float, Option("--pending-after", metavar="SECONDS", help="Then an unfinished ADD is treated as abandoned.")
-    ] = 600.0,
-    skip_missing: SkipMissing = False,
-) -> None:
+
+def repair(session: Session, yes: bool, pending_after: float, skip_missing: bool) -> None:
     """Put the records in order.
 
     Shows the changes; --yes makes them. Corrupt records are moved to CACHE_DIR/corrupt, so nothing is lost. An
     attachment is detached (DEL) if the node was rebooted since, if its namespace has gone and no process lives in it,
     or if its ADD has not ended for a long time. Files, and attachments of other owners, that repair leaves as they
     are have the action "left".
+
+    Example:
+      libcni repair --yes
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)

@@ -7,13 +7,19 @@ from typing import Any
 
 import libcni
 from libcni.cli.listing import age_of, attachment_data, decoded, listed_addresses, named_attachments
-from libcni.cli.options import AttachmentArgument, NetworkOption
+from libcni.cli.options import ATTACHMENT, ONLY_NETWORK
 from libcni.cli.render import Fields, indented_json
 from libcni.cli.session import Session
 
+ARGUMENTS = (ATTACHMENT, ONLY_NETWORK)
 
-def show(session: Session, attachment: AttachmentArgument, network: NetworkOption = "") -> None:
-    """Show all recorded data of a container."""
+
+def show(session: Session, attachment: str, network: str) -> None:
+    """Show all recorded data of a container.
+
+    Example:
+      libcni show web:eth0
+    """
     found = named_attachments(session.client(), attachment, network)
     data = [
         {

@@ -6,15 +6,20 @@ import os
 import sys
 
 from libcni.cli.inputs import network_of
-from libcni.cli.options import IgnoredNetns, NetworkArgument
+from libcni.cli.options import IGNORED_NETNS, NETWORK
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
+ARGUMENTS = (NETWORK, IGNORED_NETNS)
 
-def status(session: Session, network: NetworkArgument, netns: IgnoredNetns = "") -> None:
+
+def status(session: Session, network: str, netns: str) -> None:
     """Ask whether a network can serve ADD.
 
     Prints nothing if it can. With -v, prints a line for each plugin.
+
+    Example:
+      libcni status front -v
     """
     if netns and not os.path.exists(netns):
         # It may be a second network, and nothing was asked about that one.
@@ -31,8 +36,8 @@ def status(session: Session, network: NetworkArgument, netns: IgnoredNetns = "")
     if session.verbose or session.output != "text":
         session.show(data, Table(("plugin", "state"), rows))
     if not asked:
-        text = f"note: network {found.network} was not asked: its spec version has no STATUS (libcni validate helps)"
-        print(text, file=sys.stderr)
+        text = f"note: network {found.network} was not asked: its spec version has no STATUS"
+        print(f"{text} (libcni networks --check helps)", file=sys.stderr)
     # The table has all states. The first error is printed, and decides the exit code.
     for error in found.errors:
         raise error

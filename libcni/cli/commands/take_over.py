@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
+from libcni.cli.completion import owners
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.hints import UsageError
+from libcni.cli.failures import UsageError
 from libcni.cli.listing import attachment_data, corrupt_error, find_attachments, no_record_error, note_left_out, row
-from libcni.cli.options import NetworkOption, Option, RecordedContainer
+from libcni.cli.options import ONLY_NETWORK, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
+ARGUMENTS = (
+    RECORDED_CONTAINER, ONLY_NETWORK,
+    Argument("--from", dest="from_owner", metavar="NAME", complete=owners,
+        help="Those of this owner; empty: without owner."),
+)  # fmt: skip
 
-def take_over(
-    session: Session,
-    container: RecordedContainer = "",
-    network: NetworkOption = "",
-    from_owner: Annotated[
-        str | None, Option("--from", metavar="NAME", help="Those of this owner; empty: without owner.")
-    ] = None,
-) -> None:
+
+def take_over(session: Session, container: str, network: str, from_owner: str | None) -> None:
     """Change the owner of attachments.
 
     --owner names the new owner. Its sweeps (gc, repair) detach the attachments from then on. Records of Go libcni have
     no owner: --from "".
+
+    Example:
+      libcni take-over --from "" --owner podman
     """
     if not container and from_owner is None:
         raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')

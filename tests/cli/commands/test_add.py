@@ -31,11 +31,11 @@ def test_the_result_is_indented_by_four_without_a_new_line_at_the_end(node: Comm
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_stdout_does_not_have_are_jsons_escapes(node: CommandNode, encoding: str) -> None:
+def test_the_output_is_utf_8_in_every_locale(node: CommandNode, encoding: str) -> None:
     fake = {"ADD": {"result": {"cniVersion": "1.1.0", "dns": {"domain": "ü✓😀"}}}}
     odd = {"cniVersion": "1.1.0", "name": "odd", "plugins": [{"type": "fake", "fake": fake}]}
     node.write("odd.conflist", odd)
-    ran = node.run("add", "odd", node.netns("a"), "-c", "c1", PYTHONIOENCODING=encoding)
+    ran = node.run_script("add", "odd", node.netns("a"), "-c", "c1", PYTHONIOENCODING=encoding)
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["dns"] == {"domain": "ü✓😀"}
 

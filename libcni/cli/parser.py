@@ -1,0 +1,92 @@
+"""The parser of each command, the list of commands, and completion in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import os
+import shutil
+import sys
+import textwrap
+from typing import NoReturn
+
+from libcni.cli.commands import COMMANDS, Command
+from libcni.cli.options import COMMON
+from libcni.cli.render import print_block
+
+_WIDTH = 100
+EXIT_CODES = "0 done, 1 a plugin or record failed, 2 usage, 3 configuration, 4 not found, 5 timeout or lock."
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors look like those of the commands."""
+
+    def error(self, message: str) -> NoReturn:
+        # argparse would print the usage before it.
+        print_block(f"error: {message}; see: {self.prog} --help", sys.stderr)
+        raise SystemExit(2)
+
+
+def parser_of(command: Command) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    function, arguments = command.load()
+    width = min(_WIDTH, shutil.get_terminal_size().columns - 2)
+    parser = _Parser(
+        prog=f"libcni {command.name}",
+        usage=usage_of(command),
+        description=_folded(inspect.cleandoc(function.__doc__ or ""), width),
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=width),
+        allow_abbrev=False,
+    )
+    for one in arguments:
+        one.add_to(parser)
+    common = parser.add_argument_group("where and how")
+    for one in COMMON:
+        one.add_to(common)
+    return parser
+
+
+def usage_of(command: Command) -> str:
+    """Return the command line of a command, with its arguments and without its options."""
+    _, arguments = command.load()
+    positional = [one.keywords for one in arguments if not one.flags[0].startswith("-")]
+    shown = {None: "{}", "?": "[{}]", "*": "[{}]..."}
+    words = [shown[one.get("nargs")].format(one["metavar"]) for one in positional]
+    return " ".join([f"libcni {command.name}", *words, "[OPTION]..."])
+
+
+def _folded(text: str, width: int) -> str:
+    """Fold the paragraphs of a text. An example stays as it is, so that it can be copied."""
+    parts = text.split("\n\n")
+    return "\n\n".join(part if part.startswith("Example:") else textwrap.fill(part, width) for part in parts)
+
+
+def overview() -> str:
+    """Return the help of the program: the commands with the first line of their own help."""
+    lines = ["usage: libcni COMMAND [ARGUMENT]... [OPTION]...", "", "Run, see and repair CNI networks."]
+    section = ""
+    for command in COMMANDS:
+        if command.section != section:
+            section = command.section
+            lines += ["", f"{section}:"]
+        function, _ = command.load()
+        lines.append(f"  {command.name:13}{inspect.cleandoc(function.__doc__ or '').splitlines()[0]}")
+    return "\n".join([*lines, "", "libcni COMMAND --help has the options.", f"Exit codes: {EXIT_CODES}"])
+
+
+def complete() -> None:
+    """Print what the word at the cursor may become, for the shell. Without argcomplete (extra cli) print nothing."""
+    import argcomplete
+
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")
+    command = next((one for one in COMMANDS if words[1:-1][:1] == [one.name]), None)
+    if command is not None:
+        # The first words that argcomplete takes for the name of the program.
+        os.environ["_ARGCOMPLETE"] = "2"
+        parser = parser_of(command)
+    else:
+        parser = argparse.ArgumentParser("libcni")
+        parser.add_argument("command", choices=[one.name for one in COMMANDS])
+        parser.add_argument("--version", action="store_true")
+    argcomplete.autocomplete(parser)
