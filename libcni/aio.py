@@ -344,14 +344,16 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> AnswerT:
-        seconds = self._seconds(timeout)
-        with _AsyncNode(self._state, self._executor, seconds, operation) as node:
+        with self._node(operation, timeout) as node:
             await node.wait_for_turn()
             try:
                 return await verb(node, *args, **kwargs)
             finally:
                 # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
                 await node.discard_prepared()
+
+    def _node(self, operation: Operation, timeout: Timeout) -> Node:
+        return _AsyncNode(self._state, self._executor, self._seconds(timeout), operation)
 
 
 class _AsyncNode(Node):

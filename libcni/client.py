@@ -506,12 +506,14 @@ class CNIConfig(ClientBase[Executor]):
         *args: _P.args,
         **kwargs: _P.kwargs,
     ) -> _T:
-        seconds = self._seconds(timeout)
         # The context releases the locks and ends the observer's operation, whatever the verb raises.
-        with _BlockingNode(self._state, self._executor, seconds, operation) as node:
+        with self._node(operation, timeout) as node:
             # Every method of the node blocks, so a coroutine has nothing to wait for and ends at the first step.
             run_to_end(node.wait_for_turn())
             return run_to_end(verb(node, *args, **kwargs))
+
+    def _node(self, operation: Operation, timeout: Timeout) -> Node:
+        return _BlockingNode(self._state, self._executor, self._seconds(timeout), operation)
 
 
 class _BlockingNode(Node):

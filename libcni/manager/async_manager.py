@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from collections.abc import Iterable
+from typing import Unpack
 
-from libcni.aio import AsyncCNIConfig, to_the_end
+from libcni.aio import AsyncCNIConfig
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import ManagerStatus, Report
+from libcni.manager.reports import ManagerStatus, NetworkState, Report
+from libcni.manager.status import Asking
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["AsyncNetworkManager"]
-
-_T = TypeVar("_T")
-
-
-class AsyncContext(OperationContext):
-    """An operation of AsyncNetworkManager on the running event loop."""
-
-    async def in_thread(self, function: Callable[[], _T]) -> _T:
-        """Call a function in a thread. A cancelled caller still waits for its end.
-
-        Otherwise the thread could make a namespace or a file after the container's lock has been released.
-        """
-        # A task of its own: cancelling the caller must not cancel the future that it waits for.
-        return await to_the_end(asyncio.ensure_future(asyncio.to_thread(function)))
-
-    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
-        """Call a function or a coroutine function."""
-        # The user's function may be a plain one or a coroutine function; only its answer shows which.
-        answer = function()
-        return await answer if inspect.isawaitable(answer) else answer
-
-    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Run coroutine functions as tasks, and return their answers in order."""
-        return list(await asyncio.gather(*(function() for function in functions)))
-
-    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end; a further cancellation waits for it."""
-        with suppress(asyncio.CancelledError):  # the caller raises the first one
-            await to_the_end(asyncio.ensure_future(coroutine))
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep while the event loop goes on."""
-        await asyncio.sleep(seconds)
 
 
 class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
@@ -70,7 +35,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
     ) -> ContainerResult:
         """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
-        return await self._run(timeout, lambda context: self._set_up(context, container, options))
+        return await self._set_up(container, timeout, options)
 
     async def tear_down(
         self,
@@ -81,24 +46,23 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         timeout: Timeout = DEFAULT,
     ) -> Report:
         """Detach all recorded attachments of a container; as ``NetworkManager.tear_down``, errors too."""
-        return await self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
+        return await self._tear_down(container, timeout, ifnames, policy)
 
     async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container; as ``NetworkManager.check``, errors too."""
-        return await self._run(timeout, lambda context: self._check(context, container_id))
+        return await self._check(container_id, timeout)
 
-    async def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
+    async def container(self, container_id: str) -> ContainerResult | None:
         """Return the recorded result of a container; as ``NetworkManager.container``, errors too."""
-        return await self._run(timeout, lambda context: self._container(context, container_id))
+        return await asyncio.to_thread(self._container, container_id)
 
     async def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
         """Ask networks whether they can serve ADD; as ``NetworkManager.status``, errors too."""
-        return await self._run(timeout, lambda context: self._status(context, networks))
+        return await self._status(networks, timeout)
 
     async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
-        return await self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
+        return await self._gc(live, timeout, dry_run=dry_run)
 
-    async def _run(self, timeout: Timeout, operation: Callable[[AsyncContext], Coroutine[Any, Any, _T]]) -> _T:
-        with AsyncContext(self.cni, self._emit, timeout) as context:
-            return await operation(context)
+    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
+        return list(await asyncio.gather(*(function() for function in functions)))

@@ -112,8 +112,6 @@ class GC:
 
     async def run(self) -> Report:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
-        # A set-up that hangs holds the locks of all its networks. GC must not wait the whole timeout for each of them.
-        self.context.share_waits()
         if not callable(self.live):
             await self._live()  # raises TypeError before anything runs
         items: list[Item] = []
@@ -142,7 +140,7 @@ class GC:
     async def _live(self) -> LiveSet:
         live = await self.context.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
-        return await self.context.in_thread(lambda: read_live(read_live_once(live), self.plan))
+        return await self.context.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
 
     async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
         """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""
@@ -154,7 +152,7 @@ class GC:
             # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
             attachments = await context.attachments()
-            valid = await context.in_thread(lambda: live.possible_pairs(attachments))
+            valid = await context.node.on_disk(lambda: live.possible_pairs(attachments))
             report = await context.call(
                 lambda: context.cni.gc_network_list(
                     net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
@@ -183,7 +181,7 @@ class GC:
         outcome: Outcome = "namespace-stale" if self.dry_run else "namespace-removed"
         errors: list[CNIError] = []
         try:
-            recorded = await self.context.in_thread(namespaces.recorded)
+            recorded = await self.context.node.on_disk(namespaces.recorded)
         except CNIError as error:
             return [], [error]
         if not recorded:
@@ -197,7 +195,7 @@ class GC:
                 if live.is_live(container_id):
                     continue
                 remove = namespaces.path if self.dry_run else namespaces.remove_if_unused
-                if path := await self.context.in_thread(partial(remove, container_id)):
+                if path := await self.context.node.on_disk(partial(remove, container_id)):
                     removed.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
                 self.context.emit(problem_event(error, container_id=container_id))

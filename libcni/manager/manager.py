@@ -2,55 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from collections.abc import Iterable
+from typing import Unpack
 
 from libcni.client import CNIConfig
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
-from libcni.manager.context import OperationContext
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import ManagerStatus, Report
+from libcni.manager.reports import ManagerStatus, NetworkState, Report
+from libcni.manager.status import Asking
 from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.node import run_to_end
 from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["NetworkManager"]
 
-_T = TypeVar("_T")
 _THREADS = 32
-
-
-class BlockingContext(OperationContext):
-    """An operation of NetworkManager: every method blocks, so its coroutines never suspend."""
-
-    async def in_thread(self, function: Callable[[], _T]) -> _T:
-        """Call a function in this thread: it may block here."""
-        return function()
-
-    async def call(self, function: Callable[[], _T | Awaitable[_T]]) -> _T:
-        """Call a function, which must not be a coroutine function: nothing here can wait for it."""
-        return cast("_T", function())
-
-    async def in_parallel(self, functions: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
-        """Run coroutine functions in threads, and return their answers in order."""
-        if not functions:
-            return []
-        # Each coroutine blocks, so parallel ones need threads; plugins that hang would otherwise delay each other.
-        from concurrent.futures import ThreadPoolExecutor  # only here: it costs a tenth of the import
-
-        with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
-            return list(pool.map(lambda function: run_to_end(function()), functions))
-
-    async def shielded(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end."""
-        await coroutine
-
-    async def sleep(self, seconds: float) -> None:
-        """Block for a time."""
-        time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs this coroutine
 
 
 class NetworkManager(ManagerBase[CNIConfig]):
@@ -85,7 +53,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
             CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
             NamespaceError: the namespace could not be made, or this manager did not make the existing one.
         """
-        return self._run(timeout, lambda context: self._set_up(context, container, options))
+        return run_to_end(self._set_up(container, timeout, options))
 
     def tear_down(
         self,
@@ -109,7 +77,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
             CNIErrorGroup: all errors; ``report`` tells what was detached. Call again to retry.
             LockTimeoutError: another operation held the container.
         """
-        return self._run(timeout, lambda context: self._tear_down(context, container, ifnames, policy))
+        return run_to_end(self._tear_down(container, timeout, ifnames, policy))
 
     def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
         """Check all attachments of a container. The report marks those whose version has no CHECK.
@@ -121,15 +89,15 @@ class NetworkManager(ManagerBase[CNIConfig]):
             CNIErrorGroup: all errors, torn records included; ``report`` has every check.
             LockTimeoutError: another operation held the container.
         """
-        return self._run(timeout, lambda context: self._check(context, container_id))
+        return run_to_end(self._check(container_id, timeout))
 
-    def container(self, container_id: str, *, timeout: Timeout = DEFAULT) -> ContainerResult | None:
+    def container(self, container_id: str) -> ContainerResult | None:
         """Return the recorded result of a container's set-up; None if nothing is attached.
 
         Raises:
             RecordError: the records cannot be listed, or a result cannot be read.
         """
-        return self._run(timeout, lambda context: self._container(context, container_id))
+        return self._container(container_id)
 
     def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
         """Ask networks in parallel whether they can serve ADD. Problems are in the report, not raised.
@@ -141,7 +109,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         Raises:
             NetworkNotFoundError: a name in ``networks`` is unknown.
         """
-        return self._run(timeout, lambda context: self._status(context, networks))
+        return run_to_end(self._status(networks, timeout))
 
     def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC once for each network, also for networks that only records name.
@@ -162,8 +130,13 @@ class NetworkManager(ManagerBase[CNIConfig]):
             TypeError: ``live`` is None or an empty iterator, or holds an object of another type; no container that
                 it does not name was detached for this reason.
         """
-        return self._run(timeout, lambda context: self._gc(context, live, dry_run=dry_run))
+        return run_to_end(self._gc(live, timeout, dry_run=dry_run))
 
-    def _run(self, timeout: Timeout, operation: Callable[[BlockingContext], Coroutine[Any, Any, _T]]) -> _T:
-        with BlockingContext(self.cni, self._emit, timeout) as context:
-            return run_to_end(operation(context))
+    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
+        if not functions:
+            return []
+        # Each coroutine blocks, so parallel ones need threads; plugins that hang would otherwise delay each other.
+        from concurrent.futures import ThreadPoolExecutor  # only here: it costs a tenth of the import
+
+        with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
+            return list(pool.map(lambda function: run_to_end(function()), functions))

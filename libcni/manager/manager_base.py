@@ -23,11 +23,13 @@ from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
 from libcni.manager.options import check_options, merge_policies, read_once
 from libcni.manager.recorded import container_result
-from libcni.manager.reports import ManagerStatus, Report
+from libcni.manager.reports import ManagerStatus, NetworkState, Report
 from libcni.manager.set_up import SetUp
-from libcni.manager.status import status
+from libcni.manager.status import Asking, status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
+from libcni.observe.protocol import Operation
+from libcni.verbs.client_base import Timeout
 from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, check_word
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
@@ -200,9 +202,7 @@ class ManagerBase(Generic[ClientT]):
 
         ``unknown`` receives the name and the error of each unknown network; None: raise the first of these errors.
         """
-        # tear_down and check take an ID as well, so an ID is a likely mistake.
-        if not isinstance(container, Container):
-            raise TypeError(f"a Container is needed, such as Container({container!r}, netns), not {container!r}")
+        _check_container(container)
         wanted: list[tuple[NetworkRequest, NetworkConfigList | None]] = []
         requests = container.requests
         try:
@@ -227,63 +227,82 @@ class ManagerBase(Generic[ClientT]):
         loopback = self._loopback if use_loopback else None
         return plan_attachments(container, wanted, prefix=self.prefix, loopback=loopback)
 
-    async def _set_up(self, context: OperationContext, container: Container, options: AttachOptions) -> ContainerResult:
+    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
+        """Run coroutine functions in parallel, and return their answers in order."""
+        raise NotImplementedError
+
+    def _context(self, operation: Operation, timeout: Timeout) -> OperationContext:
+        # Blocking or on asyncio: an operation of the manager waits as a verb of its client does.
+        node = self.cni._node(operation, timeout)  # noqa: SLF001 - not for callers
+        return OperationContext(self.cni, node, self._emit, timeout)
+
+    async def _set_up(self, container: Container, timeout: Timeout, options: AttachOptions) -> ContainerResult:
         check_options(options)
-        # Check all names and networks before anything is made.
-        planned = await context.in_thread(lambda: self._plan(container))
-        # "" is not None: a plugin would get it as CNI_NETNS.
-        if container.netns == "" or (container.netns is None and self._namespaces is None):
-            raise ConfigError(
-                f"container {container.id}: it has no network namespace",
-                hint="give netns, or make the manager with namespaces=Namespaces()",
-            )
-        context.share_deadline()
-        chosen: AttachOptions = {"on_cancel": self.on_cancel, **options}
-        return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
+        _check_container(container)
+        context = self._context(Operation("SET-UP", container_id=container.id), timeout)
+        with context.node, context:
+            # Check all names and networks before anything is made.
+            planned = await context.node.on_disk(lambda: self._plan(container))
+            # "" is not None: a plugin would get it as CNI_NETNS.
+            if container.netns == "" or (container.netns is None and self._namespaces is None):
+                raise ConfigError(
+                    f"container {container.id}: it has no network namespace",
+                    hint="give netns, or make the manager with namespaces=Namespaces()",
+                )
+            chosen: AttachOptions = {"on_cancel": self.on_cancel, **options}
+            return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
 
     async def _tear_down(
-        self,
-        context: OperationContext,
-        container: Container | str,
-        ifnames: Iterable[str] | None,
-        policy: DelPolicy | None,
+        self, container: Container | str, timeout: Timeout, ifnames: Iterable[str] | None, policy: DelPolicy | None
     ) -> Report:
         wanted = None if ifnames is None else frozenset(read_once("ifnames", ifnames))
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
+        _check_container(container)
         unknown: list[tuple[str, CNIError]] = []
-        planned = await context.in_thread(lambda: self._plan(container, unknown))
-        tear_down = TearDown(
-            context=context,
-            container_id=container.id,
-            networks=self._configuration.current,
-            policy=merge_policies(self.policy, policy),
-            namespaces=self._namespaces,
-            unrecorded=planned,
-            unknown=unknown,
-            ifnames=wanted,
-        )
-        return await tear_down.run()
+        context = self._context(Operation("TEAR-DOWN", container_id=container.id), timeout)
+        with context.node, context:
+            planned = await context.node.on_disk(lambda: self._plan(container, unknown))
+            tear_down = TearDown(
+                context=context,
+                container_id=container.id,
+                networks=self._configuration.current,
+                policy=merge_policies(self.policy, policy),
+                namespaces=self._namespaces,
+                unrecorded=planned,
+                unknown=unknown,
+                ifnames=wanted,
+            )
+            return await tear_down.run()
 
-    async def _check(self, context: OperationContext, container_id: str) -> Report:
-        return await check(context, check_container_id(container_id), self._configuration.current)
+    async def _check(self, container_id: str, timeout: Timeout) -> Report:
+        check_container_id(container_id)
+        with self._context(Operation("CHECK", container_id=container_id), timeout) as context:
+            return await check(context, container_id, self._configuration.current)
 
-    async def _status(self, context: OperationContext, networks: Iterable[str] | None) -> ManagerStatus:
+    async def _status(self, networks: Iterable[str] | None, timeout: Timeout) -> ManagerStatus:
         names = None if networks is None else read_once("networks", networks)
         default_names, reason = set(), ""
         try:
             default_names = {net.name for net in self._configuration.defaults()}
         except NetworkNotFoundError as error:
             reason = str(error)
-        return await status(context, self._configuration.current, names, default_names, reason)
+        with self._context(Operation("STATUS"), timeout) as context:
+            return await status(context, self._gather, self._configuration.current, names, default_names, reason)
 
-    async def _gc(self, context: OperationContext, live: Live, *, dry_run: bool) -> Report:
+    async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool) -> Report:
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
-        current = self._configuration.current
         live = live if callable(live) else read_live_once(live)
-        return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
+        with self._context(Operation("GC"), timeout) as context:
+            current = self._configuration.current
+            return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
 
-    async def _container(self, context: OperationContext, container_id: str) -> ContainerResult | None:
-        attachments = await context.attachments(check_container_id(container_id))
-        return await context.in_thread(lambda: container_result(container_id, attachments))
+    def _container(self, container_id: str) -> ContainerResult | None:
+        return container_result(container_id, self.cni.get_cached_attachments(container_id))
+
+
+def _check_container(container: Container) -> None:
+    # tear_down and check take an ID as well, so an ID is a likely mistake.
+    if not isinstance(container, Container):
+        raise TypeError(f"a Container is needed, such as Container({container!r}, netns), not {container!r}")

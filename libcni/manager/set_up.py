@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +12,7 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
-from libcni.manager.context import OperationContext, remaining
+from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.store.record import READY, STALE_BOOT
@@ -55,14 +55,12 @@ class SetUp:
         if unused and self.options.get("strict"):
             problem = f"container {self.container.id}: none of its networks declares the capability arguments "
             raise ConfigError(problem + ", ".join(unused), hint="declare them in a plugin's capabilities")
-        # Without a timeout of the set-up, the client's timeout applies to each network.
-        deadline = None if context.timeout is DEFAULT or context.deadline == math.inf else context.deadline
         # Always networks before the container: GC acquires its locks in the same order, so the two cannot deadlock.
         await context.lock_networks([one.net.name for one in self.planned], container_id=self.container.id)
         await context.lock_container(self.container.id)
         try:
             netns = await self._netns()
-            results = [await self._attach(one.in_namespace(netns), deadline) for one in self.planned]
+            results = [await self._attach(one.in_namespace(netns)) for one in self.planned]
         except Exception as error:
             await self._undo(error)
             raise
@@ -70,7 +68,9 @@ class SetUp:
             raise  # the event loop has ended, so nothing can be awaited
         except BaseException as error:
             if self.options.get("on_cancel") == "rollback":
-                await context.shielded(self._undo(error))
+                # A second cancellation is raised after the end of the roll-back.
+                with suppress(type(error)):
+                    await context.node.shielded(self._undo(error))
             raise
         return ContainerResult(self.container.id, netns, tuple(results), unused)
 
@@ -79,11 +79,12 @@ class SetUp:
             return self.container.netns
         namespaces, container_id = self.namespaces, self.container.id
         assert namespaces is not None, "the manager refuses a container without namespace before this"
-        self.has_made_namespace = not await self.context.in_thread(lambda: namespaces.exists(container_id))
-        return await self.context.in_thread(lambda: namespaces.ensure(container_id))
+        self.has_made_namespace = not await self.context.node.on_disk(lambda: namespaces.exists(container_id))
+        return await self.context.node.on_disk(lambda: namespaces.ensure(container_id))
 
-    async def _attach(self, planned: PlannedAttachment, deadline: float | None) -> AttachmentResult:
-        timeout: Timeout = self.context.timeout if deadline is None else remaining(deadline)
+    async def _attach(self, planned: PlannedAttachment) -> AttachmentResult:
+        # Without a timeout of the set-up, the client's timeout applies to each network.
+        timeout: Timeout = DEFAULT if self.context.timeout is DEFAULT else self.context.seconds_left()
         # With on_existing="allow" a DEL of this ADD would detach the earlier attachment as well, which is in use.
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
         # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
@@ -118,7 +119,7 @@ class SetUp:
         # container may live in: a tear-down or GC removes it.
         if namespaces is not None and self.has_made_namespace and not failed:
             try:
-                await self.context.in_thread(lambda: namespaces.remove_if_unused(container_id))
+                await self.context.node.on_disk(lambda: namespaces.remove_if_unused(container_id))
             except CNIError as problem:
                 failed.append(problem)
                 error.add_note(f"when the namespace was removed again: {problem}")

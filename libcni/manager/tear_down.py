@@ -87,7 +87,7 @@ class TearDown:
         # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
             try:
-                if path := await context.in_thread(lambda: namespaces.remove_if_unused(self.container_id)):
+                if path := await context.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):
                     items.append(Item("namespace-removed", container_id=self.container_id, path=path))
             except CNIError as error:
                 errors.append(error)

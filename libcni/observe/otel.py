@@ -11,7 +11,7 @@ from libcni.observe.protocol import Observer, Operation
 from libcni.protocol.invocation import Invocation, Outcome
 
 try:
-    from opentelemetry import baggage, metrics, trace
+    from opentelemetry import baggage, context, metrics, trace
     from opentelemetry.baggage.propagation import W3CBaggagePropagator
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -23,6 +23,9 @@ except ImportError as _missing:
 __all__ = ["OpenTelemetryObserver"]
 
 _SCOPE = "libcni"
+
+_GROUPS = {"SET-UP", "TEAR-DOWN"}
+"""The operations that run verbs. Their span is the current one, so that the spans of the verbs are its children."""
 
 
 class OpenTelemetryObserver(Observer):
@@ -54,7 +57,9 @@ class OpenTelemetryObserver(Observer):
         labels = {"cni.verb": operation.verb, "cni.network": operation.network}
         about = {"cni.container_id": operation.container_id, "cni.ifname": operation.ifname}
         span = self._tracer.start_span(f"CNI {operation.verb}", attributes=_known({**labels, **about}))
-        self._running[operation] = _Running(span, _known(labels))
+        self._running[operation] = running = _Running(span, _known(labels))
+        if operation.verb in _GROUPS:
+            running.token = context.attach(trace.set_span_in_context(span))
         return _trace_context(span)
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
@@ -88,6 +93,8 @@ class OpenTelemetryObserver(Observer):
     def end(self, operation: Operation, error: BaseException | None) -> None:
         """End the verb's span."""
         running = self._running.pop(operation)
+        if running.token is not None:
+            context.detach(running.token)
         self._operations.record(time.monotonic() - running.began, running.labels)
         self._end(running.span, error, running.labels)
 
@@ -115,6 +122,7 @@ class _Running:
     call: Span | None = None
     call_labels: dict[str, Any] = field(default_factory=dict)
     call_began: float = 0.0
+    token: Any = None
 
 
 def _known(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +137,8 @@ def _trace_context(span: Span) -> dict[str, str | None] | None:
     if not span.get_span_context().is_valid:
         return None
     carrier: dict[str, str] = {}
-    context = trace.set_span_in_context(span)
-    TraceContextTextMapPropagator().inject(carrier, context)
-    if baggage.get_all(context):
-        W3CBaggagePropagator().inject(carrier, context)
+    around = trace.set_span_in_context(span)
+    TraceContextTextMapPropagator().inject(carrier, around)
+    if baggage.get_all(around):
+        W3CBaggagePropagator().inject(carrier, around)
     return {name.upper(): carrier.get(name) for name in ("traceparent", "tracestate", "baggage")}

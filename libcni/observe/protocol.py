@@ -10,8 +10,9 @@ from libcni.protocol.invocation import Invocation, Outcome, VerbName
 
 __all__ = ["Observer", "Operation"]
 
-OperationName = VerbName | Literal["FORGET", "TAKE-OVER", "RELOAD"]
-"""A verb, a change of a record that runs no plugin, or a DEL and an ADD in place."""
+OperationName = VerbName | Literal["FORGET", "TAKE-OVER", "RELOAD", "SET-UP", "TEAR-DOWN"]
+"""A verb, a change of a record that runs no plugin, a DEL and an ADD in place, or verbs on all networks of a container.
+"""
 
 
 # eq=False: two ADDs of equal parameters are two keys of an observer's dict.
@@ -22,6 +23,7 @@ class Operation:
     Attributes:
         verb: the verb; ``VERSION`` also for validation and negotiation; ``FORGET`` and ``TAKE-OVER`` run no plugin;
             ``RELOAD`` calls them with DEL and then with ADD.
+            ``SET-UP`` and ``TEAR-DOWN`` of a manager begin before the verbs that they run, and end after them.
             Plugins may be called with another verb: the roll-back of an ADD calls them with DEL.
         network: the network's name, "" if the verb has none.
         container_id: the container's ID, "" if the verb has none.
