@@ -42,7 +42,7 @@ class ExtraTextError(JSONTextError):
 
 
 class BigNumber:
-    """An integer with more digits than Python decodes (``sys.get_int_max_str_digits()``), kept as text."""
+    """A number kept as text: an integer with more digits than Python decodes, or any number of ``parse_exactly``."""
 
     __slots__ = ("text",)
 
@@ -92,6 +92,7 @@ def _integer(text: str) -> Any:
 # The C scanner is fast only with int() itself. A document with a giant integer is scanned again, with the hook.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _big_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
+_exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=BigNumber, parse_float=BigNumber)
 
 
 def decode_utf8(data: bytes | bytearray | memoryview | str) -> str:
@@ -174,6 +175,14 @@ def parse(text: str) -> Any:
     if start == len(text):
         raise JSONTextError("it is empty")
     value, end = _scan(text, start)
+    _check_end(text, end)
+    return value
+
+
+def parse_exactly(text: str) -> Any:
+    """Return the JSON document in ``text``, decoded, with each number as a BigNumber; raises JSONTextError."""
+    start = _skip(text, 0)
+    value, end = _scan(text, start, _exact_decoder)
     _check_end(text, end)
     return value
 

@@ -34,6 +34,7 @@ _LIBRARY = (
     "libcni.config.identifiers",
     "libcni.config.versions",
     "libcni.protocol",
+    "libcni.protocol.conversion",
     "libcni.protocol.invocation",
     "libcni.executor",
     "libcni.plugin",
@@ -59,6 +60,8 @@ _EAGER = (
     "libcni.plugin.reading",
     "libcni.plugin.request",
     "libcni.plugin.results",
+    "libcni.protocol",
+    "libcni.protocol.conversion",
 )
 
 # Runs in the interpreter of the node. An import of __future__ would read a file at each start, so it becomes flags of

@@ -1,24 +1,24 @@
 """Results as a plugin builds and prints them (spec 1.1.0, section 5, Success).
 
-A result in memory has the form of 1.x. One table converts it to the form of each version, by the same rules as the
-runtime's own conversion (``libcni/protocol/conversion.py``). Unknown fields are kept.
+A result in memory has the form of 1.x; ``libcni/protocol/conversion.py`` converts it, as the runtime's. Unknown fields
+are kept.
 """
 
 from __future__ import annotations
 
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, RESULT_FORMS
 from libcni.plugin.failure import DECODING_FAILURE, VerbError
+from libcni.protocol.conversion import ConversionError, as_plain, convert, from_plain, object_of, objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 __all__ = ["PluginResult"]
 
-_KNOWN = frozenset({"cniVersion", "interfaces", "ips", "routes", "dns", "ip4", "ip6"})
-_INTERFACE_FIELDS_OF_1_1 = frozenset({"mtu", "socketPath", "pciID"})
-_ROUTE_FIELDS_OF_0_2 = frozenset({"dst", "gw"})
+_LISTS = ("interfaces", "ips", "routes")
+_KNOWN = frozenset({"cniVersion", *_LISTS, "dns"})
 
 
 class PluginResult:
@@ -40,7 +40,7 @@ class PluginResult:
         self.routes: list[dict[str, Any]] = []
         self.dns: dict[str, Any] = {}
         self.extra: dict[str, Any] = {}
-        self._source = version
+        self._made = version
 
     @classmethod
     def from_document(cls, document: object, version: str) -> PluginResult:
@@ -53,26 +53,20 @@ class PluginResult:
         Raises:
             VerbError: with code 6, if ``document`` is no result, or its ``cniVersion`` is unknown.
         """
-        whole = _object(document, "the result")
         result = cls(version)
-        result._source = whole.get("cniVersion") or version
-        for found in (result._source, version):
-            if found not in ALL_VERSIONS:
-                raise VerbError(f"a result has the unknown cniVersion {found!r}", code=DECODING_FAILURE)
-        result.interfaces = _objects(whole, "interfaces")
-        ips = _objects(whole, "ips")
-        if RESULT_FORMS[result._source] == 1 and RESULT_FORMS[version] == 0:
-            ips = [ip for ip in ips if ip.get("version") in {"4", "6"}]  # as Go: others have no form there
-        result.ips = [_without(ip, {"version"}) for ip in ips]
-        result.routes = _objects(whole, "routes")
-        result.dns = _object(whole.get("dns") or {}, "dns")
-        result.extra = {key: _copy(value) for key, value in whole.items() if key not in _KNOWN}
-        for family in ("ip4", "ip6"):
-            # IPv4 first, as the runtime converts it: the order of addresses has a meaning for a chained plugin.
-            if whole.get(family) is not None:
-                part = _object(whole[family], family)
-                result.routes += _objects(part, "routes")
-                result.ips.append({"address": part.get("ip"), **_without(part, {"ip", "routes"})})
+        try:
+            whole = object_of(document, "the result")
+            source = whole.get("cniVersion") or version
+            for found in (source, version):
+                if found not in ALL_VERSIONS:
+                    raise ConversionError(f"a result has the unknown cniVersion {found!r}")
+            # A deep copy: a change of the result must not show in the configuration, which prev_result reads again.
+            plain = _copy(as_plain(convert(whole, source, version)))
+            result.interfaces, result.ips, result.routes = (objects(plain, key) for key in _LISTS)
+            result.dns = object_of(plain.get("dns") or {}, "dns")
+        except ConversionError as error:
+            raise VerbError(str(error), code=DECODING_FAILURE) from error
+        result.extra = {key: value for key, value in plain.items() if key not in _KNOWN}
         return result
 
     def add_interface(  # noqa: PLR0913 - one parameter for each field of the specification
@@ -181,16 +175,11 @@ class PluginResult:
             VerbError: with code 6, if the result has no address and comes from a newer version than 0.2.0, and
                 ``version`` is 0.2.0 or older.
         """
-        source, target = RESULT_FORMS[self._source], RESULT_FORMS[self.version]
-        interfaces, routes = self.interfaces, self.routes
-        if source == 2 > target:  # noqa: PLR2004 - the form of 1.x
-            interfaces = [_without(interface, _INTERFACE_FIELDS_OF_1_1) for interface in interfaces]
-        if source > target == 0:
-            if not self.ips:
-                raise VerbError("cannot convert the result: no valid IP addresses", code=DECODING_FAILURE)
-            routes = [{key: route[key] for key in route if key in _ROUTE_FIELDS_OF_0_2} for route in routes]
-        parts = {"interfaces": interfaces, "ips": self.ips, "routes": routes, "dns": self.dns}
-        return {"cniVersion": self.version, **_PRINTED_FORMS[target](parts), **self.extra}
+        parts = {key: value for key in (*_LISTS, "dns") if (value := getattr(self, key))}
+        try:
+            return convert(from_plain({**parts, **self.extra}, self._made), self._made, self.version)
+        except ConversionError as error:
+            raise VerbError(f"cannot convert the result: {error}", code=DECODING_FAILURE) from error
 
 
 def refuse_other_form(document: object, version: str) -> None:
@@ -207,45 +196,7 @@ def refuse_other_form(document: object, version: str) -> None:
         )
 
 
-def _form_of_1_0(parts: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in parts.items() if value}
-
-
-def _form_of_0_3(parts: dict[str, Any]) -> dict[str, Any]:
-    form = _form_of_1_0(parts)
-    if parts["ips"]:
-        form["ips"] = [{"version": _family(str(ip.get("address"))), **ip} for ip in parts["ips"]]
-    return form
-
-
-def _form_of_0_1(parts: dict[str, Any]) -> dict[str, Any]:
-    form: dict[str, Any] = {"dns": parts["dns"]} if parts["dns"] else {}
-    for ip in parts["ips"]:
-        family = _family(str(ip.get("address")))
-        routes = [route for route in parts["routes"] if _family(str(route.get("dst"))) == family]
-        kept = _without(ip, {"address", "interface"})
-        # The first address of each family stays: 0.2.0 has no place for another.
-        form.setdefault(f"ip{family}", {"ip": ip.get("address"), **kept, **_given(routes=routes or None)})
-    return form
-
-
-_PRINTED_FORMS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = (_form_of_0_1, _form_of_0_3, _form_of_1_0)
-
-
-def _family(address: str) -> str:
-    """Return "4" or "6"; an IPv4-mapped IPv6 address is IPv4, as in Go."""
-    if ":" not in address:
-        return "4"
-    from ipaddress import IPv6Interface
-
-    try:
-        return "4" if IPv6Interface(address).ip.ipv4_mapped else "6"
-    except ValueError:
-        return "6"
-
-
 def _copy(value: Any) -> Any:
-    # A deep copy: a change of the result must not show in the configuration that a delegate or prev_result reads.
     if isinstance(value, dict):
         return {key: _copy(part) for key, part in value.items()}
     return [_copy(part) for part in value] if isinstance(value, list) else value
@@ -253,23 +204,6 @@ def _copy(value: Any) -> Any:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None}
-
-
-def _without(part: dict[str, Any], keys: set[str] | frozenset[str]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key not in keys}
-
-
-def _object(value: object, label: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise VerbError(f"{label} must be an object, not {type(value).__name__}", code=DECODING_FAILURE)
-    return {key: _copy(part) for key, part in value.items()}
-
-
-def _objects(whole: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    values = whole.get(key)
-    if not isinstance(values, list | None):
-        raise VerbError(f"{key} must be a list, not {type(values).__name__}", code=DECODING_FAILURE)
-    return [_object(value, f"{key}[{index}]") for index, value in enumerate(values or [])]
 
 
 def _cidr(value: object) -> str:

@@ -13,7 +13,7 @@ from libcni.config.jsontext import ExtraTextError, JSONTextError, Member
 from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION, RESULT_FORMS
 from libcni.errors import InvalidOutputError, VersionError, short_repr, shorten
-from libcni.protocol.conversion import ConversionError, convert
+from libcni.protocol.conversion import ConversionError, convert, object_of
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Interface, IPv6Interface
@@ -308,7 +308,7 @@ class Result:
             return self
         try:
             # Lenient: this result was accepted once, and must not become too large by a conversion.
-            return read_result(convert(self.text, self.cni_version, version), version, lenient=True)
+            return read_result(convert_text(self.text, self.cni_version, version), version, lenient=True)
         except (ConversionError, ResultProblem) as error:
             problem = f"a result of version {self.cni_version} cannot be converted to {version!r}: {error}"
             raise VersionError(problem, version=version) from error
@@ -348,13 +348,24 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
         found = jsontext.members(jsontext.check_nesting(text)) if text != "null" else []
         text, own = _with_version(text, found, version)
         if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
-            found = jsontext.members(convert(text, own, CURRENT_VERSION))
+            found = jsontext.members(convert_text(text, own, CURRENT_VERSION))
         view = check_keys({member.key: member.value for member in found}, _RESULT_KEYS)
     except JSONTextError as error:
         raise ResultProblem(_output_problem(data, error)) from error
-    except WrongValueError as error:
+    except (WrongValueError, ConversionError) as error:
         raise ResultProblem(f"{error}, in {shorten(text, 300)!r}") from error
     return Result(own, text, **view)
+
+
+def convert_text(text: str, source: str, target: str) -> str:
+    """Return the result ``text`` of version ``source`` as version ``target``; each number stays as it is written.
+
+    Raises:
+        ConversionError: see ``convert``.
+        JSONTextError: ``text`` is not one JSON document.
+    """
+    document = jsontext.parse_exactly(text)
+    return jsontext.dumps(convert(object_of(document, "the result"), source, target))
 
 
 def _with_version(text: str, found: list[Member], version: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import yaml
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import PluginResult, VerbError
 from libcni.plugin.shapes import result_problems
-from libcni.protocol.conversion import convert
+from libcni.protocol.result import convert_text
 from plugin.plugins import ROOT
 
 WHOLE: dict[str, Any] = {
@@ -34,8 +34,8 @@ BARE = {"ips": [{"address": "fd00::5/64"}]}
 @pytest.mark.parametrize("source", ALL_VERSIONS)
 @pytest.mark.parametrize("target", ALL_VERSIONS)
 def test_a_result_is_converted_as_the_runtime_converts_it(whole: dict[str, Any], source: str, target: str) -> None:
-    text = convert(json.dumps(whole), "1.1.0", source)
-    converted = json.loads(convert(text, source, target))
+    text = convert_text(json.dumps(whole), "1.1.0", source)
+    converted = json.loads(convert_text(text, source, target))
     passed_on = PluginResult.from_document(json.loads(text), target).to_document()
     assert passed_on == converted
 

@@ -132,7 +132,7 @@ BAD: list[tuple[Any, str]] = [
     ({"routes": [{"dst": "default"}]}, "routes[0].dst: 'default' is not an address"),
     ({"dns": []}, "dns: "),
     ({"dns": {"nameservers": "9.9.9.9"}}, "dns.nameservers: "),
-    ({"cniVersion": "0.2.0", "ip4": "10.0.0.2/24"}, "not an object"),
+    ({"cniVersion": "0.2.0", "ip4": "10.0.0.2/24"}, "ip4 must be an object, not str"),
     ({"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2"}}, "CIDR"),
     ({"cniVersion": "0.2.0", "ip4": {}}, 'missing "address"'),
 ]
