@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
-    from libcni.verbs.batch import Batch, BatchItem
     from libcni.verbs.reports import (
         DelPolicy,
         DelReport,
@@ -110,7 +109,6 @@ _MODULES = {
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
     "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
-    "verbs.batch": "Batch BatchItem",
     "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
     "PluginValidation RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
@@ -126,7 +124,7 @@ _MODULES = {
 
 __all__ = [
     "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "AsyncExecutor", "Attachment", "AttachmentExistsError",
-    "Bandwidth", "Batch", "BatchItem", "CNIConfig", "CNIError", "CNIErrorGroup", "CallOptions", "CapabilityArgs",
+    "Bandwidth", "CNIConfig", "CNIError", "CNIErrorGroup", "CallOptions", "CapabilityArgs",
     "Checked", "ConfigChange", "ConfigDirectory", "ConfigError", "DNSServers", "DelPolicy", "DelReport", "DoctorReport",
     "ErrorCode", "Executor", "ExplainedCall", "ExplainedVerb", "Explanation", "ForgetReport", "GCReport", "IPConfig",
     "IPRange", "Interface", "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation",

@@ -1,18 +1,15 @@
-"""AsyncCNIConfig: the verbs of CNIConfig on asyncio, and batches of them."""
+"""AsyncCNIConfig: the verbs of CNIConfig on asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import aclosing, suppress
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.observe.protocol import Operation
@@ -21,7 +18,6 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
-from libcni.verbs.batch import Batch, BatchItem, collect
 from libcni.verbs.check import check
 from libcni.verbs.client_base import (
     DEFAULT,
@@ -34,7 +30,7 @@ from libcni.verbs.client_base import (
     single,
 )
 from libcni.verbs.delete import delete
-from libcni.verbs.detach_each import del_attachments, is_repeatable, with_first_error, worth_repeating
+from libcni.verbs.detach_each import del_attachments
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
 from libcni.verbs.node import Node
@@ -52,7 +48,6 @@ from libcni.verbs.reports import (
     RetryPolicy,
     ValidationReport,
     ValidAttachment,
-    check_option_names,
 )
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
@@ -126,20 +121,8 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
-        return await self._del(net, rt, policy=policy, timeout=timeout)
-
-    async def _del(
-        self,
-        net: Network,
-        rt: RuntimeConf,
-        *,
-        is_repeat: bool = False,
-        policy: DelPolicy | None = None,
-        timeout: Timeout = DEFAULT,
-    ) -> DelReport:
         name, given = self._named_or_gone(net)
-        chosen, running = policy or DelPolicy(), operation("DEL", name, rt)
-        return await self._run(running, timeout, delete, name, given, rt, chosen, is_repeat=is_repeat)
+        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -150,16 +133,12 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         return await self._run(running, timeout, delete, network, None, rt, chosen, listed=listed)
 
     async def del_attachments(
-        self,
-        attachments: Iterable[Attachment],
-        *,
-        policy: DelPolicy | None = None,
-        on_item: Callable[[BatchItem[DelReport]], object] | None = None,
-        timeout: Timeout = DEFAULT,
-    ) -> Batch[DelReport]:
-        """Detach recorded attachments in order; as ``CNIConfig.del_attachments`` (spec 1.1.0, section 3)."""
+        self, attachments: Iterable[Attachment], *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
+    ) -> list[DelReport]:
+        """Detach recorded attachments; as ``CNIConfig.del_attachments`` (spec 1.1.0, section 3), in tasks."""
         delete_one = partial(self.del_attachment, policy=policy, timeout=timeout)
-        return await del_attachments(attachments, delete_one, on_item)
+        side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
+        return await del_attachments(attachments, delete_one, side_by_side)
 
     async def gc_network_list(  # noqa: PLR0913 - the options of the verb
         self,
@@ -240,102 +219,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Detach an attachment of ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
         return await self.del_network_list(single(plugin), rt, **options)
 
-    async def add_many(
-        self,
-        requests: Iterable[tuple[Network, RuntimeConf]],
-        *,
-        parallel: int = 64,
-        on_item: Callable[[BatchItem[Result]], object] | None = None,
-        **options: Unpack[AddOptions],
-    ) -> Batch[Result]:
-        """Attach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Adding an attachment).
-
-        If the batch is cancelled, it cancels the running verbs and does not start the remaining ones.
-
-        Args:
-            requests: (network, parameters) pairs; the next pair is read when a verb can start.
-            parallel: the maximum number of verbs that run at the same time.
-            on_item: called with each BatchItem when its verb ends, in the event loop. If it raises, the batch ends and
-                cancels the running verbs.
-            options: the options of ``add_network_list`` for every verb; ``timeout`` is in seconds for each verb.
-
-        Returns:
-            The outcomes in the order of the requests. A verb's CNIError is in its item and not raised;
-            ``raise_errors`` raises all of them as one group.
-        """
-        return await collect(self.add_each(requests, parallel=parallel, **options), on_item)
-
-    async def del_many(
-        self,
-        requests: Iterable[tuple[Network, RuntimeConf]],
-        *,
-        parallel: int = 64,
-        on_item: Callable[[BatchItem[DelReport]], object] | None = None,
-        **options: Unpack[DelOptions],
-    ) -> Batch[DelReport]:
-        """Detach many containers, ``parallel`` at a time (spec 1.1.0, section 3, Deleting an attachment).
-
-        Parameters and outcomes are those of ``add_many``, with the options of ``del_network_list`` and a DelReport for
-        each request. As in ``del_attachments``, a DEL is repeated once if another interface of its container has left
-        the same network since; ``on_item`` gets an item that may be repeated at the end.
-        """
-        return await collect(self._del_all(requests, parallel, options), on_item)
-
-    def add_each(
-        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[AddOptions]
-    ) -> AsyncGenerator[BatchItem[Result], None]:
-        """Attach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
-
-        Nothing runs before the first item is requested. Closing the iterator (``aclose``, or ``contextlib.aclosing``
-        around the loop) cancels the running verbs and waits for their end; the remaining ones do not start.
-
-        Args:
-            requests: as for ``add_many``.
-            parallel: the maximum number of verbs that run at the same time.
-            options: the options of ``add_network_list`` for every verb; ``timeout`` is in seconds for each verb.
-
-        Returns:
-            An iterator over the outcomes, in the order in which the verbs end; ``index`` is the request's index.
-            A verb's CNIError is in its item and not raised.
-        """
-        check_option_names(options, AddOptions.__annotations__, "add_network_list")
-        return _each(requests, lambda net, rt: self.add_network_list(net, rt, **options), parallel)
-
-    def del_each(
-        self, requests: Iterable[tuple[Network, RuntimeConf]], *, parallel: int = 64, **options: Unpack[DelOptions]
-    ) -> AsyncGenerator[BatchItem[DelReport], None]:
-        """Detach many containers, and iterate over the outcomes as the verbs end (spec 1.1.0, section 3).
-
-        Parameters and iterator are those of ``add_each``, with the options of ``del_network_list`` and a DelReport for
-        each request. No DEL is repeated: an item is yielded when its verb ends, and not when the others have ended.
-        """
-        check_option_names(options, DelOptions.__annotations__, "del_network_list")
-        return _each(requests, lambda net, rt: self.del_network_list(net, rt, **options), parallel)
-
-    async def _del_all(
-        self, requests: Iterable[tuple[Network, RuntimeConf]], parallel: int, options: DelOptions
-    ) -> AsyncGenerator[BatchItem[DelReport], None]:
-        """Yield the items of ``del_each``, and those last that may be repeated."""
-        items: list[BatchItem[DelReport]] = []
-        held: dict[int, BatchItem[DelReport]] = {}
-        async with aclosing(self.del_each(requests, parallel=parallel, **options)) as ended:
-            async for item in ended:
-                items.append(item)
-                if item.error is not None and is_repeatable(item.error):
-                    held[item.index] = item
-                else:
-                    yield item
-        # The verbs of one container have run in this order.
-        items.sort(key=lambda item: item.index)
-        again = [held.pop(index) for index in worth_repeating([(_group(item), item.error) for item in items])]
-        for item in held.values():
-            yield item
-        repeat = partial(self._del, is_repeat=True, **options)
-        async with aclosing(_each([(item.net, item.rt) for item in again], repeat, parallel)) as ended:
-            async for item in ended:
-                first = again[item.index]
-                yield replace(item, index=first.index, error=item.error and with_first_error(item.error, first.error))
-
     async def _run(
         self,
         operation: Operation,
@@ -406,41 +289,19 @@ async def to_the_end(future: asyncio.Future[AnswerT]) -> AnswerT:
         raise
 
 
-async def _each(
-    requests: Iterable[tuple[Network, RuntimeConf]],
-    call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]],
-    parallel: int,
-) -> AsyncGenerator[BatchItem[AnswerT], None]:
-    if parallel < 1:  # the batch would end at once without an error
-        raise ValueError(f"parallel: {parallel} is less than 1")
-    waiting = enumerate(requests)
-    running: set[asyncio.Task[BatchItem[AnswerT]]] = set()
+async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
+    """Run coroutines in tasks, ``most`` at a time, and return their values in order."""
+    slots = asyncio.Semaphore(most)
+
+    async def run(work: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        async with slots:
+            return await work()
+
+    tasks = [asyncio.create_task(run(work)) for work in works]
     try:
-        while True:
-            # At most ``parallel`` requests are read ahead, so an iterator over a million containers needs no memory for
-            # them.
-            for index, (net, rt) in islice(waiting, parallel - len(running)):
-                running.add(asyncio.create_task(_item(index, net, rt, call)))
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
+        return await asyncio.gather(*tasks)
     finally:
-        # Runs also when the caller closes the generator. Without the wait, plugins would run after aclose() returns.
-        for task in running:
+        # After a cancellation, or an error of one of them, the others must not run on.
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-def _group(item: BatchItem[DelReport]) -> tuple[str, str]:
-    return item.net if isinstance(item.net, str) else item.net.name, item.rt.container_id
-
-
-async def _item(
-    index: int, net: Network, rt: RuntimeConf, call: Callable[[Network, RuntimeConf], Awaitable[AnswerT]]
-) -> BatchItem[AnswerT]:
-    try:
-        return BatchItem(index, net, rt, answer=await call(net, rt))
-    except CNIError as error:
-        return BatchItem(index, net, rt, error=error)
+        await asyncio.gather(*tasks, return_exceptions=True)

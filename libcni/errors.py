@@ -430,12 +430,12 @@ class RecordError(CNIError):
 
 
 class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named like ExceptionGroup
-    """All errors of an operation that continues after an error: GC, a batch, a tear-down.
+    """All errors of an operation that continues after an error: GC, a tear-down.
 
     ``exceptions`` holds them; ``except*`` and ``split`` work as for any ExceptionGroup.
 
     Attributes:
-        report (Any): the report of the operation, which tells what succeeded: a GCReport, a DelReport, a Batch, or one
+        report (Any): the report of the operation, which tells what succeeded: a GCReport, a DelReport, or one
             of the manager's reports; None if there is none.
     """
 

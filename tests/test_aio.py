@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import pytest
@@ -38,6 +38,10 @@ def rt(container: str = "c1") -> RuntimeConf:
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+async def all_of(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    await asyncio.gather(*coroutines)
 
 
 def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, node: FakeNode) -> None:
@@ -201,62 +205,12 @@ def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(cni: 
     run(main())
 
 
-def test_a_batch_keeps_its_order_and_groups_its_errors(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    good = network_of(node, name="good")
-    bad = network_of(node, 'test "$CNI_COMMAND" = DEL || { echo \'{"code":7,"msg":"no"}\'; exit 1; }', "bad")
-    requests = [(bad if index % 3 == 0 else good, rt(f"c{index}")) for index in range(9)]
-    seen: list[int] = []
-    batch = run(cni.add_many(requests, parallel=4, on_item=lambda item: seen.append(item.index)))
-    assert [item.index for item in batch.items] == list(range(9))
-    assert sorted(seen) == list(range(9))
-    assert [answer is None for answer in batch.answers] == [True, False, False] * 3
-    with pytest.raises(libcni.CNIErrorGroup, match="3 of 9 failed") as caught:
-        batch.raise_errors()
-    assert {error.code for error in caught.value.exceptions if isinstance(error, libcni.PluginError)} == {7}
-    done = run(cni.del_many([request for request in requests if request[0] is good]))
-    done.raise_errors()
-    assert cni.get_cached_attachments() == []
-
-
-@pytest.mark.parametrize("parallel", [0, -1])
-def test_a_batch_that_would_do_nothing_is_refused(cni: AsyncCNIConfig, node: FakeNode, parallel: int) -> None:
-    net = network_of(node)
-    with pytest.raises(ValueError, match="parallel"):
-        run(cni.add_many([(net, rt())], parallel=parallel))
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_misspelt_option_is_refused_before_anything_runs(cni: AsyncCNIConfig, node: FakeNode, count: int) -> None:
-    requests = [(network_of(node), rt())] * count
-    # mypy --strict, which checks the tests, reports each ignore that is not needed: so it sees these mistakes, too.
-    with pytest.raises(TypeError, match="unknown option 'rollbck'; the options of add_network_list are allow_own"):
-        run(cni.add_many(requests, rollbck=False))  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unknown option 'polcy'; the options of del_network_list are policy, timeout"):
-        run(cni.del_many(requests, polcy=None))  # type: ignore[call-arg]
-    assert cni.get_cached_attachments() == []
-
-
-def test_leaving_a_batch_early_cancels_the_rest(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, 'test "$CNI_CONTAINERID" = c0 || sleep 30')
-
-    async def main() -> None:
-        items = cni.add_each([(net, rt(f"c{index}")) for index in range(3)])
-        async for item in items:
-            assert item.index == 0
-            break
-        await items.aclose()
-
-    started = time.monotonic()
-    run(main())
-    assert time.monotonic() - started < 5
-
-
 def test_one_client_serves_several_loops(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node)
     for _ in range(2):
-        requests = [(net, rt(f"c{index}")) for index in range(3)]
-        run(cni.add_many(requests)).raise_errors()
-        run(cni.del_many(requests)).raise_errors()
+        containers = [rt(f"c{index}") for index in range(3)]
+        run(all_of(cni.add_network_list(net, one) for one in containers))
+        run(all_of(cni.del_network_list(net, one) for one in containers))
 
 
 def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: FakeNode) -> None:
@@ -289,11 +243,11 @@ def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: F
 
 def test_nothing_is_left_open(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node)
-    run(cni.add_many([(net, rt("warm"))]))
+    run(cni.add_network_list(net, rt("warm")))
     before = len(os.listdir("/proc/self/fd"))
-    requests = [(net, rt(f"c{index}")) for index in range(20)]
-    run(cni.add_many(requests)).raise_errors()
-    run(cni.del_many(requests)).raise_errors()
+    containers = [rt(f"c{index}") for index in range(20)]
+    run(all_of(cni.add_network_list(net, one) for one in containers))
+    run(all_of(cni.del_network_list(net, one) for one in containers))
     assert len(os.listdir("/proc/self/fd")) == before
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import network
 from nodes import FakeNode
 
-import libcni
-from libcni import AsyncCNIConfig, Attachment, BatchItem, CNIConfig, DelReport, PluginError, RecordError, RuntimeConf
-
-OnItem = Callable[[BatchItem[DelReport]], object]
+from libcni import (
+    AsyncCNIConfig,
+    Attachment,
+    CNIConfig,
+    CNIErrorGroup,
+    DelReport,
+    LoggingObserver,
+    Operation,
+    PluginError,
+    RecordError,
+    RuntimeConf,
+)
+from libcni.testing import RecordingExecutor
 
 
 @pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
@@ -40,110 +48,74 @@ def conf(ifname: str) -> RuntimeConf:
 
 
 def test_the_first_of_two_is_repeated(node: FakeNode, attachments: list[Attachment]) -> None:
-    seen: list[int] = []
-    batch = node.cni.del_attachments(attachments, on_item=lambda item: seen.append(item.index))
-    batch.raise_errors()
+    outcomes = node.cni.del_attachments(one for one in attachments)
+    assert [type(outcome) for outcome in outcomes] == [DelReport, DelReport]
     assert node.calls("DEL") == ["DEL net c1 net1", "DEL net c1 eth0", "DEL net c1 net1"]
-    assert [(one.net, one.rt.container_id, one.rt.ifname) for one in batch.items] == [
-        ("net", "c1", "net1"),
-        ("net", "c1", "eth0"),
-    ]
-    assert seen == [1, 0], "when their outcomes were known"
     assert node.cni.get_cached_attachments() == []
 
 
 def test_it_goes_on_over_errors(node: FakeNode, attachments: list[Attachment]) -> None:
     node.record("c2").write_bytes(b"")
     [torn] = [one for one in node.cni.get_cached_attachments() if one.state == "corrupt"]
-    seen: list[int] = []
-    batch = node.cni.del_attachments([torn, attachments[0]], on_item=lambda item: seen.append(item.index))
-    assert [type(error) for error in batch.errors] == [RecordError, PluginError]
-    assert seen == [0, 1]
+    with pytest.raises(CNIErrorGroup, match="2 of 2 attachments were not detached") as caught:
+        node.cni.del_attachments([torn, attachments[0]])
+    assert [type(error) for error in caught.value.exceptions] == [RecordError, PluginError]
     assert node.states() == ["ready", "detaching", "corrupt"]
-    assert node.cni.del_attachments([]).items == ()
+    assert node.cni.del_attachments([]) == []
 
 
-@pytest.mark.parametrize("is_batch", [False, True], ids=["attachments", "batch"])
-def test_another_container_is_no_reason_to_repeat(
-    node: FakeNode, attachments: list[Attachment], *, is_batch: bool
-) -> None:
+def test_another_container_is_no_reason_to_repeat(node: FakeNode, attachments: list[Attachment]) -> None:
     node.cni.add_network_list("net", RuntimeConf("c2", "/none", "eth0"))
-    given = [attachments[0], *node.cni.get_cached_attachments("c2")]
-    if is_batch:
-        requests = [("net", RuntimeConf(one.container_id, None, one.ifname)) for one in given]
-        batch = asyncio.run(node.async_client().del_many(requests, parallel=1))
-    else:
-        batch = node.cni.del_attachments(given)
-    assert len(batch.errors) == 1
-    assert node.calls("DEL") == ["DEL net c1 net1", "DEL net c2 eth0"]
+    with pytest.raises(CNIErrorGroup) as caught:
+        node.cni.del_attachments([attachments[0], *node.cni.get_cached_attachments("c2")])
+    assert [type(outcome) for outcome in caught.value.report] == [PluginError, DelReport]
+    assert sorted(node.calls("DEL")) == ["DEL net c1 net1", "DEL net c2 eth0"]
 
 
-def test_an_error_of_the_caller_ends_it(node: FakeNode, attachments: list[Attachment]) -> None:
-    def stop(_: object) -> None:
-        raise libcni.ConfigError("the caller's own")
-
-    with pytest.raises(libcni.ConfigError):
-        node.cni.del_attachments(attachments[::-1], on_item=stop)
-    assert node.calls("DEL") == ["DEL net c1 eth0"]
-
-
-@pytest.mark.parametrize("parallel", [1, 64])
-def test_a_batch_repeats_at_its_end(node: FakeNode, attachments: list[Attachment], parallel: int) -> None:
-    node.plugin("slow", "sleep 0.3")
-    node.configure("slow")
-    seen: list[int] = []
-    requests = [("slow", RuntimeConf("c2", "/none", "eth0")), ("net", conf("net1")), ("net", conf("eth0"))]
-    del_many = node.async_client().del_many(requests, parallel=parallel, on_item=lambda item: seen.append(item.index))
-    batch = asyncio.run(del_many)
-    batch.raise_errors()
-    assert [item.index for item in batch.items] == [0, 1, 2]
-    assert seen == ([0, 2, 1] if parallel == 1 else [2, 0, 1])
-    assert [call for call in node.calls("DEL") if "slow" not in call] == [
-        "DEL net c1 net1",
-        "DEL net c1 eth0",
-        "DEL net c1 net1",
-    ]
-    assert node.cni.get_cached_attachments() == []
-
-
-def test_a_batch_that_fails_twice_has_both_errors(node: FakeNode, attachments: list[Attachment]) -> None:
-    count = node.root / "count"
+def test_containers_are_detached_side_by_side_up_to_half_of_the_turns(node: FakeNode) -> None:
+    count = f"ls {node.root} | grep -c '^[0-9]' >> {node.root}/seen"
     node.plugin(
-        "net",
-        f'if [ "$CNI_COMMAND$CNI_IFNAME" = DELnet1 ]; then echo >> {count}; wc -l < {count} >&2; exit 1; fi',
+        "slow", f"[ $CNI_COMMAND = ADD ] || {{ mkdir {node.root}/$$; {count}; sleep 0.3; rmdir {node.root}/$$; }}"
     )
-    requests = [("net", conf("net1")), ("net", conf("eth0"))]
-    [error] = asyncio.run(node.async_client().del_many(requests)).errors
-    assert isinstance(error, PluginError)
-    assert error.stderr.strip() == "2"
-    [note] = error.__notes__
-    assert note.startswith("at the first attempt: ")
-    assert "stderr: '1'" in note
+    node.configure("slow")
+    cni = node.client(max_verbs=6)
+    for number in range(9):
+        cni.add_network_list("slow", RuntimeConf(f"c{number}", "/none", "eth0"))
+    outcomes = cni.del_attachments(cni.get_cached_attachments())
+    assert {type(outcome) for outcome in outcomes} == {DelReport}
+    seen = [int(line) for line in (node.root / "seen").read_text().split()]
+    assert (len(seen), max(seen)) == (9, 3)
 
 
-def test_an_iterator_yields_each_outcome_at_its_verb_s_end(node: FakeNode, attachments: list[Attachment]) -> None:
-    async def main() -> list[bool]:
-        requests = [("net", conf("net1")), ("net", conf("eth0"))]
-        return [item.error is None async for item in node.async_client().del_each(requests)]
+def test_an_error_of_another_kind_ends_it(tmp_path: Path) -> None:
+    """The DELs that run end, and those that wait do not begin."""
 
-    assert asyncio.run(main()) == [False, True]
-    assert node.calls("DEL") == ["DEL net c1 net1", "DEL net c1 eth0"]
+    class Broken(LoggingObserver):
+        def after_call(self, operation: Operation, *_: object) -> None:
+            if operation.container_id == "c0":
+                raise ZeroDivisionError
+
+    executor = RecordingExecutor()
+    cni = CNIConfig(["/bin"], tmp_path, executor=executor, max_verbs=2)
+    for number in range(5):
+        cni.add_network_list(network("p"), RuntimeConf(f"c{number}", None, "eth0"))
+    executor.calls.clear()
+    broken = CNIConfig(["/bin"], tmp_path, executor=executor, max_verbs=2, observer=Broken())
+    with pytest.raises(ZeroDivisionError):
+        broken.del_attachments(cni.get_cached_attachments())
+    assert len(executor.calls) < 5
 
 
-@pytest.mark.parametrize("is_batch", [False, True], ids=["attachments", "batch"])
-def test_what_was_attached_since_the_first_attempt_stays(
-    node: FakeNode, attachments: list[Attachment], *, is_batch: bool
-) -> None:
-    def attach_again(item: BatchItem[DelReport]) -> None:
-        if item.rt.ifname == "eth0":
-            CNIConfig([node.bin], node.cache, conf_dir=node.conf_dir).add_network_list("net", conf("net1"))
+def test_what_was_attached_since_the_first_attempt_stays(node: FakeNode, attachments: list[Attachment]) -> None:
+    class AttachAgain(LoggingObserver):
+        def end(self, operation: Operation, error: BaseException | None) -> None:
+            del error
+            if operation.ifname == "eth0":
+                CNIConfig([node.bin], node.cache, conf_dir=node.conf_dir).add_network_list("net", conf("net1"))
 
-    if is_batch:
-        requests = [("net", conf("net1")), ("net", conf("eth0"))]
-        batch = asyncio.run(node.async_client().del_many(requests, on_item=attach_again))
-    else:
-        batch = node.cni.del_attachments(attachments, on_item=attach_again)
-    [error] = batch.errors
+    with pytest.raises(CNIErrorGroup) as caught:
+        node.client(observer=AttachAgain()).del_attachments(attachments)
+    [error] = caught.value.exceptions
     assert isinstance(error, RecordError)
     assert "shared" in error.__notes__[0]
     assert node.states() == ["ready"]

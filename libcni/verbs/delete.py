@@ -43,7 +43,6 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     policy: DelPolicy,
     *,
     listed: Record | None = None,
-    is_repeat: bool = False,
 ) -> DelReport:
     """Detach a container from a network (spec 1.1.0, section 3, Deleting an attachment).
 
@@ -54,7 +53,6 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         rt: the attachment. Recorded values replace those that are None.
         policy: see DelPolicy.
         listed: the record that the caller has listed. DEL is refused if the file belongs to another ADD now.
-        is_repeat: whether an earlier DEL failed. This one is refused if an ADD may have succeeded since.
 
     Raises:
         RecordError: the record is, or may be, of another ADD than the one to undo; nothing was run.
@@ -66,10 +64,6 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))
     if record is not None and listed is not None:
         check_unchanged(record, listed)
-    # The failed DEL left the record as detaching or pending, unless the disk refused that. A new attachment must stay.
-    if is_repeat and record is not None and record.state == READY:
-        problem = "its DEL was not repeated, because an ADD may have succeeded since"
-        raise RecordError(f"{record.path}: {problem}", path=record.path)
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network

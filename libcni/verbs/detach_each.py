@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
 from libcni.store.attachments import Attachment
-from libcni.verbs.batch import Batch, BatchItem, collect
 from libcni.verbs.reports import DelReport
 
 TargetT = TypeVar("TargetT")
 AnswerT = TypeVar("AnswerT")
+
+
+class SideBySide(Protocol):
+    """A function that runs coroutines at the same time, in threads or as tasks, and returns their values in order."""
+
+    async def __call__(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]], /) -> list[AnswerT]:
+        """Run the coroutines."""
+        ...
+
 
 _ATTEMPTS = 2
 
@@ -88,23 +95,46 @@ def with_first_error(error: CNIError, first: CNIError | None) -> CNIError:
 async def del_attachments(
     attachments: Iterable[Attachment],
     del_attachment: Callable[[Attachment], Awaitable[DelReport]],
-    on_item: Callable[[BatchItem[DelReport]], object] | None,
-) -> Batch[DelReport]:
-    """Detach recorded attachments; see ``CNIConfig.del_attachments``. ``del_attachment`` is the client's method."""
-    listed = list(attachments)
-    requests: list[BatchItem[DelReport]] = [
-        BatchItem(index, one.network, RuntimeConf(one.container_id, None, one.ifname))
-        for index, one in enumerate(listed)
-    ]
-    each = detach_each(
-        requests, lambda one: del_attachment(listed[one.index]), lambda one: (one.net, one.rt.container_id)
+    side_by_side: SideBySide,
+) -> list[DelReport]:
+    """Detach recorded attachments; see ``CNIConfig.del_attachments``. ``del_attachment`` is the client's method.
+
+    Raises:
+        CNIErrorGroup: all errors; its ``report`` has the outcomes.
+    """
+    outcomes = await detach_side_by_side(
+        tuple(attachments), del_attachment, lambda one: (one.container_id, one.network), side_by_side
     )
+    errors = [outcome for outcome in outcomes if isinstance(outcome, CNIError)]
+    CNIErrorGroup.raise_any(f"{{}} of {len(outcomes)} attachments were not detached", errors, outcomes)
+    return [outcome for outcome in outcomes if not isinstance(outcome, CNIError)]
 
-    async def items() -> AsyncGenerator[BatchItem[DelReport], None]:
-        async for request, outcome in each:
-            if isinstance(outcome, CNIError):
-                yield replace(request, error=outcome)
-            else:
-                yield replace(request, answer=outcome)
 
-    return await collect(items(), on_item)
+async def detach_side_by_side(
+    targets: Sequence[TargetT],
+    detach: Callable[[TargetT], Awaitable[AnswerT]],
+    group: Callable[[TargetT], tuple[str, str]],
+    side_by_side: SideBySide,
+) -> list[AnswerT | CNIError]:
+    """Detach the targets of a container as ``detach_each`` does, and those of different containers side by side.
+
+    Args:
+        targets: the attachments to detach.
+        detach: runs the DEL of a target.
+        group: returns the container and the network of a target.
+        side_by_side: runs coroutines.
+
+    Returns:
+        The outcomes in the order of the targets.
+    """
+    containers: dict[str, list[int]] = {}
+    for index, target in enumerate(targets):
+        containers.setdefault(group(target)[0], []).append(index)
+
+    async def detach_container(indexes: list[int]) -> list[tuple[int, AnswerT | CNIError]]:
+        each = detach_each(indexes, lambda one: detach(targets[one]), lambda one: group(targets[one]))
+        return [outcome async for outcome in each]
+
+    ended = await side_by_side([partial(detach_container, indexes) for indexes in containers.values()])
+    outcomes = dict(outcome for container in ended for outcome in container)
+    return [outcomes[index] for index in range(len(targets))]

@@ -48,6 +48,8 @@ class VerbLimit:
 
     def __init__(self, most: int) -> None:
         self.most = most
+        # A sweep leaves half of the turns to other verbs: an ADD must not wait for hundreds of stale attachments.
+        self.of_a_sweep: int = max(1, most // 2)
         self._forget_all()
         _limits.add(self)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,14 +47,7 @@ def command(*words: str) -> Detach:
     return run
 
 
-REQUESTS = [("shared", RuntimeConf("twice", None, ifname)) for ifname in ("net1", "eth0")]
 VALID = [("neighbour", "eth0"), ("neighbour", "net1")]
-
-
-def batch(node: RealNode) -> None:
-    entries = [{"network": net, "container": rt.container_id, "ifname": rt.ifname} for net, rt in REQUESTS]
-    (node.root / "batch.json").write_text(json.dumps(entries), encoding="utf-8")
-    command("del", "--batch", "batch.json", "--parallel", "1")(node)
 
 
 def assert_only_the_neighbour_is_left(node: RealNode) -> None:
@@ -72,8 +63,7 @@ def assert_only_the_neighbour_is_left(node: RealNode) -> None:
     [
         pytest.param(lambda node: node.cni.gc_network_list("shared", VALID), id="gc"),
         pytest.param(
-            lambda node: node.cni.del_attachments(node.cni.get_cached_attachments("twice")).raise_errors(),
-            id="del_attachments",
+            lambda node: node.cni.del_attachments(node.cni.get_cached_attachments("twice")), id="del_attachments"
         ),
     ],
 )
@@ -87,13 +77,11 @@ def test_a_client_detaches_both(node: RealNode, detach: Detach) -> None:
     [
         pytest.param(lambda node: NetworkManager(node.cni).gc(VALID), id="manager-gc"),
         pytest.param(lambda node: NetworkManager(node.cni).tear_down("twice"), id="manager-tear-down"),
-        pytest.param(lambda node: asyncio.run(node.async_client().del_many(REQUESTS)).raise_errors(), id="del_many"),
         pytest.param(command("del", "-c", "twice"), id="del"),
-        pytest.param(batch, id="del-batch"),
         pytest.param(command("gc", "shared", "--valid", "neighbour"), id="command-gc"),
     ],
 )
-def test_managers_batches_and_commands_detach_both(node: RealNode, detach: Detach) -> None:
+def test_managers_and_commands_detach_both(node: RealNode, detach: Detach) -> None:
     detach(node)
     assert_only_the_neighbour_is_left(node)
 

@@ -79,13 +79,17 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
         return
 
-    def show(item: libcni.BatchItem[libcni.DelReport]) -> None:
-        if item.error is None:
-            session.show_text(f"detached {item.rt.container_id} {item.rt.ifname} from {item.net}")
-
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
-    errors = cni.del_attachments(reversed(found), policy=policy, on_item=show).errors
-    for error in errors:
-        if isinstance(error, libcni.PluginNotFoundError):
-            error.add_note(_WITHOUT_PLUGIN)
-    libcni.CNIErrorGroup.raise_any(f"{{}} of {len(found)} attachments were not detached", errors)
+    found = found[::-1]
+    failed: libcni.CNIErrorGroup | None = None
+    try:
+        outcomes: list[libcni.DelReport | libcni.CNIError] = [*cni.del_attachments(found, policy=policy)]
+    except libcni.CNIErrorGroup as group:
+        outcomes, failed = group.report, group
+    for one, outcome in zip(found, outcomes, strict=True):
+        if not isinstance(outcome, libcni.CNIError):
+            session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
+        elif isinstance(outcome, libcni.PluginNotFoundError):
+            outcome.add_note(_WITHOUT_PLUGIN)
+    if failed is not None:
+        raise failed

@@ -78,14 +78,18 @@ def _repair(
     # The records are put in order first: a corrupt record could hide a stale attachment of the same name.
     actions += [_action("removed", path, "temporary file of a program that was killed") for path in report.temporary]
     stale = libcni.find_stale_attachments(cni, pending_after=pending_after)
-    batch = cni.del_attachments([one.attachment for one in stale], policy=policy)
+    try:
+        outcomes: list[libcni.DelReport | libcni.CNIError]
+        outcomes = [*cni.del_attachments([one.attachment for one in stale], policy=policy)]
+    except libcni.CNIErrorGroup as group:
+        outcomes = group.report
     actions += [
-        _action("failed", _name(one.attachment), message_of(item.error))
-        if item.error
+        _action("failed", _name(one.attachment), message_of(outcome))
+        if isinstance(outcome, libcni.CNIError)
         else _action("detached", _name(one.attachment), one.reason, one.commands)
-        for one, item in zip(stale, batch.items, strict=True)
+        for one, outcome in zip(stale, outcomes, strict=True)
     ]
-    return actions + _left(report), batch.errors
+    return actions + _left(report), tuple(one for one in outcomes if isinstance(one, libcni.CNIError))
 
 
 def _left(report: libcni.RepairReport) -> _Actions:

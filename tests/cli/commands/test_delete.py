@@ -42,4 +42,4 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Command
     attach_sharing(node)
     ran = node.run("del", "-c", "a", *words)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.split("\n") == ["detached a eth0 from sharing", "detached a net1 from sharing", ""]
+    assert ran.out.split("\n") == ["detached a net1 from sharing", "detached a eth0 from sharing", ""]
