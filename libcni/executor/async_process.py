@@ -6,17 +6,19 @@ import asyncio
 import math
 import signal
 import time
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Literal
 
 from libcni._helper_thread import HelperThread
 from libcni.errors import PluginTimeoutError
-from libcni.executor.child import KILL_WAIT, START_WAIT, Child
+from libcni.executor import loop_events
+from libcni.executor.child import KILL_WAIT, POLL_SECONDS, START_WAIT, Child, is_foreign
 from libcni.executor.find import find_plugin
-from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE, TRACED_DELAY
+from libcni.executor.loop_events import LoopEvents
+from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
@@ -43,7 +45,7 @@ class AsyncProcessExecutor:
         self.grace = grace
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; as ``find_plugin``, errors too."""
+        """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
         return find_plugin(plugin, path)
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -59,7 +61,7 @@ class AsyncProcessExecutor:
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``."""
         child = Child(invocation, options, self.output_limit)
-        return child.start_ahead(lambda one: AsyncPreparedProcess(one, self._run), START_WAIT)
+        return AsyncPreparedProcess(child, self._run) if child.start_ahead() else None
 
     async def _run(self, child: Child, timeout: float | None, stdin: bytes | None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
@@ -68,15 +70,18 @@ class AsyncProcessExecutor:
             if stdin is None:
                 await self._start(child, deadline)
             elif not child.feed(stdin):
-                child.kill(0)
+                child.kill(START_WAIT)
                 child = Child(replace(child.invocation, stdin=stdin), child.options, self.output_limit)
                 await self._start(child, deadline)
             if child.options.on_started is not None:
                 child.options.on_started()
             return await self._wait_for(child, timeout, deadline)
-        except BaseException as error:  # noqa: BLE001 - a cancellation as well: nobody else knows the process
-            child.kill(0)
-            child.raise_translated(error)
+        except (OSError, OutputLimitError) as error:
+            if is_foreign(error):
+                raise
+            raise child.unwatchable(error) from error
+        finally:
+            child.kill(START_WAIT)
 
     async def _start(self, child: Child, deadline: float) -> None:
         while True:
@@ -89,8 +94,6 @@ class AsyncProcessExecutor:
             await asyncio.sleep(delay)
 
     async def _wait_for(self, child: Child, timeout: float | None, deadline: float) -> Outcome:
-        if child.exit_fd < 0:
-            raise child.unknown_status()
         watcher = _Watcher(child)
         try:
             if await watcher.wait(deadline):
@@ -100,16 +103,15 @@ class AsyncProcessExecutor:
             with suppress(OutputLimitError):
                 await watcher.wait(deadline + self.grace * TERM_SHARE)
             await watcher.kill(deadline + self.grace)
-            watcher.close()
-            child.kill(0)
-            raise child.timed_out(timeout)
-        except (GeneratorExit, PluginTimeoutError):  # a coroutine that is closed cannot wait
+        except GeneratorExit:  # a coroutine that is closed cannot wait
             raise
         except BaseException:
             await watcher.kill(time.monotonic() + KILL_WAIT)
             raise
         finally:
             watcher.close()
+            child.kill(0)
+        raise child.timed_out(timeout)
 
 
 class AsyncPreparedProcess:
@@ -118,10 +120,8 @@ class AsyncPreparedProcess:
     def __init__(
         self, child: Child, run: Callable[[Child, float | None, bytes | None], Coroutine[Any, Any, Outcome]]
     ) -> None:
-        self._child = child
+        self._child: Child | None = child
         self._run = run
-        self._finalizer = weakref.finalize(self, child.kill_unused, 0)
-        self._finalizer.atexit = False
 
     async def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
         """Send the configuration and run the plugin until it exits; see ``AsyncPreparedPlugin.feed``.
@@ -132,29 +132,23 @@ class AsyncPreparedProcess:
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
             RuntimeError: the plugin was fed or discarded before.
         """
-        if self._finalizer.detach() is None:
+        child, self._child = self._child, None
+        if child is None:
             raise RuntimeError("this plugin was fed or discarded before")
-        return await self._run(self._child, timeout, stdin)
+        return await self._run(child, timeout, stdin)
 
     async def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
+        child, self._child = self._child, None
         # A forked child shares the loop's epoll instance with its parent: it must not watch anything there.
-        if self._finalizer.detach() is None or not self._child.is_owned():
+        if child is None or not child.is_owned():
             return
+        watcher = _Watcher(child)
         try:
-            watcher = _Watcher(self._child)
-            try:
-                await watcher.kill(time.monotonic() + KILL_WAIT)
-            finally:
-                watcher.close()
+            await watcher.kill(time.monotonic() + KILL_WAIT)
         finally:
-            self._child.kill(0)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.discard()
+            watcher.close()
+            child.kill(0)
 
 
 _starter = HelperThread()
@@ -207,14 +201,15 @@ async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -
     def give_up() -> None:
         _set(ended, plugin_failure(PluginTimeoutError, child.invocation, "it did not start in time, and was stopped"))
 
-    seconds = deadline - time.monotonic()
     # Not asyncio.wait or asyncio.timeout: they take as long as all the rest of the start in this thread.
-    timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, give_up)
+    events = loop_events.of_running_loop()
+    if deadline != math.inf:
+        events.call_at(deadline, ended, give_up)
     try:
         await ended
     finally:
-        if timer is not None:
-            timer.cancel()
+        events.cancel(ended)
+        del events  # an exception keeps its frames, and the events keep a descriptor
 
 
 def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
@@ -227,20 +222,22 @@ def _set(ended: asyncio.Future[None], error: BaseException | None) -> None:
 
 
 class _Watcher:
-    """Waits on the running event loop for the end of a plugin process, and reads its output."""
+    """Waits on the running event loop for the end of a plugin process, and reads its output.
+
+    ``_stage`` says what it watches: the process's "exit" alone at first, because most plugins end soon and their output
+    fits into the pipes; then the "output" as well; after ``kill`` the end only ("killed").
+    """
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._loop = asyncio.get_running_loop()
-        self._has_ended = False
-        # Most plugins end soon, and their output fits into the pipes: then one descriptor is watched instead of three.
-        self._is_exit_only = True
+        self._stage: Literal["exit", "output", "killed"] = "exit"
+        self._is_polled = child.exit_fd < 0
         self._deadline = math.inf
         self._waiter: asyncio.Future[bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._traced_timer: asyncio.TimerHandle | None = None
-        self._watched = {child.exit_fd}
-        self._loop.add_reader(child.exit_fd, self._on_exit)
+        self._watched: set[int] = set()
+        self._events: LoopEvents | None = loop_events.of_running_loop()
+        if not self._is_polled:
+            self._watch(child.exit_fd, self._on_exit)
 
     async def wait(self, deadline: float) -> bool:
         """Wait until the process has ended, or until the deadline; return whether it has ended.
@@ -249,23 +246,17 @@ class _Watcher:
             OutputLimitError: the plugin printed more than its output limit.
             OSError: the process or its output cannot be read.
         """
-        if self._has_ended:
+        if self._child.has_ended():
             return True
-        self._waiter = self._loop.create_future()
+        self._waiter = asyncio.get_running_loop().create_future()
         self._deadline = deadline
-        self._set_timer(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS) if self._is_exit_only else deadline)
-        try:
-            return await self._waiter
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+        self._set_timer(EXIT_ONLY_SECONDS if self._stage == "exit" else math.inf)
+        return await self._waiter
 
     async def kill(self, deadline: float) -> None:
         """Kill the plugin with its group, and wait until it has ended, or until the deadline."""
-        if not self._child.is_owned():
-            return
         self._child.signal(signal.SIGKILL)
-        self._is_exit_only = False
+        self._stage = "killed"
         for pipe in self._watched - {self._child.exit_fd}:
             self._unwatch(pipe)
         with suppress(OSError):
@@ -273,62 +264,80 @@ class _Watcher:
 
     def close(self) -> None:
         """Stop watching; the descriptors must still be open."""
-        if self._traced_timer is not None:
-            self._traced_timer.cancel()
-        # A forked child shares the epoll instance with its parent: what it removes there, its parent would lose.
-        if self._child.is_owned():
-            for descriptor in tuple(self._watched):
-                self._unwatch(descriptor)
+        for descriptor in tuple(self._watched):
+            self._unwatch(descriptor)
+        # An exception keeps its frames and so this object. The events keep a descriptor.
+        events, self._events = self._events, None
+        if events is not None:
+            events.cancel(self)
 
-    def _set_timer(self, when: float) -> None:
-        self._timer = None if when == math.inf else self._loop.call_later(when - time.monotonic(), self._on_time)
+    def _set_timer(self, seconds: float = math.inf) -> None:
+        """Call ``_on_time`` at the deadline, or after some seconds if that is earlier."""
+        seconds = min(seconds, POLL_SECONDS) if self._is_polled else seconds
+        when = min(self._deadline, time.monotonic() + seconds)
+        if self._events is not None and when != math.inf:
+            self._events.call_at(when, self, self._on_time)
 
     def _on_time(self) -> None:
-        if time.monotonic() >= self._deadline:
-            self._wake(ended=False)
+        if self._is_polled and self._look():
             return
-        if self._is_exit_only:
-            self._is_exit_only = False
+        if time.monotonic() >= self._deadline:
+            self._end(is_ended=False)
+            return
+        if self._stage == "exit":
+            self._stage = "output"
             try:
                 for pipe in self._child.streams.open_pipes:
-                    self._loop.add_reader(pipe, self._on_output, pipe)
-                    self._watched.add(pipe)
+                    self._watch(pipe, partial(self._on_output, pipe))
             except OSError as error:  # the loop would log it, and the call would wait for its deadline
-                self._fail(error)
+                self._end(error)
                 return
-        self._set_timer(self._deadline)
+        self._set_timer()
 
     def _on_exit(self) -> None:
         self._unwatch(self._child.exit_fd)
-        try:
-            self._has_ended = self._child.has_ended()
-        except OSError as error:
-            self._fail(error)
-        if self._has_ended:
-            self._wake(ended=True)
-        else:
+        if not self._look():
             # A tracer keeps the exit status. The descriptor stays readable, so the loop would spin if it were watched.
-            self._traced_timer = self._loop.call_later(TRACED_DELAY, self._on_exit)
+            self._is_polled = True
+            self._set_timer()
+
+    def _look(self) -> bool:
+        """Return whether there is nothing to wait for any more."""
+        try:
+            has_ended = self._child.has_ended()
+        except OSError as error:
+            self._end(error)
+            return True
+        if has_ended:
+            self._end()
+        return has_ended
 
     def _on_output(self, pipe: int) -> None:
         try:
             self._child.streams.read(pipe)
         except (OutputLimitError, OSError) as error:
             self._unwatch(pipe)
-            self._fail(error)
+            self._end(error)
             return
         if pipe not in self._child.streams.open_pipes:
             self._unwatch(pipe)
 
+    def _watch(self, descriptor: int, call: Callable[[], None]) -> None:
+        if self._events is not None:
+            self._events.add_reader(descriptor, call)
+            self._watched.add(descriptor)
+
     def _unwatch(self, descriptor: int) -> None:
-        if descriptor in self._watched:
+        # A forked child shares the epoll instance with its parent: what it removes there, its parent would lose.
+        if self._events is not None and self._child.is_owned():
             self._watched.discard(descriptor)
-            self._loop.remove_reader(descriptor)
+            self._events.remove_reader(descriptor)
 
-    def _wake(self, *, ended: bool) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(ended)
-
-    def _fail(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+    def _end(self, error: Exception | None = None, *, is_ended: bool = True) -> None:
+        """End the wait with an error, or with whether the process has ended."""
+        if self._waiter is None or self._waiter.done():
+            return
+        if error is None:
+            self._waiter.set_result(is_ended)
+        else:
+            self._waiter.set_exception(error.with_traceback(None))  # its frames would keep the events

@@ -1,7 +1,6 @@
 """One plugin process: started, watched, stopped and reaped. How to wait for it is the executors' part.
 
-``exit_fd`` becomes readable when the process ends. An executor polls it and the pipes of ``streams``, and calls
-``streams.read``, ``has_ended`` and ``finish``.
+An executor polls ``exit_fd`` and the pipes of ``streams``, and calls ``streams.read``, ``has_ended`` and ``finish``.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, PluginError, PluginTimeoutError
 from libcni.executor.protocol import CallOptions
-from libcni.executor.reaping import has_pidfd, pipe_until_exit, reap_in_thread, reap_stragglers, unreaped
 from libcni.executor.spawn import prepare_spawn
-from libcni.executor.streams import OutputLimitError, Streams, close_all
+from libcni.executor.streams import OutputLimitError, Streams
 from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
 
-_T = TypeVar("_T")
-
 KILL_WAIT = 1.0
-"""Seconds to wait for a process to end after SIGKILL. A thread reaps one that takes longer."""
+"""Seconds to wait for a process to end after SIGKILL. If it takes longer, a later start reaps it."""
 
 START_WAIT = 0.1
 """The same for a process that cannot be watched; short, because an event loop waits as well."""
+
+POLL_SECONDS = 0.02
+"""Seconds between two looks at a process whose end no descriptor reports: there is no pidfd, or a tracer keeps the
+exit status."""
 
 _INHERITED = 19
 """The plugin's number of the descriptor ``CallOptions.inherited``; low, since a host may allow few descriptors."""
 
 _BUSY_SECONDS = 5.0
-_HAS_PIDFD = has_pidfd()
 _CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     **LIMIT_HINTS,
@@ -46,21 +45,46 @@ _START_HINTS = {
     errno.EBADF: f"at least {_INHERITED + 1} open files must be allowed (ulimit -n), and the inherited one be open",
 }
 
-_running: set[Child] = set()
+_running: set[Streams] = set()
+"""The streams of the processes that run. Not the processes: one that nobody refers to is killed."""
+
+_unreaped: list[Child] = []
+"""Released processes that had not ended. The next start of a plugin reaps those that have ended by then."""
+
+
+def _has_pidfd() -> bool:
+    """Return whether this kernel can wait for a pidfd (5.4 and later)."""
+    try:
+        descriptor = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        return False
+    try:
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
+    except OSError as error:
+        return error.errno == errno.ECHILD  # no process is a child of its own; kernel 5.3 answers EINVAL
+    finally:
+        os.close(descriptor)
+    return False
+
+
+_HAS_PIDFD = _has_pidfd()
 
 
 class Child:
     """A plugin process.
 
-    The object exists before the process does. So an executor can enter its ``try`` first and stop the process in every
-    case: an exception out of a signal handler can come between any two steps, also between a call and the assignment
-    of what it returns.
+    The object exists before the process does, so an executor can enter its ``try`` first. A process that nobody refers
+    to is killed.
+
+    ``_state`` begins as "new". ``spawn`` makes it "starting" and then "running". ``release`` makes it "released": the
+    process is reaped and its descriptors are closed. ``kill`` makes it "left" if another thread starts the process and
+    the start takes too long: that thread kills the process then.
 
     Attributes:
         invocation: the call that it runs.
         options: the options of the call.
         streams: its stdin, stdout and stderr.
-        exit_fd: readable when the process has ended; -1 if none runs, or the host program reaped it at once.
+        exit_fd: readable when the process has ended; -1: call ``has_ended`` every ``POLL_SECONDS``.
     """
 
     def __init__(self, invocation: Invocation, options: CallOptions, output_limit: int) -> None:
@@ -71,16 +95,17 @@ class Child:
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
         self._pid = array("i", [0])  # 0 before the start and after the end: then it may be another process's
-        self._is_pidfd = False
-        self._lock = threading.Lock()  # for the next three
-        self._is_killed = False
-        self._spawner = 0  # the thread that starts the process now
-        self._is_left = False
+        self._lock = threading.Lock()  # for the state
+        self._state: str = "new"
+        self._starter = 0  # the thread that starts the process
         self._launch: Callable[[array[int]], None]
         self._delays: Iterator[float] | None = None
         self._status: Any = None
-        self._is_abandoned = False
         self._began = 0.0
+
+    def __del__(self) -> None:
+        if self._state != "released":
+            self.kill(START_WAIT)
 
     def start(self, *, ahead: bool = False) -> None:
         """Start the process. If it fails, it can be called again after ``retry_delay``.
@@ -100,22 +125,18 @@ class Child:
             self.kill(START_WAIT)
             raise
 
-    def start_ahead(self, waiting: Callable[[Child], _T], kill_wait: float = KILL_WAIT) -> _T | None:
-        """Start the process with an empty pipe for stdin, and return what ``waiting`` makes of it.
-
-        Returns None if it cannot be started, or has ended already. ``kill_wait``: as for ``kill``.
-        """
+    def start_ahead(self) -> bool:
+        """Start the process with an empty pipe for stdin; return False if it cannot be started, or has ended."""
         try:
             self.start(ahead=True)
-            if self.exit_fd >= 0:
-                return waiting(self)
-            self.release()  # it has ended, and the host program has reaped it
-        except BaseException as error:
-            # A signal handler can raise after the start: then the process runs, and only this object knows it.
-            self.kill(kill_wait)
-            if not isinstance(error, OSError | ValueError) or (isinstance(error, OSError) and error.errno is None):
+        except (OSError, ValueError) as error:
+            if is_foreign(error):
                 raise
-        return None
+            return False
+        if self._pid[0]:
+            return True
+        self.release()  # the host program has reaped it
+        return False
 
     def retry_delay(self, error: OSError | ValueError, deadline: float) -> float:
         """Allow another start after one that failed; return the seconds to sleep before it.
@@ -127,26 +148,24 @@ class Child:
         delay = next(self._delays, None) if isinstance(error, OSError) and error.errno == errno.ETXTBSY else None
         if delay is None:
             raise self._start_error(error) from error
-        self._is_killed = self._is_left = False
+        self._state = "new"
         return delay
 
     def _start_error(self, error: OSError | ValueError) -> BaseException:
-        """Return the PluginError for an executable that cannot be started; an OSError without errno stays as it is."""
-        path = self.invocation.path
-        if not isinstance(error, OSError):  # such as a NUL, or a "=" in a variable's name
-            return plugin_failure(PluginError, self.invocation, f"{path} cannot be started: {error}")
-        if error.errno is None:
+        if is_foreign(error):
             return error
-        problem = f"{path} cannot be started: {error.strerror}"
-        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(error.errno))
+        # A ValueError: such as a NUL, or a "=" in a variable's name.
+        reason, number = (error.strerror, error.errno) if isinstance(error, OSError) else (error, None)
+        problem = f"{self.invocation.path} cannot be started: {reason}"
+        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(number or 0))
 
     # The steps of a start. If one fails, the caller kills the child.
 
     def set_up(self, *, ahead: bool = False) -> None:
         """Make the process's descriptors, and prepare its start. Raises as ``start``."""
-        if unreaped:
-            reap_stragglers()
-        _running.add(self)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
+        if _unreaped:
+            _reap_unreaped()
+        _running.add(self.streams)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
         moves = self.streams.make(None if ahead else self.invocation.stdin)
         inherited = self.options.inherited()
         if inherited >= 0:
@@ -159,35 +178,30 @@ class Child:
 
         It makes one system call. While another thread has the interpreter's lock, the event loop waits after each call.
         """
+        with self._lock:
+            # After a kill the verb's locks are released, and the plugin must not act any more.
+            if self._state != "new":
+                return
+            self._state, self._starter = "starting", threading.get_ident()
+        self._began = time.monotonic()
         try:
-            with self._lock:
-                # After a kill the verb's locks are released, and the plugin must not act any more.
-                if self._is_killed:
-                    return
-                self._spawner = threading.get_ident()
-            self._began = time.monotonic()
             self._launch(self._pid)
         finally:
             with self._lock:
-                # As long as it is this thread, no other one releases the process and closes the descriptors as well.
-                if not self._is_left:
-                    self._spawner = 0
-            if self._is_left:
+                is_left = self._state == "left"
+                self._state = "left" if is_left else "running"
+            if is_left:
                 self.kill()
 
     def watch(self) -> None:
-        """Make ``exit_fd``; it stays -1 if the host program has reaped the process already. Raises OSError."""
-        theirs = self.streams.theirs
-        while theirs:
-            os.close(theirs.pop())
+        """Make ``exit_fd``. Raises OSError."""
+        while self.streams.theirs:
+            os.close(self.streams.theirs.pop())
         if _HAS_PIDFD:
             try:
                 self.exit_fd = os.pidfd_open(self._pid[0])
-                self._is_pidfd = True
-            except ProcessLookupError:
+            except ProcessLookupError:  # the host program has reaped it
                 self._pid[0] = 0
-            return
-        self.exit_fd = pipe_until_exit(self._pid[0])
 
     def feed(self, stdin: bytes) -> bool:
         """Send the configuration; return False if it does not fit. The plugin's seconds are counted from here."""
@@ -195,12 +209,12 @@ class Child:
         return self.streams.feed(stdin)
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended and its exit status can be read.
+        """Return whether the process has ended and its exit status can be read. Raises OSError.
 
         Call it also when ``exit_fd`` is readable: if another process traces the plugin, the tracer gets the exit
         status first, and a wait without WNOHANG would block until the tracer lets go.
         """
-        if self._status is None and self._pid[0]:
+        if self._pid[0]:
             try:
                 # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
                 self._status = self._waitid(os.WNOWAIT)
@@ -221,12 +235,14 @@ class Child:
         self.streams.read_rest()
         status = self._status
         if status is None:
-            raise self.unknown_status()
+            hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
+            text = "its exit status cannot be known"
+            raise plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
         exited = status.si_code == os.CLD_EXITED
         outcome = self._outcome(status.si_status if exited else None, None if exited else status.si_status)
         # A result is a JSON object; whether it is a valid one is found out later.
-        text = outcome.stdout.strip()
-        is_document = text.startswith(b"{") and text.endswith(b"}")
+        printed = outcome.stdout.strip()
+        is_document = printed.startswith(b"{") and printed.endswith(b"}")
         if outcome.exit_status != 0 or (self.invocation.verb in {"ADD", "VERSION"} and not is_document):
             self.signal(signal.SIGKILL)
         self.release()
@@ -241,119 +257,94 @@ class Child:
 
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
-        if not self._pid[0] or not self.is_owned():
-            return
+        with suppress(OSError):
+            self.has_ended()  # if the host program has reaped it, the number may be another group's by now
         pid = self._pid[0]
+        if not pid or not self.is_owned():
+            return
         with suppress(OSError):
             # A plugin in its group must get one TERM: many programs take a second one for "at once, do not clean up".
             # A second KILL is harmless, and catches a plugin that leaves its group after this test.
-            alone = number if number == signal.SIGKILL or os.getpgid(pid) != pid else 0
-            try:
-                if self._is_pidfd:
-                    signal.pidfd_send_signal(self.exit_fd, alone)
-                else:
-                    os.kill(pid, alone)
-            except ProcessLookupError:  # the host program reaped it: the number may be another group's by now
-                return
-            except PermissionError:  # it runs as another user; others of its group may not
-                pass
+            if number == signal.SIGKILL or os.getpgid(pid) != pid:
+                os.kill(pid, number)
+        with suppress(OSError):
             os.killpg(pid, number)
 
     def kill(self, wait: float = KILL_WAIT) -> None:
         """Kill the plugin with its group, wait up to ``wait`` seconds for its end, and release it.
 
-        Never raises OSError. Does nothing in a forked child of the process that started the plugin.
+        Never raises OSError. Does nothing if it was released, or in a forked child of the process that started it.
         """
         deadline, delay = time.monotonic() + wait, 0.0005
-        if not self._may_release(deadline):
+        if self._state == "released" or not self.is_owned() or not self._may_release(deadline):
             return
         self.signal(signal.SIGKILL)
-        while self._pid[0] and self.is_owned() and not self._reap() and time.monotonic() < deadline:
-            time.sleep(delay)
-            delay = min(2 * delay, 0.02)
-        self.release()
-
-    def kill_unused(self, wait: float = KILL_WAIT) -> None:
-        """Kill the plugin as ``kill`` does, for an object that is freed.
-
-        Python drops an exception that a signal handler raises there, and nobody calls again: so this kills twice.
-        """
         try:
-            self.kill(wait)
+            while not self._reap() and time.monotonic() < deadline:
+                time.sleep(delay)
+                delay = min(2 * delay, POLL_SECONDS)
         finally:
-            self.kill(wait)
+            self.release()
 
     def _may_release(self, deadline: float) -> bool:
-        """Wait until the process has started, if another thread starts it now; return whether it may be released.
-
-        If a file system hangs, the start takes longer than ``deadline``. Then the other thread kills the process.
-        """
-        if not self.is_owned():
-            return False
+        """Return whether this thread releases the process. If another one starts it now, wait for that start."""
         while True:
             with self._lock:
-                self._is_killed = True
-                # If it is this thread, an exception out of a signal handler has ended the start.
-                if self._spawner in {0, threading.get_ident()}:
+                if self._state == "new":
+                    self._state = "running"  # so that no other thread starts it
+                # If this thread starts it, an exception of a signal handler has ended the start.
+                if self._state == "running" or self._starter == threading.get_ident():
                     return True
+                if self._state != "starting":
+                    return False
                 if time.monotonic() >= deadline:
-                    self._is_left = True
+                    self._state = "left"
                     return False
             time.sleep(0.0005)
 
     def release(self) -> None:
-        """Reap the process, in a thread if it has not ended yet, and close all descriptors. Does not block."""
+        """Reap the process if it has ended, and close its descriptors. Does not block."""
         # A forked child may have closed these descriptors and opened files with the same numbers: leave them alone.
         if not self.is_owned():
             return
-        if self._pid[0] and not self._reap():
-            self._is_abandoned = True
-            pid, self._pid[0] = self._pid[0], 0
-            pidfd, self.exit_fd = (self.exit_fd, -1) if self._is_pidfd else (-1, self.exit_fd)
-            reap_in_thread(pid, pidfd)
-        descriptor, self.exit_fd = self.exit_fd, -1
-        self.streams.open_pipes.clear()
-        # If a signal handler raises meanwhile, the caller's ``kill`` closes those that are left.
-        close_all([descriptor] if descriptor >= 0 else [], *self.streams.descriptors)
-        _running.discard(self)
-
-    def unknown_status(self) -> PluginError:
-        """Return the error for an exit status that is unknown. It is never taken for success."""
-        hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
-        text = "its exit status cannot be known"
-        return plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
+        self.streams.close()
+        _running.discard(self.streams)
+        if not self._reap():
+            _unreaped.append(self)
+        elif self.exit_fd >= 0:
+            exit_fd, self.exit_fd = self.exit_fd, -1
+            os.close(exit_fd)
+        self._state = "released"
 
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was at its deadline; call ``kill`` first."""
-        problem = f"it did not end within {timeout or 0.0:.3g} s, and "
-        problem += _CANNOT_STOP if self._is_abandoned else "was stopped"
+        problem = f"it did not end within {timeout or 0.0:.3g} s, and {_CANNOT_STOP if self._pid[0] else 'was stopped'}"
         return plugin_failure(PluginTimeoutError, self.invocation, problem, self._outcome())
 
-    def raise_translated(self, error: BaseException) -> NoReturn:
-        """Raise ``error``; one of a system call, or of too much output, becomes an error of this library."""
+    def unwatchable(self, error: OSError | OutputLimitError) -> PluginError:
+        """Return the error for a process that cannot be watched, or that printed too much."""
         if isinstance(error, OutputLimitError):
-            raise plugin_failure(InvalidOutputError, self.invocation, str(error), self._outcome()) from None
-        # An OSError without a number is no system call's: a signal handler of the host program raised it.
-        if not isinstance(error, OSError) or error.errno is None or isinstance(error, CNIError):
-            raise error
+            return plugin_failure(InvalidOutputError, self.invocation, str(error), self._outcome())
         problem = f"it was stopped, because it cannot be watched: {error.strerror}"
-        raise plugin_failure(PluginError, self.invocation, problem, self._outcome()) from error
+        return plugin_failure(PluginError, self.invocation, problem, self._outcome())
 
     def _waitid(self, flag: int = 0) -> Any:
-        kind, target = (os.P_PIDFD, self.exit_fd) if self._is_pidfd else (os.P_PID, self._pid[0])
+        # With P_PIDFD it is this process: a number that the host program has reaped may be another child's.
+        kind, target = (os.P_PIDFD, self.exit_fd) if self.exit_fd >= 0 else (os.P_PID, self._pid[0])
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
 
     def _reap(self) -> bool:
-        """Reap the process if it has ended; return whether it is reaped."""
-        try:
-            is_reaped = self._waitid() is not None
-        except ChildProcessError:
-            is_reaped = True
-        except OSError:
-            return False
-        if is_reaped:
+        """Reap the process if it has ended; return whether none is left to reap."""
+        if self._pid[0]:
+            try:
+                if self._waitid() is None:
+                    return False
+            except ChildProcessError:
+                pass
+            except OSError:
+                return False
             self._pid[0] = 0
-        return is_reaped
+        return True
 
     def _outcome(self, exit_status: int | None = None, number: int | None = None) -> Outcome:
         return Outcome(
@@ -379,12 +370,28 @@ def busy_delays(deadline: float) -> Iterator[float]:
         delay = min(2 * delay, 0.5)
 
 
+def is_foreign(error: Exception) -> bool:
+    """Return whether an OSError is a timeout, of this library or of the host's signal handler, and no system call's."""
+    return isinstance(error, OSError) and (error.errno is None or isinstance(error, CNIError))
+
+
+def _reap_unreaped() -> None:
+    for _ in range(len(_unreaped)):
+        try:
+            # Out of the list first: two threads must not close the same descriptor.
+            child = _unreaped.pop(0)
+        except IndexError:
+            return
+        child.release()
+
+
 def _after_fork() -> None:
     # The plugin reads the end of its stdin only when the last copy of the write end is closed: a forked worker that
     # lives on would keep every plugin that is started ahead waiting, also after this runtime's death.
-    for child in _running:
-        child.streams.forget_stdin()
+    for streams in _running:
+        streams.forget_stdin()
     _running.clear()
+    _unreaped.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

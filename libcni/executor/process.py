@@ -6,13 +6,11 @@ import math
 import select
 import signal
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Self
 
-from libcni.executor.child import Child
+from libcni.executor.child import POLL_SECONDS, Child, is_foreign
 from libcni.executor.find import find_plugin
 from libcni.executor.protocol import CallOptions
 from libcni.executor.streams import OutputLimitError
@@ -32,9 +30,6 @@ TERM_SHARE = 0.8
 EXIT_ONLY_SECONDS = 0.005
 """Seconds to wait for the plugin's exit alone, before reading its output as it comes."""
 
-TRACED_DELAY = 0.02
-"""Seconds between two looks at a plugin that has ended and whose tracer keeps its exit status."""
-
 _LONGEST_POLL = 86400.0
 
 
@@ -52,7 +47,7 @@ class ProcessExecutor:
         self.grace = grace
 
     def find(self, plugin: str, path: Sequence[str]) -> str:
-        """Return the path of a plugin type's executable; as ``find_plugin``, errors too."""
+        """Return the path of a plugin type's executable; the same as ``find_plugin``, with the same errors."""
         return find_plugin(plugin, path)
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
@@ -68,7 +63,7 @@ class ProcessExecutor:
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
         """Start a plugin that waits for its configuration; see ``PreparingExecutor.prepare``."""
         child = Child(invocation, options, self.output_limit)
-        return child.start_ahead(lambda one: PreparedProcess(one, self._run))
+        return PreparedProcess(child, self._run) if child.start_ahead() else None
 
     def _run(self, child: Child, timeout: float | None, stdin: bytes | None = None) -> Outcome:
         """Start ``child``, or feed it ``stdin``, and return its outcome; raises as ``execute`` does."""
@@ -82,8 +77,6 @@ class ProcessExecutor:
                 self._start(child, deadline)
             if child.options.on_started is not None:
                 child.options.on_started()
-            if child.exit_fd < 0:
-                raise child.unknown_status()
             if _wait_for_end(child, deadline):
                 return child.finish()
             child.signal(signal.SIGTERM)
@@ -91,9 +84,12 @@ class ProcessExecutor:
                 _wait_for_end(child, deadline + self.grace * TERM_SHARE)
             child.kill(max(0.0, deadline + self.grace - time.monotonic()))
             raise child.timed_out(timeout)
-        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt as well: nobody else knows the process
+        except (OSError, OutputLimitError) as error:
+            if is_foreign(error):
+                raise
+            raise child.unwatchable(error) from error
+        finally:
             child.kill()
-            child.raise_translated(error)
 
     def _start(self, child: Child, deadline: float) -> None:
         while True:
@@ -108,11 +104,8 @@ class PreparedProcess:
     """A plugin process that waits for its configuration; see ``PreparedPlugin``."""
 
     def __init__(self, child: Child, run: Callable[[Child, float | None, bytes], Outcome]) -> None:
-        self._child = child
+        self._child: Child | None = child
         self._run = run
-        # Not __del__: that would run after every call as well, and what a signal handler raises within it is lost.
-        self._finalizer = weakref.finalize(self, child.kill_unused)
-        self._finalizer.atexit = False
 
     def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
         """Send the configuration and run the plugin until it exits; see ``PreparedPlugin.feed``.
@@ -123,40 +116,33 @@ class PreparedProcess:
             PluginError: the plugin cannot be started or watched, or its exit status is unknown.
             RuntimeError: the plugin was fed or discarded before.
         """
-        if not self._finalizer.alive:
+        child, self._child = self._child, None
+        if child is None:
             raise RuntimeError("this plugin was fed or discarded before")
-        try:
-            return self._run(self._child, timeout, stdin)
-        finally:
-            self._finalizer.detach()
+        return self._run(child, timeout, stdin)
 
     def discard(self) -> None:
         """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
-        self._child.kill()
-        self._finalizer.detach()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.discard()
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
 
 def _wait_for_end(child: Child, deadline: float) -> bool:
     """Read what the plugin prints until it ends; return whether it ended before the deadline."""
     poll = select.poll()  # select() cannot watch descriptors from 1024 on
-    poll.register(child.exit_fd, select.POLLIN)
+    if child.exit_fd >= 0:
+        poll.register(child.exit_fd, select.POLLIN)
     # Most plugins end soon, and their output fits into the pipes: then one wake-up does, and no read comes before it.
-    if poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS))) and child.has_ended():
-        return True
+    poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
     for pipe in child.streams.open_pipes:
         poll.register(pipe, select.POLLIN)
-    delay = math.inf
+    pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS
     while not child.has_ended():
         now = time.monotonic()
         if now >= deadline:
             return False
-        for descriptor, _ in poll.poll(_milliseconds(min(deadline, now + delay))):
+        for descriptor, _ in poll.poll(_milliseconds(min(deadline, now + pause))):
             if descriptor != child.exit_fd:
                 child.streams.read(descriptor)
                 if descriptor not in child.streams.open_pipes:
@@ -164,7 +150,7 @@ def _wait_for_end(child: Child, deadline: float) -> bool:
             elif not child.has_ended():
                 # A tracer keeps the exit status. The descriptor stays readable, and poll would return at once for ever.
                 poll.unregister(descriptor)
-                delay = TRACED_DELAY
+                pause = POLL_SECONDS
     return True
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from libcni.protocol.invocation import Invocation, Outcome
 
@@ -108,7 +107,7 @@ class AsyncExecutor(Protocol):
 
 
 class PreparedPlugin(Protocol):
-    """A plugin process that waits for its configuration on stdin. Feed it or discard it; leaving ``with`` discards."""
+    """A plugin process that waits for its configuration on stdin. Feed it or discard it."""
 
     def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
         """Send the configuration, close stdin and run the plugin until it exits, as ``Executor.execute`` does.
@@ -129,12 +128,6 @@ class PreparedPlugin(Protocol):
         """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
         ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
-
 
 class AsyncPreparedPlugin(Protocol):
     """A plugin process that waits for its configuration; the methods are those of PreparedPlugin, as coroutines."""
@@ -151,12 +144,6 @@ class AsyncPreparedPlugin(Protocol):
     async def discard(self) -> None:
         """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
         ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
 
 
 @runtime_checkable

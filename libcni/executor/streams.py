@@ -28,7 +28,6 @@ class Streams:
     Attributes:
         open_pipes: the read ends of stdout and stderr that are not at their end yet.
         theirs: the process's ends; close them when it has started.
-        descriptors: all descriptors that are open, in lists for ``close_all``.
         stdout: the plugin's stdout so far; its first ``KEPT`` bytes after an OutputLimitError.
         stderr: the last bytes of the plugin's stderr, ``KEPT`` or more.
     """
@@ -41,7 +40,6 @@ class Streams:
         self._pipes: list[int] = []
         self._stdin: list[int] = []  # both ends of the pipe of a plugin that is started ahead
         self.theirs: list[int] = []
-        self.descriptors: tuple[list[int], ...] = (self._pipes, self._stdin, self.theirs)
         self._buffers: dict[int, bytearray] = {}
         self._totals: dict[int, int] = {}
 
@@ -133,6 +131,11 @@ class Streams:
         for pipe in tuple(self.open_pipes):
             if self.read(pipe) == _CHUNK and (waiting := _bytes_waiting(pipe)):
                 self.read(pipe, waiting)
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self.open_pipes.clear()
+        close_all(self._pipes, self._stdin, self.theirs)
 
     def forget_stdin(self) -> None:
         """Close this process's copies of the plugin's stdin; call it in a forked child."""

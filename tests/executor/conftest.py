@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -27,5 +26,4 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def unkillable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Make signals do nothing, as to a process that hangs in the kernel."""
     replace_in_executor(monkeypatch, os, kill=lambda *_: None, killpg=lambda *_: None)
-    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     return monkeypatch

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from libcni.executor import CallOptions, ProcessExecutor, child, reaping, streams
+from libcni.executor import CallOptions, ProcessExecutor, child, streams
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.testing import wait_until
@@ -119,10 +119,15 @@ def _has_child() -> bool:
 
 @contextmanager
 def nothing_is_left_open() -> Iterator[None]:
-    """Assert that the block leaves no descriptor and no child process; a thread may need a moment to reap one."""
+    """Assert that the block leaves no descriptor and no child process that the next start does not reap."""
     before = os.listdir("/proc/self/fd")
     yield
-    wait_until(lambda: not _has_child())
+
+    def all_are_reaped() -> bool:
+        child._reap_unreaped()
+        return not _has_child()
+
+    wait_until(all_are_reaped)
     wait_until(lambda: len(os.listdir("/proc/self/fd")) == len(before))
 
 
@@ -140,7 +145,7 @@ class _Replaced:
 def replace_in_executor(patch: pytest.MonkeyPatch, module: ModuleType, **functions: Callable[..., Any]) -> None:
     """Replace functions of a module such as ``os`` in all modules that start and end a process."""
     replaced = _Replaced(module, **functions)
-    for user in (child, reaping, streams):
+    for user in (child, streams):
         if hasattr(user, module.__name__):
             patch.setattr(user, module.__name__, replaced)
 

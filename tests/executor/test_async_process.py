@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import is_running
@@ -16,7 +23,7 @@ from executor.plugins import (
     number_in,
     script,
 )
-from libcni.executor import CallOptions
+from libcni.executor import CallOptions, loop_events
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.testing import wait_until
 
@@ -54,3 +61,87 @@ def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Pat
     loop.close()
     coroutine.close()
     wait_until(lambda: not is_running(pid))
+
+
+def test_a_loop_that_is_closed_with_calls_running_is_freed_with_them(tmp_path: Path) -> None:
+    """Their verbs hold locks, which only their end releases."""
+    path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
+
+    class Verb:
+        pass
+
+    async def run(verb: Verb) -> Verb:
+        await AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE))
+        return verb
+
+    loop = asyncio.new_event_loop()
+    verb = Verb()
+    task = loop.create_task(run(verb))
+    loop.run_until_complete(asyncio.sleep(0.2))
+    pid, left = number_in(tmp_path / "pid"), weakref.ref(verb)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    del loop, verb, task
+    gc.collect()
+    assert left() is None
+    wait_until(lambda: not is_running(pid))
+
+
+def test_several_loops_one_after_the_other_and_at_once(tmp_path: Path) -> None:
+    path = script(tmp_path, "sleep 0.05; echo {}")
+
+    async def run_two() -> None:
+        calls = [AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE)) for _ in range(2)]
+        assert [one.stdout for one in await asyncio.gather(*calls)] == [b"{}\n"] * 2
+
+    for _ in range(2):
+        threads = [threading.Thread(target=asyncio.run, args=[run_two()]) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        asyncio.run(run_two())
+        for thread in threads:
+            thread.join()
+
+
+def counting(function: Callable[..., Any], calls: list[object]) -> Callable[..., Any]:
+    def count(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    return count
+
+
+def test_calls_of_a_loop_share_one_reader_and_few_timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, number = script(tmp_path, "sleep 0.02; echo {}"), 20
+    readers: list[object] = []
+    timers: list[object] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "add_reader", counting(loop.add_reader, readers))
+        monkeypatch.setattr(loop, "call_later", counting(loop.call_later, timers))
+        await asyncio.gather(
+            *(AsyncProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE)) for _ in range(number))
+        )
+
+    started = time.monotonic()
+    asyncio.run(main())
+    assert len(readers) == 1
+    # One for each 5 ms, and those of a moment in which no call waits for a time.
+    assert len(timers) < (time.monotonic() - started) / 0.005 + number
+
+
+def test_a_time_that_comes_before_the_others_is_kept(tmp_path: Path) -> None:
+    called: list[str] = []
+
+    async def main() -> None:
+        events = loop_events.of_running_loop()
+        now = time.monotonic()
+        for name, seconds in {"late": 30.0, "third": 0.06, "first": 0.02, "cancelled": 0.01, "second": 0.04}.items():
+            events.call_at(now + seconds, name, partial(called.append, name))
+        events.cancel("cancelled")
+        await asyncio.sleep(0.2)
+        events.cancel("late")
+
+    asyncio.run(main())
+    assert called == ["first", "second", "third"]

@@ -21,6 +21,7 @@ from executor.plugins import (
     execute,
     invocation,
     number_in,
+    replace_in_executor,
     script,
 )
 from libcni.errors import PluginError, PluginTimeoutError
@@ -63,11 +64,11 @@ def test_a_plugin_in_its_process_group_gets_one_term(
 
         return record
 
-    monkeypatch.setattr(signal, "pidfd_send_signal", recorded("one", signal.pidfd_send_signal))
-    monkeypatch.setattr(os, "killpg", recorded("group", os.killpg))
+    functions = {"kill": recorded("one", os.kill), "killpg": recorded("group", os.killpg)}
+    replace_in_executor(monkeypatch, os, **functions)
     with pytest.raises(PluginTimeoutError):
         execute(kind, script(tmp_path, "exec sleep 30"), 0.3)
-    assert sent[:2] == [("one", 0), ("group", signal.SIGTERM)]
+    assert sent[:2] == [("group", signal.SIGTERM), ("one", signal.SIGKILL)]
 
 
 @pytest.mark.parametrize("end", ["echo '{}'; exit 1", "echo '{}'; kill -9 $$", "exit 0", "echo garbage"])
@@ -130,7 +131,7 @@ def test_a_traced_plugin_whose_status_is_kept_does_not_block_the_call(
     try:
         error, taken = time_out(kind, plugin, 0.4)
     finally:
-        os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the thread reaps the plugin, as the fixture checks
+        os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)  # then the fixture reaps the plugin
     assert taken < 10, "the tracer keeps the status for ever"
     assert error.stdout == "{}\n"
     assert "another process traces it" in error.problem

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
+import gc
 import os
 import resource
 import select
 import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from processes import fork, wait
 
 from executor.plugins import BASE, Kind, execute, invocation, replace_in_executor, script
 from libcni.errors import PluginError
-from libcni.executor import CallOptions, ProcessExecutor, child
+from libcni.executor import CallOptions, ProcessExecutor, child, loop_events
 
 LONG = "echo out; sleep 0.3; echo '{}'"  # it prints, and runs long enough for its output to be read as it comes
 
@@ -102,10 +101,18 @@ def test_a_poll_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_event_loop_that_cannot_watch_a_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    loop = asyncio.SelectorEventLoop
+    events = loop_events.LoopEvents
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "add_reader", failing(errno.ENOSPC, loop.add_reader, after=after))
+        patch.setattr(events, "add_reader", failing(errno.ENOSPC, events.add_reader, after=after))
         with pytest.raises(PluginError, match="cannot be watched: No space left"):
+            execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
+    gc.collect()  # the error's frames have the epoll instance
+
+
+def test_an_event_loop_without_an_epoll_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop_events.LoopEvents, "__init__", failing(errno.EMFILE, print))
+        with pytest.raises(PluginError, match="Too many open files"):
             execute("asyncio", script(tmp_path, "exec sleep 30"), 5.0)
 
 
@@ -154,19 +161,6 @@ def test_a_configuration_that_no_pipe_holds(tmp_path: Path, kind: Kind, monkeypa
         with pytest.raises(PluginError, match="cannot be started: File too large") as caught:
             execute(kind, replace(invocation(script(tmp_path, "exec sleep 30")), stdin=b"x" * 70_000))
     assert "ulimit -f" in (caught.value.hint or "")
-
-
-def refuse(_: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
-
-
-def test_without_pidfd_and_without_threads(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(child, "_HAS_PIDFD", False)
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(PluginError, match="no thread can be started") as caught:
-            execute(kind, script(tmp_path, "exec sleep 30"))
-    assert "processes or threads" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("allowed", range(4, 24))

@@ -140,28 +140,6 @@ def test_a_discarded_plugin_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
     assert not (tmp_path / "acted").exists()
 
 
-def test_leaving_the_context_discards_a_plugin_that_was_not_fed(tmp_path: Path) -> None:
-    path = logging(tmp_path, "echo '{}'")
-    prepared = ProcessExecutor().prepare(invocation(path), OPTIONS)
-    assert prepared is not None
-    with prepared:
-        pass
-    assert running_plugins() == 0
-
-    async def main() -> None:
-        waiting = AsyncProcessExecutor().prepare(invocation(path), OPTIONS)
-        assert waiting is not None
-        async with waiting:
-            pass
-        assert running_plugins() == 0
-        fed = AsyncProcessExecutor().prepare(invocation(path), OPTIONS)
-        assert fed is not None
-        async with fed:
-            assert (await fed.feed(b"\n", 10.0)).exit_status == 0
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("first", ["feed", "discard"])
 def test_a_plugin_is_fed_once(tmp_path: Path, kind: Kind, first: str) -> None:
     prepared = Prepared(kind, script(tmp_path, "cat; exit 0"))
@@ -261,44 +239,6 @@ def test_a_plugin_whose_runtime_was_killed_reads_an_empty_stdin(tmp_path: Path) 
 
     assert wait(fork(runtime)) == -signal.SIGKILL
     wait_until(lambda: log(tmp_path) == ["read <>", "done"])
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_an_exception_out_of_a_signal_handler_does_not_lose_a_process_that_has_started(
-    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise error("out of a signal handler")
-
-    prepared = {"blocking": "process.PreparedProcess", "asyncio": "async_process.AsyncPreparedProcess"}[kind]
-    with monkeypatch.context() as patch:
-        patch.setattr(f"libcni.executor.{prepared}", interrupted)
-        with pytest.raises(error):
-            Prepared(kind, script(tmp_path, "cat"))
-    assert running_plugins() == 0
-
-
-def test_an_exception_out_of_a_signal_handler_while_an_unused_process_is_freed(
-    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lost: list[object] = []
-    signals: list[int] = []
-    send = child.Child.signal
-
-    def interrupted(process: child.Child, number: int) -> None:
-        signals.append(number)
-        if len(signals) == 1:
-            raise KeyboardInterrupt
-        send(process, number)
-
-    prepared = Prepared(kind, script(tmp_path, "cat"))
-    monkeypatch.setattr(child.Child, "signal", interrupted)
-    monkeypatch.setattr(sys, "unraisablehook", lambda problem: lost.append(problem.exc_type))
-    prepared.plugin = None
-    gc.collect()
-    prepared.close()
-    assert lost == [KeyboardInterrupt]
-    assert running_plugins() == 0
 
 
 def test_a_process_that_the_host_has_reaped_at_once_keeps_no_descriptor(

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from executor.plugins import BASE, invocation, replace_in_executor, script
+from executor.plugins import BASE, invocation, script
 from libcni.errors import PluginTimeoutError
 from libcni.executor import CallOptions, ProcessExecutor, async_process, child
 from libcni.executor.async_process import AsyncProcessExecutor
@@ -272,25 +272,6 @@ def test_an_exception_out_of_a_signal_handler_does_not_lose_the_process(
         patch.setattr(child, "prepare_spawn", prepare)
         with pytest.raises(KeyboardInterrupt):
             ProcessExecutor().execute(invocation(script(tmp_path, "exec sleep 30")), CallOptions(20.0, BASE))
-    assert running_plugins() == 0
-
-
-@pytest.mark.parametrize("number", range(1, 7))
-def test_an_exception_out_of_a_signal_handler_while_descriptors_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    closed: list[int] = []
-
-    def close(descriptor: int) -> None:
-        os.close(descriptor)
-        closed.append(descriptor)
-        if len(closed) == number:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        replace_in_executor(patch, os, close=close)
-        with pytest.raises(KeyboardInterrupt):
-            ProcessExecutor().execute(invocation(script(tmp_path, "exit 1")), CallOptions(20.0, BASE))
     assert running_plugins() == 0
 
 

@@ -1,0 +1,89 @@
+"""The descriptors and times that all plugin calls of an event loop wait for.
+
+An event loop spends more time on a reader and two timers for each call than the call itself takes. So all calls of a
+loop share one epoll instance, which the loop watches, and one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+import time
+from collections.abc import Callable
+from weakref import WeakKeyDictionary, ref
+
+_TICK = 0.005
+"""Seconds between two runs of the timer, at least."""
+
+# Only the loop keeps its events, by its reader. They lead to the calls of a loop that was closed, and so to the locks
+# of verbs, which are released when the calls are freed.
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopEvents]] = WeakKeyDictionary()
+
+
+class LoopEvents:
+    """One epoll instance and one timer of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._due: dict[object, tuple[float, Callable[[], object]]] = {}
+        self._next_tick = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        loop.add_reader(self._epoll.fileno(), self._on_ready)
+
+    def add_reader(self, descriptor: int, call: Callable[[], object]) -> None:
+        """Call ``call`` whenever a descriptor is readable; raises OSError. Remove it before you close the descriptor.
+
+        A forked child that has a copy of a closed descriptor would keep it readable for ever.
+        """
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._readers[descriptor] = call
+
+    def remove_reader(self, descriptor: int) -> None:
+        """Stop watching a descriptor, if it is watched. Never call it in a forked child, which shares the instance."""
+        if self._readers.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def call_at(self, when: float, owner: object, call: Callable[[], object]) -> None:
+        """Call ``call`` at a time of ``time.monotonic``, or a few milliseconds later; replaces the owner's last one."""
+        self._due[owner] = when, call
+        if when < self._next_tick:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._next_tick = when
+            self._timer = asyncio.get_running_loop().call_later(when - time.monotonic(), self._on_time)
+
+    def cancel(self, owner: object) -> None:
+        """Forget the owner's call, if it has one."""
+        self._due.pop(owner, None)
+        if self._timer is not None and not self._due:
+            self._timer.cancel()
+            self._next_tick, self._timer = math.inf, None
+
+    def _on_ready(self) -> None:
+        for descriptor, _ in self._epoll.poll(0):
+            call = self._readers.get(descriptor)
+            if call is not None:  # a call before this one may have removed it
+                call()
+
+    def _on_time(self) -> None:
+        self._next_tick, self._timer = math.inf, None
+        now = time.monotonic()
+        for owner, (when, call) in list(self._due.items()):
+            if when <= now and self._due.pop(owner, None) is not None:
+                call()
+        if self._due:
+            owner, (when, call) = min(self._due.items(), key=lambda item: item[1][0])
+            self.call_at(max(when, now + _TICK), owner, call)
+
+
+def of_running_loop() -> LoopEvents:
+    """Return the events of the running event loop. Raises OSError if the system allows no epoll instance."""
+    loop = asyncio.get_running_loop()
+    known = _of_loops.get(loop)
+    events = None if known is None else known()
+    if events is None:
+        events = LoopEvents(loop)
+        _of_loops[loop] = ref(events)
+    return events
