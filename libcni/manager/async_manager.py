@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Unpack
 
 from libcni.aio import AsyncCNIConfig
@@ -63,6 +64,14 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
         return await self._gc(live, timeout, dry_run=dry_run)
+
+    @asynccontextmanager
+    async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:
+        """Hold a container for several operations of this task; as ``NetworkManager.locked``, errors too."""
+        with self._lock_context(container_id, timeout) as context:
+            await context.lock_container(container_id)
+            with context.held(container_id):
+                yield
 
     async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
         return list(await asyncio.gather(*(function() for function in functions)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from libcni.client import CNIConfig
@@ -27,6 +28,9 @@ _T = TypeVar("_T")
 _CONTAINER_LOCK = "//manager/container/"
 _NETWORK_LOCK = "//manager/network/"
 _SHORTEST = 0.001
+
+_held: ContextVar[frozenset[tuple[str, str]]] = ContextVar("libcni_held_containers", default=frozenset())
+"""The containers (record directory, ID) that this thread or task holds locked around several operations."""
 
 
 class OperationContext:
@@ -72,9 +76,20 @@ class OperationContext:
         return await self.node.on_disk(lambda: [attachment_of(one) for one in records.records(container_id)])
 
     async def lock_container(self, container_id: str) -> None:
-        """Acquire a container's lock until the context ends; raises LockTimeoutError."""
+        """Acquire a container's lock until the context ends, unless the caller holds it; raises LockTimeoutError."""
+        if (self.cni.cache_dir, container_id) in _held.get():
+            return
         request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
         await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+
+    @contextmanager
+    def held(self, container_id: str) -> Iterator[None]:
+        """Tell the operations of this thread or task that it holds a container."""
+        token = _held.set(_held.get() | {(self.cni.cache_dir, container_id)})
+        try:
+            yield
+        finally:
+            _held.reset(token)
 
     async def lock_networks(self, names: Iterable[str], *, container_id: str) -> None:
         """Acquire the locks of a set-up's networks, shared with other set-ups, against GC; raises LockTimeoutError."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Unpack
 
 from libcni.client import CNIConfig
@@ -131,6 +132,21 @@ class NetworkManager(ManagerBase[CNIConfig]):
                 it does not name was detached for this reason.
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run))
+
+    @contextmanager
+    def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Iterator[None]:
+        """Hold a container for several operations of this thread, so that no operation of another comes between.
+
+        ``timeout``: seconds to wait for the container.
+
+        Raises:
+            LockTimeoutError: another operation held the container.
+            RecordError: the lock file cannot be used, for example on a read-only disk.
+        """
+        with self._lock_context(container_id, timeout) as context:
+            run_to_end(context.lock_container(container_id))
+            with context.held(container_id):
+                yield
 
     async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
         if not functions:

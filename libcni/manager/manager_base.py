@@ -298,6 +298,9 @@ class ManagerBase(Generic[ClientT]):
             current = self._configuration.current
             return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
 
+    def _lock_context(self, container_id: str, timeout: Timeout) -> OperationContext:
+        return self._context(Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
+
     def _container(self, container_id: str) -> ContainerResult | None:
         return container_result(container_id, self.cni.get_cached_attachments(container_id))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, annotated, read_wanted
 from libcni.oci.pins import CACHE_DIR, DIRECTORY, Pins, directory_for
-from libcni.oci.state import ContainerState, read_state
+from libcni.oci.state import ContainerState, read_input, read_state
 
 if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
@@ -32,6 +33,7 @@ _PATHS = {
 }
 """The options that are paths, and their values without an option or variable."""
 _TIMEOUT = 50.0
+_SHORTEST = 0.001
 _ATTACH, _DETACH = ("creating", "created"), ("stopped",)
 _EPILOG = f"""
 The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. The options of the
@@ -42,11 +44,14 @@ same names apply to containers without annotations. Without both, the default ne
 def main(argv: Sequence[str]) -> int:
     """Run the hook, or install it; return the exit code. Errors go to stderr, which runtimes print."""
     options = _parser().parse_args(argv)
+    deadline = time.monotonic() + options.timeout
     try:
         if options.print is not None or options.install is not None:
             _install(options)
             return 0
-        _run(options, read_state(sys.stdin.buffer.read()))
+        state = read_state(read_input(sys.stdin.fileno(), deadline))
+        options.timeout = max(_SHORTEST, deadline - time.monotonic())
+        _run(options, state)
     except CNIError as error:
         _print_error(error)
         return 1

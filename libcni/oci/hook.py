@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from libcni.client import CNIConfig
@@ -18,7 +19,6 @@ from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordE
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
 from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of, pin_at
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import READY
 from libcni.verbs.reports import DelPolicy
 
@@ -35,6 +35,8 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ATTACH_SHARE = 2 / 3
+_SHORTEST = 0.001
+"""Seconds. The client refuses 0."""
 
 
 class Hook:
@@ -45,7 +47,7 @@ class Hook:
         cache_dir: the directory of records and locks.
         conf_dir: the directory of the networks' configurations.
         pins: the directory of pinned namespaces.
-        timeout: seconds for one hook. A third of it is kept for the roll-back of an attach that fails.
+        timeout: seconds for one hook. An attach keeps a third of them for the roll-back.
         resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
         observer: receives the begin and end of every verb and plugin call.
     """
@@ -83,15 +85,16 @@ class Hook:
             if pin.identity == identity and pin.is_alive:
                 logger.info("container %s uses the network of container %s", state.container_id, pin.container_id)
                 return
-        manager = self._manager(len(wanted.requests or (1,)))
-        with closing(self._lock(state.container_id)):
+        cleanup = self._timeout * (1 - _ATTACH_SHARE) / len(wanted.requests or (1,))
+        manager = self._manager(cleanup)
+        with manager.locked(state.container_id, timeout=self._left()):
             container = self._container(manager, state, wanted)
             result = self._attached(manager, container, identity)
             if result is not None:
                 self._write_resolv_conf(result, state.bundle)
                 return
-            self._clear(manager, container.id, identity)
-            self._set_up(manager, container, state, identity)
+            self._clear(manager, container.id, identity, cleanup)
+            self._set_up(manager, container, state, identity, cleanup)
 
     def detach(self, container_id: str) -> None:
         """Detach all recorded attachments of a container. A container without attachments is no error.
@@ -99,26 +102,27 @@ class Hook:
         Raises:
             CNIError: an attachment could not be detached; it stays recorded.
         """
-        recorded = self._recorded(container_id)
-        manager = self._manager(max(1, len(recorded)))
+        manager = self._manager(self._timeout)
         with ExitStack() as stack:
             try:
-                stack.enter_context(closing(self._lock(container_id)))
+                stack.enter_context(manager.locked(container_id, timeout=self._left()))
             except RecordError as error:
                 # A full or read-only disk must not stop a detach.
                 logger.warning("container %s: the detach goes on without its lock: %s", container_id, error)
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
-            if any(self._is_alive(one) for one in self._recorded(container_id)):
+            recorded = self._recorded(container_id)
+            if any(self._is_alive(one) for one in recorded):
                 logger.warning("container %s runs: it stays attached", container_id)
                 return
-            self._tear_down(manager, container_id)
+            self._tear_down(manager, container_id, self._left() / max(1, len(recorded)))
 
-    def _manager(self, networks: int) -> NetworkManager:
-        # The attach has a deadline of its own; the client's time is for each DEL of a roll-back or a detach.
-        share = self._timeout * (1 - _ATTACH_SHARE) / networks
-        cni = self._client(share)
-        return NetworkManager(cni, policy=DelPolicy(keep_going=True))
+    def _left(self) -> float:
+        return max(_SHORTEST, self._deadline - time.monotonic())
+
+    def _manager(self, timeout: float) -> NetworkManager:
+        """Return a manager; ``timeout`` is for each DEL of a roll-back."""
+        return NetworkManager(self._client(timeout), policy=DelPolicy(keep_going=True))
 
     def _client(self, timeout: float) -> CNIConfig:
         # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.
@@ -133,18 +137,6 @@ class Hook:
             owner=OWNER,
             observer=self._observer,
         )
-
-    def _lock(self, container_id: str) -> LockSet:
-        """Lock a container against other hooks."""
-        # The order of all locks: this one, the manager's, the network's, the container's.
-        locks = LockSet(self._cache_dir, LockRequest((f"//oci-hook/{container_id}",), exclusive=True))
-        try:
-            for delay in locks.retry_delays(self._deadline):
-                time.sleep(delay)
-        except BaseException:
-            locks.close()
-            raise
-        return locks
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
@@ -175,7 +167,7 @@ class Hook:
             return None
         return manager.container(container.id)
 
-    def _clear(self, manager: NetworkManager, container_id: str, identity: Identity) -> None:
+    def _clear(self, manager: NetworkManager, container_id: str, identity: Identity, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
         for pin in self._pins.all(container_id):
             if pin.is_alive and pin.identity != identity:
@@ -190,43 +182,53 @@ class Hook:
                     hint=f"libcni del --container {container_id} detaches it",
                 )
         try:
-            self._tear_down(manager, container_id)
+            self._tear_down(manager, container_id, seconds)
         except CNIError as error:
             # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
             # detaches such an attachment with the corrected configuration, or fails for the same reason.
             logger.warning("going on with the attachments of an earlier container %s: %s", container_id, error)
 
-    def _set_up(self, manager: NetworkManager, container: Container, state: ContainerState, identity: Identity) -> None:
+    def _set_up(
+        self,
+        manager: NetworkManager,
+        container: Container,
+        state: ContainerState,
+        identity: Identity,
+        cleanup: float,
+    ) -> None:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
         pin = self._pins.pin(container.id, state.pid)
         try:
             if pin.identity != identity:  # the process ended, and another one has its number
                 raise CNIError(f"process {pin.pid} of container {container.id} has ended")
-            left = self._deadline - time.monotonic() - self._timeout * (1 - _ATTACH_SHARE)
+            left = self._left() - self._timeout * (1 - _ATTACH_SHARE)
             inside = Container(container.id, pin.path, container.networks, container.args)
-            result = manager.set_up(inside, timeout=max(0.0, left))
+            result = manager.set_up(inside, timeout=max(_SHORTEST, left))
             # If the runtime was killed meanwhile, nobody will run poststop, and GC may have been here already.
             if not pin.is_alive:
                 raise CNIError(f"process {pin.pid} of container {container.id} ended while the container was attached")
             self._write_resolv_conf(result, state.bundle)
         except CNIError as error:
             try:
-                self._tear_down(manager, container.id)
+                self._tear_down(manager, container.id, cleanup)
             except CNIError as problem:
                 error.add_note(f"when it was detached again: {problem}")
             raise
 
-    def _tear_down(self, manager: NetworkManager, container_id: str) -> None:
-        """Detach this hook's attachments of a container, and remove each pin whose namespace has no record any more."""
+    def _tear_down(self, manager: NetworkManager, container_id: str, seconds: float) -> None:
+        """Detach this hook's attachments of a container, and remove each pin whose namespace has no record any more.
+
+        ``seconds``: the time for each DEL.
+        """
         recorded = self._recorded(container_id)
         own = [one for one in recorded if not one.network or one.owner == OWNER]
         # Another program may have attached an interface of this hook's to a second network: on_existing="allow".
         others = {one.ifname for one in recorded if one not in own}
         ifnames = {one.ifname for one in own} - others
-        manager.tear_down(container_id, ifnames=ifnames if others else None)
+        manager.tear_down(container_id, ifnames=ifnames if others else None, timeout=seconds)
         for one in own:
             if one.ifname in others:
-                manager.cni.del_attachment(one, policy=manager.policy)
+                manager.cni.del_attachment(one, policy=manager.policy, timeout=seconds)
         recorded_in = {one.netns for one in self._recorded(container_id)}
         # Version 0.2.0 had the pins of all hooks in one directory.
         named = {pin for one in recorded if one.owner == OWNER and (pin := pin_at(one.netns, container_id)) is not None}
@@ -245,9 +247,13 @@ class Hook:
         path = os.path.join(bundle, "resolv.conf")
         try:
             # In place: config.json mounts this file, so a new one under its name would not reach the container.
-            # O_NOFOLLOW: a symbolic link in the bundle could lead to a file of the host.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            # O_NOFOLLOW: a symbolic link in the bundle could lead to a file of the host. O_NONBLOCK: the open of a FIFO
+            # would wait for a reader.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise CNIError(f"cannot write {path}: it is no regular file")
+                file.truncate()
                 file.write(text)
         except OSError as error:
             raise CNIError(f"cannot write {path}: {error.strerror}") from error

@@ -21,8 +21,8 @@ def test_both_managers_have_the_same_methods_with_the_same_parameters() -> None:
     assert names == [name for name in vars(AsyncNetworkManager) if not name.startswith("_")]
     for name in names:
         one, other = getattr(NetworkManager, name), getattr(AsyncNetworkManager, name)
-        assert str(inspect.signature(one)) == str(inspect.signature(other)), name
-        assert inspect.iscoroutinefunction(other)
+        assert str(inspect.signature(one).parameters) == str(inspect.signature(other).parameters), name
+        assert inspect.iscoroutinefunction(other) or name == "locked"
 
 
 def test_the_life_of_a_container(node: ManagerNode) -> None:

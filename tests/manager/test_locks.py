@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,3 +135,63 @@ def test_a_manager_without_range_locks(node: ManagerNode, make: Make, monkeypatc
     assert len(manager.gc(["c1"]).of("detached")) == 1
     manager.tear_down("c1")
     assert node.cni.get_cached_attachments() == []
+
+
+def test_operations_of_a_thread_that_holds_a_container_do_not_wait_for_it(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.manager()
+    other = node.manager(client={"timeout": 0.1})
+    with manager.locked("c1"):
+        manager.set_up(Container("c1", "/ns"))
+        with ThreadPoolExecutor() as pool:
+            with pytest.raises(LockTimeoutError, match="container c1: another operation of a manager"):
+                pool.submit(other.tear_down, "c1").result()
+            pool.submit(other.set_up, Container("c2", "/ns")).result()
+        assert [one.container_id for one in manager.tear_down("c1").items] == ["c1"]
+        with pytest.raises(LockTimeoutError, match="container c1"), ThreadPoolExecutor() as pool:
+            pool.submit(lambda: other.locked("c1").__enter__()).result()
+    with other.locked("c1"):
+        other.tear_down("c1")
+    other.tear_down("c1")
+
+
+def test_a_container_of_other_records_is_another_container(node: ManagerNode, tmp_path: Path) -> None:
+    node.configure("a")
+    held = node.manager()
+    there = node.manager(client={"cache_dir": tmp_path / "there", "timeout": 0.1})
+    with held.locked("c1"), ThreadPoolExecutor() as pool:
+        blocker = threading.Event()
+        locked = threading.Event()
+
+        def hold() -> None:
+            with there.locked("c1"):
+                locked.set()
+                blocker.wait()
+
+        holding = pool.submit(hold)
+        assert locked.wait(10)
+        with pytest.raises(LockTimeoutError):
+            there.tear_down("c1")
+        blocker.set()
+        holding.result()
+
+
+def test_operations_of_a_task_that_holds_a_container_do_not_wait_for_it(node: ManagerNode) -> None:
+    node.configure("a")
+    manager = node.async_manager(client={"timeout": 0.2})
+
+    async def go() -> None:
+        other = asyncio.create_task(wait_and_tear_down())
+        async with manager.locked("c1"):
+            await manager.set_up(Container("c1", "/ns"), timeout=10)
+            with pytest.raises(LockTimeoutError, match="container c1"):
+                await other
+        await manager.tear_down("c1", timeout=10)
+
+    async def wait_and_tear_down() -> None:
+        while not node.calls("ADD"):  # noqa: ASYNC110 - a plugin does it
+            await asyncio.sleep(0.01)
+        await manager.tear_down("c1")
+
+    asyncio.run(go())
+    assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0"]

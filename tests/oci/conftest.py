@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stderr, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from unittest import mock
 
@@ -55,10 +56,12 @@ class HookNode(FakeNode):
 
     def run(self, state: str, *words: str) -> str:
         """Run the hook as a runtime does, with nothing in its environment; return what it printed on stderr."""
-        stdin = io.TextIOWrapper(io.BytesIO(state.encode()))
         printed = io.StringIO()
-        with mock.patch.dict(os.environ, clear=True), mock.patch("sys.stdin", stdin), redirect_stderr(printed):
-            code = main(["oci-hook", *self.words, *words])
+        with TemporaryFile("w+") as stdin:
+            stdin.write(state)
+            stdin.seek(0)
+            with mock.patch.dict(os.environ, clear=True), mock.patch("sys.stdin", stdin), redirect_stderr(printed):
+                code = main(["oci-hook", *self.words, *words])
         assert code == (1 if printed.getvalue() else 0)
         return printed.getvalue()
 

@@ -7,20 +7,23 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from libcni import RuntimeConf
 from libcni.cli import main
+from libcni.manager import NetworkManager
 from libcni.oci import pins, runtimes
 from libcni.oci.pins import namespace_of
-from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
 
 from .conftest import HookNode, end
@@ -177,10 +180,10 @@ def test_two_hooks_of_one_container_at_once_attach_once(node: HookNode, process:
 def test_a_hook_waits_for_another_hook_of_the_same_container(node: HookNode, process: Process) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
-    with closing(LockSet(node.cni.cache_dir, LockRequest(("//oci-hook/c1",), exclusive=True))) as locks:
-        assert locks.try_acquire()
-        assert "oci-hook/c1" in node.attach(pid, "--timeout=0.2")
-        assert "oci-hook/c1" in node.detach("--timeout=0.2")
+    manager = NetworkManager(node.client())
+    with manager.locked("c1"), ThreadPoolExecutor() as other:
+        for hook in (lambda: node.attach(pid, "--timeout=0.2"), lambda: node.detach("--timeout=0.2")):
+            assert "container c1: another operation of a manager held the container" in other.submit(hook).result()
         assert plugin.verbs == ()
         assert node.attach(process(), container_id="c2") == ""
     assert node.attach(pid) == ""
@@ -330,6 +333,61 @@ def test_a_plugin_that_hangs_ends_the_hook_within_its_own_limit(node: HookNode, 
     node.fakes.shell("a", "[ $CNI_COMMAND != ADD ] || exec sleep 60")
     began = time.monotonic()
     assert "it did not end within" in node.attach(process(), "--timeout=3")
+    assert time.monotonic() - began < 10
+    assert (node.attached, node.pinned) == ([], [])
+
+
+def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process) -> None:
+    """On a busy machine a part of the time is too little, and nobody runs poststop again."""
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"DEL": {"sleep": 3}})
+    pid = process()
+    assert node.attach(pid) == ""
+    end(pid)
+    assert node.detach("--timeout=6") == ""
+    assert (node.attached, node.pinned) == ([], [])
+
+
+@pytest.mark.parametrize("source", ["pipe", "/dev/zero"])
+def test_a_stdin_without_an_end_ends_the_hook_in_time(node: HookNode, source: str) -> None:
+    began = time.monotonic()
+    with ExitStack() as stack:
+        stdin: Any = stack.enter_context(open(source, "rb")) if source != "pipe" else subprocess.PIPE
+        command = node.command("--timeout=1")
+        hook = stack.enter_context(subprocess.Popen(command, stdin=stdin, stderr=subprocess.PIPE, text=True))
+        assert hook.wait(30) == 1
+        assert hook.stderr is not None
+        said = hook.stderr.read()
+    assert time.monotonic() - began < 20
+    expected = "its end did not come in time" if source == "pipe" else "it is longer than 16777216 bytes"
+    assert said.startswith(f"libcni oci-hook: container state on stdin: {expected}")
+    assert len(said.splitlines()) == 1
+
+
+def test_the_wait_for_stdin_counts_against_the_time_of_the_hook(node: HookNode, process: Process) -> None:
+    node.configure_capable("front", "a")
+    node.fakes.shell("a", "[ $CNI_COMMAND != ADD ] || exec sleep 60")
+    began = time.monotonic()
+    with subprocess.Popen(node.command("--timeout=6"), stdin=subprocess.PIPE, text=True) as hook:
+        assert hook.stdin is not None
+        hook.stdin.write(node.state("creating", process()))
+        hook.stdin.flush()
+        time.sleep(3)
+        hook.stdin.close()
+        assert hook.wait(30) == 1
+    assert time.monotonic() - began < 8.5
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_a_resolv_conf_that_is_no_file_is_an_error_and_nothing_waits(
+    node: HookNode, process: Process, kind: str
+) -> None:
+    node.configure_capable("front", "a")
+    node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
+    path = node.bundle / "resolv.conf"
+    os.mkfifo(path) if kind == "fifo" else os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    began = time.monotonic()
+    assert "cannot write" in node.attach(process(), "--resolv-conf")
     assert time.monotonic() - began < 10
     assert (node.attached, node.pinned) == ([], [])
 
