@@ -133,9 +133,6 @@ class RecordingNode(Node):
     def start_cleanup(self) -> None:
         self.note("start-cleanup")
 
-    def sweep_drafts(self) -> None:
-        self.note("sweep")
-
     def namespace_identity(self, netns: str) -> tuple[int, int] | None:
         return self.namespaces.get(netns)
 

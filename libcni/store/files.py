@@ -43,34 +43,25 @@ class Directory:
     ``create``: make the directory and its missing parents, for this user alone. ``durable``: sync the new ones.
     """
 
-    __slots__ = ("_create", "_durable", "_opened", "_path")
+    __slots__ = ("_create", "_descriptor", "_durable", "_path")
 
     def __init__(self, path: str, *, create: bool = False, durable: bool = False) -> None:
         self._path = path
         self._create = create
         self._durable = durable
-        self._opened: list[int] = []
 
     def __enter__(self) -> int:
-        # Not "descriptor = os.open(...)": an exception from a signal handler right after that call would lose it.
-        # No handler runs within extend.
-        opened = self._opened
         try:
-            try:
-                opened.extend(map(os.open, [self._path], [_DIR_FLAGS]))
-            except FileNotFoundError:
-                if not self._create:
-                    raise
-                make_directory(self._path, durable=self._durable)
-                opened.extend(map(os.open, [self._path], [_DIR_FLAGS]))
-        except BaseException:
-            self.__exit__()
-            raise
-        return opened[0]
+            self._descriptor = os.open(self._path, _DIR_FLAGS)
+        except FileNotFoundError:
+            if not self._create:
+                raise
+            make_directory(self._path, durable=self._durable)
+            self._descriptor = os.open(self._path, _DIR_FLAGS)
+        return self._descriptor
 
     def __exit__(self, *_: object) -> None:
-        while self._opened:
-            os.close(self._opened.pop())
+        os.close(self._descriptor)
 
 
 def make_directory(path: str, *, durable: bool) -> None:
@@ -128,12 +119,9 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
     ``durable``: its bytes reach the disk before each name that it gets later.
     """
     name = f"{os.getpid()}-{time.monotonic_ns()}-{next(_serial)}"
-    opened: list[int] = []
+    descriptor = os.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
     try:
         try:
-            # extend: see Directory
-            opened.extend(map(functools.partial(os.open, dir_fd=directory), [name], [_WRITE_FLAGS], [FILE_MODE]))
-            descriptor = opened[0]
             keep_mode(descriptor)
             # write(2) may write only a part, for example when the disk is nearly full or a signal arrives.
             view = memoryview(data)
@@ -142,11 +130,9 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
             if durable:
                 _order_before_names(descriptor)
         finally:
-            for descriptor in opened:
-                os.close(descriptor)
+            os.close(descriptor)
     except BaseException as error:
-        if opened:
-            _take_back(name, directory, error)
+        _take_back(name, directory, error)
         raise
     return name
 
@@ -206,35 +192,9 @@ def remove(name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-def stale_drafts(directory: int, older_than: float) -> list[str]:
-    """Return the names of the drafts of killed writers that are older than ``older_than`` seconds.
-
-    Drafts of running writers are left out, unless ``older_than`` is 0: then the caller holds locks that exclude all
-    writers. Directories and files with other names are not drafts: another program may use the directory, too.
-    """
-    # The name begins with the writer's process ID. IDs are used again: a stale draft may survive this sweep, but the
-    # draft of a running writer is never removed.
-    return [
-        name
-        for name in sorted(os.listdir(directory))
-        if is_draft(name)
-        and is_old_file(name, directory, older_than)
-        and (older_than <= 0 or not os.path.exists(f"/proc/{name.partition('-')[0]}"))
-    ]
-
-
 def is_draft(name: str) -> bool:
     """Return whether ``write_draft`` gives files such names."""
     return _DRAFT.fullmatch(name) is not None
-
-
-def is_old_file(name: str, directory: int, older_than: float) -> bool:
-    """Return whether a file, which is not a directory, was last written ``older_than`` seconds ago; 0: at any time."""
-    try:
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return not stat.S_ISDIR(status.st_mode) and (older_than <= 0 or time.time() - status.st_mtime > older_than)
 
 
 def read_file(name: str, directory: int) -> bytes:

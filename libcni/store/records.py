@@ -20,13 +20,10 @@ from libcni.config.jsontext import JSONTextError, dumps
 from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
-    is_draft,
-    is_old_file,
     read_file,
     record_error,
     remove,
     replace_file,
-    stale_drafts,
     sync_directory,
     write_draft,
 )
@@ -49,7 +46,6 @@ logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
-_HOUR = 3600.0
 _PARTIAL_START = b'{"created":'
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
@@ -366,50 +362,12 @@ class RecordStore:
         except OSError as error:
             raise record_error("cannot be listed", self.aside, error) from error
 
-    def sweep(self, *, older_than: float = _HOUR, dry_run: bool = False, left: list[str] | None = None) -> list[str]:
-        """Remove the temporary files of killed writers, and partial results without a pending record; return the paths.
-
-        If a file cannot be removed, log a warning and add "path: reason" to ``left``. ``older_than``: seconds since the
-        last write. Drafts of running writers stay, unless it is 0: then the caller holds locks that exclude all
-        writers.
-        """
-        swept = []
-        for folder, find in ((self.drafts, stale_drafts), (self.partials, self._ended_partials)):
-            try:
-                with Directory(folder) as directory:
-                    stale = find(directory, older_than)
-                    gone = stale if dry_run else [name for name in stale if self._remove(folder, name, directory, left)]
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise record_error("cannot be swept", folder, error) from error
-            swept += [f"{folder}/{name}" for name in gone]
-        return swept
-
-    def _ended_partials(self, directory: int, older_than: float) -> list[str]:
-        """Return the names of the old files in ``partial`` whose ADD has ended."""
-        old = [name for name in sorted(os.listdir(directory)) if is_old_file(name, directory, older_than)]
-        return [name for name in old if _is_partial(name, directory) and not self._is_unfinished(name)]
-
-    def _is_unfinished(self, name: str) -> bool:
-        """Return whether the file of this name may be the record of an ADD that did not end."""
-        try:
-            record = self.read(name)
-        except RecordError:
-            return True
-        return record is not None and record.result is None and record.state != CORRUPT
-
-    def _remove(self, folder: str, name: str, directory: int, left: list[str] | None = None) -> bool:
-        """Remove a file that is not needed any more; return False, with a warning in the log, if that fails."""
+    def _remove(self, folder: str, name: str, directory: int) -> None:
+        """Remove a file that is not needed any more. If that fails, log a warning."""
         try:
             remove(name, directory)
         except OSError as error:
-            text = f"{folder}/{name}: the temporary file cannot be removed: {error.strerror or error}"
-            logger.warning("%s", text)
-            if left is not None:
-                left.append(text)
-            return False
-        return True
+            logger.warning("%s/%s: the temporary file cannot be removed: %s", folder, name, error.strerror or error)
 
     def read(self, name: str) -> Record | None:
         """Return the record in the file of this name, or None. If it is not a record, it has state corrupt.
@@ -436,16 +394,6 @@ class RecordStore:
         except OSError as error:
             raise record_error("cannot be read", path, error) from error
         return decode(data, path)
-
-
-def _is_partial(name: str, directory: int) -> bool:
-    """Return whether ``keep_partial`` wrote a file. Another program may have files in this directory, too."""
-    try:
-        data = read_file(name, directory)
-    except (OSError, UnusableFileError):
-        return False
-    # A power cut may leave a file of 0 bytes.
-    return is_draft(name) or data.startswith(_PARTIAL_START) or (not data and name.count("-") > 1)
 
 
 def without_hash(name: str) -> str:

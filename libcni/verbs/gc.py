@@ -77,7 +77,6 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         return report
     errors: list[CNIError] = []
     detached = await _detach_all(node, found, net, policy, errors)
-    node.sweep_drafts()
     called: list[str] = []
     try:
         if negotiate_version:

@@ -349,13 +349,6 @@ class Node(LockingNode):
         except ConfigError:
             return None
 
-    def sweep_drafts(self) -> None:
-        """Remove the drafts of records whose writers were killed."""
-        try:
-            self.records.sweep()
-        except RecordError as error:
-            logger.warning("cannot remove temporary record files: %s", error)
-
     async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
         """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity.
 

@@ -13,7 +13,6 @@ from nodes import FakeNode
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, diagnose, find_stale_attachments
 from libcni.diagnosis.locks import plugin_processes
-from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
 
 
@@ -128,15 +127,6 @@ def test_corrupt_records_and_left_over_files(cni: CNIConfig) -> None:
     temporary.touch()
     os.utime(temporary, (0, 0))
     assert only(cni).seen.startswith("1 temporary file")
-
-
-def test_a_file_of_an_add_that_runs_is_not_left_over(cni: CNIConfig) -> None:
-    Path(cni.cache_dir, "tmp", "4194999-1-1").touch()
-    running = LockSet(cni.cache_dir, LockRequest((), "c2"))
-    assert running.try_acquire()
-    assert {one.check for one in diagnose(cni).findings} == {"locks"}
-    running.close()
-    assert only(cni).seen == "1 temporary file of killed programs"
 
 
 def test_a_record_whose_name_no_command_accepts_is_set_aside(cni: CNIConfig) -> None:

@@ -272,7 +272,7 @@ def refused(store, limit):
 
     new = Record("net", "c2", "eth0")
     calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),
-             lambda: store.forget(store.begin(new)), store.sweep, lambda: store.ensure_writable(new),
+             lambda: store.forget(store.begin(new)), lambda: store.ensure_writable(new),
              lambda: repair_records(store.cache_dir, timeout=0.1)]
     count = 0
     for call in calls + [lock] * 12 + calls:
@@ -489,19 +489,6 @@ def test_a_result_so_far_that_a_power_cut_destroyed_is_reported_and_not_used(
     assert "the intermediate result cannot be read" in caplog.text
 
 
-def test_results_so_far_without_a_pending_record_are_swept(store: RecordStore) -> None:
-    begun = [store.begin(bare(container_id=name, state=PENDING, created=1.5)) for name in ("c1", "c2", "c3")]
-    for record in begun:
-        store.keep_partial(record, "{}")
-    os.unlink(begun[1].path)  # Go libcni detached it
-    put(store, "net-c3-eth0", encode(replace(begun[2], state=READY, result="{}")))  # killed in complete()
-    assert store.sweep() == []  # they may belong to an ADD that is beginning
-    swept = [f"{store.partials}/net-c2-eth0", f"{store.partials}/net-c3-eth0"]
-    assert store.sweep(older_than=0, dry_run=True) == swept
-    assert store.sweep(older_than=0) == swept
-    assert os.listdir(store.partials) == ["net-c1-eth0"]
-
-
 @pytest.mark.parametrize("end", ["complete", "forget"])
 @pytest.mark.parametrize("there", [Path.touch, lambda path: path.symlink_to("/")], ids=["file", "link"])
 def test_a_verb_that_has_done_its_work_does_not_fail_because_of_the_result_so_far(
@@ -533,31 +520,6 @@ def test_every_end_of_a_record_removes_the_result_so_far(store: RecordStore) -> 
     os.unlink(begun.path)  # another program detached it
     store.forget(begun)
     assert os.listdir(store.partials) == []
-
-
-@pytest.mark.parametrize("network", ["net", "self", "1"])
-def test_old_results_so_far_are_swept_whatever_their_network(store: RecordStore, network: str) -> None:
-    begun = store.begin(bare(network, state=PENDING))
-    store.keep_partial(begun, "{}")
-    path = f"{store.partials}/{network}-c1-eth0"
-    os.utime(path, (0, 0))
-    assert store.sweep() == []
-    os.unlink(begun.path)
-    assert store.sweep() == [path]
-
-
-def test_a_record_that_cannot_be_read_now_keeps_its_result_so_far(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = store.begin(bare(state=PENDING))
-    store.keep_partial(begun, "{}")
-
-    def failing(_name: str) -> None:
-        raise RecordError("cannot be read: Input/output error")
-
-    monkeypatch.setattr(store, "read", failing)
-    assert store.sweep(older_than=0) == []
-    assert store.partial(begun) == "{}"
 
 
 def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:

@@ -13,24 +13,11 @@ from helpers import network
 from nodes import FakeNode
 
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
-from libcni.errors import PluginError, PluginTimeoutError, RecordError
+from libcni.errors import PluginError, PluginTimeoutError
 from libcni.protocol.invocation import Invocation
 from libcni.store.namespace import EnteredNamespace
-from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor, network_namespace
 from verbs.conftest import RT
-
-
-def test_temporary_files_that_stay_stop_no_gc(
-    cni: CNIConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def failing(_store: RecordStore) -> list[str]:
-        raise RecordError("read-only")
-
-    monkeypatch.setattr(RecordStore, "sweep", failing)
-    with caplog.at_level(logging.WARNING, "libcni"):
-        cni.gc_network_list(network("a", cniVersion="1.1.0"), [])
-    assert "cannot remove temporary record files: read-only" in caplog.text
 
 
 def test_a_broken_log_loses_no_attachment(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:

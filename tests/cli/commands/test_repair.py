@@ -53,15 +53,6 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: Command
     assert (ran.code, [one["action"] for one in ran.data]) == (0, ["detached", "detached"])
 
 
-def test_repair_shows_the_files_that_it_leaves(node: CommandNode) -> None:
-    path = node.cache / "tmp" / "0-directory"
-    path.mkdir(parents=True)
-    for words in (["repair"], ["repair", "--yes"]):
-        ran = node.run(*words)
-        assert ran.code == 0
-        assert ran.out.splitlines()[1:] == [f"left    {path}  it is a directory, which libcni did not make"]
-
-
 def test_a_record_that_repair_cannot_set_aside_is_a_failure(node: CommandNode) -> None:
     node.results.mkdir(parents=True)
     (node.results / "dbnet-lost-eth0").touch()
