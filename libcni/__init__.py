@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.diagnosis.locks import lock_users
-    from libcni.diagnosis.namespaces import StaleAttachment, find_stale_attachments
     from libcni.diagnosis.plugins import check_network_plugins
-    from libcni.diagnosis.report import Checked, DoctorReport, NodeFinding, NotChecked
+    from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
+    from libcni.diagnosis.stale import StaleAttachment, find_stale_attachments
     from libcni.errors import (
         AttachmentExistsError,
         CNIError,
@@ -105,10 +105,10 @@ _MODULES = {
     "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "diagnosis.locks": "lock_users",
-    "diagnosis.namespaces": "StaleAttachment find_stale_attachments",
+    "diagnosis.stale": "StaleAttachment find_stale_attachments",
     "diagnosis.executable": "executable_problem",
     "diagnosis.plugins": "check_network_plugins",
-    "diagnosis.report": "Checked DoctorReport NodeFinding NotChecked",
+    "diagnosis.report": "Checked Disruption DoctorReport NodeFinding NotChecked",
     "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
     "PluginValidation RetryPolicy ValidationReport",
     "protocol.answer": "PluginInfo",
@@ -125,7 +125,8 @@ _MODULES = {
 __all__ = [
     "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "AsyncExecutor", "Attachment", "AttachmentExistsError",
     "Bandwidth", "CNIConfig", "CNIError", "CNIErrorGroup", "CallOptions", "CapabilityArgs",
-    "Checked", "ConfigChange", "ConfigDirectory", "ConfigError", "DNSServers", "DelPolicy", "DelReport", "DoctorReport",
+    "Checked", "ConfigChange", "ConfigDirectory", "ConfigError", "DNSServers", "DelPolicy", "DelReport",
+    "Disruption", "DoctorReport",
     "ErrorCode", "Executor", "ExplainedCall", "ExplainedVerb", "Explanation", "ForgetReport", "GCReport", "IPConfig",
     "IPRange", "Interface", "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation",
     "LockTimeoutError", "LoggingObserver", "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError",

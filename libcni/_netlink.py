@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER = 1, 3, 10
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
 _IFF_UP = 1
+_SO_NETNS_COOKIE = 71
 _RT_TABLE_LOCAL = 255
 _RTN_UNICAST = 1
 _IP_FAMILIES = {socket.AF_INET: 32, socket.AF_INET6: 128}
@@ -78,10 +81,15 @@ class IPRoute:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The interfaces of a network namespace by name, and its routes."""
+    """The interfaces of a network namespace by name, its routes, and its cookie.
+
+    The cookie is the kernel's number of the namespace, which is never used again before a reboot; 0 if the kernel has
+    none (before 5.14).
+    """
 
     links: dict[str, Link]
     routes: tuple[IPRoute, ...]
+    cookie: int = 0
 
 
 def read_network(netns: str | None = None) -> Network:
@@ -91,7 +99,7 @@ def read_network(netns: str | None = None) -> Network:
     """
     with open_netlink(netns) as connection:
         links = _links_with_addresses(connection)
-        return Network(links, tuple(_read_routes(connection)))
+        return Network(links, tuple(_read_routes(connection)), _cookie(connection))
 
 
 def links(netns: str | None = None) -> dict[str, Link]:
@@ -130,6 +138,12 @@ def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
 
 def _open_socket() -> socket.socket:
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+
+
+def _cookie(connection: socket.socket) -> int:
+    with suppress(OSError):
+        return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+    return 0
 
 
 def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import libcni
@@ -16,6 +17,12 @@ def stale_by_owner(session: Session, pending_after: float = 600.0) -> dict[str, 
         for owner in sorted(owners)
     }
     return {owner: stale for owner, stale in found.items() if stale}
+
+
+def note_left(session: Session, report: libcni.DelReport) -> None:
+    """Print on stderr what the plugins of a DEL are known to leave behind."""
+    for what in report.left:
+        print(f"note: {what} stay; this prints the commands: {session.command('libcni doctor')}", file=sys.stderr)
 
 
 def repair_command(session: Session, owner: str) -> str:

@@ -6,13 +6,13 @@ import os
 from functools import partial
 
 from libcni.diagnosis.disk import writable_by_others
-from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.reading import Reading
 from libcni.diagnosis.report import Checked, NodeFinding, Observations, counted, quoted
 
 _error = partial(NodeFinding, "configuration", "error")
 
 
-def check_configuration(node: NodeView) -> Observations:
+def check_configuration(node: Reading) -> Observations:
     """Find configuration files that cannot be used, and keys without effect."""
     path = node.cni.conf_dir
     if not os.path.isdir(path):

@@ -8,8 +8,7 @@ import stat
 from contextlib import suppress
 from functools import partial
 
-from libcni.diagnosis.ipam import host_local_directories
-from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.reading import Reading
 from libcni.diagnosis.report import Checked, NodeCheck, NodeFinding, NotChecked, Observations, quoted
 
 _error, _warning = partial(NodeFinding, "disk", "error"), partial(NodeFinding, "disk", "warning")
@@ -20,10 +19,10 @@ _WARNING_SHARE = 0.05
 _ANOTHER = "use another record directory (--cache-dir, LIBCNI_CACHE_DIR), or move the file if nobody needs it"
 
 
-def check_disk(node: NodeView) -> Observations:
+def check_disk(node: Reading) -> Observations:
     """Check space, inodes, read-only mounts, owners, symbolic links and rights."""
     yield from _records(node.cni.cache_dir)
-    directories = {node.cni.cache_dir, *(os.path.dirname(path) for _, path in host_local_directories(node))}
+    directories = {node.cni.cache_dir, *(os.path.dirname(path) for _, path in node.reservations)}
     checked: set[int] = set()
     for directory in sorted(directories):
         existing = _existing(directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.node_view import NodeView
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
+from libcni.diagnosis.reading import Reading, id_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.store.record import CORRUPT, LEGACY
@@ -68,7 +69,7 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
         yield ConfigChange(key, old, new)
 
 
-def check_drift(node: NodeView) -> Observations:
+def check_drift(node: Reading) -> Observations:
     """Find attachments whose network has another configuration today, or none."""
     by_network: dict[str, list[Attachment]] = defaultdict(list)
     for one in node.attachments:
@@ -82,21 +83,28 @@ def check_drift(node: NodeView) -> Observations:
     for network, attachments in by_network.items():
         net = node.configured(network)
         if net is None:
-            owners = dict.fromkeys(one.owner for one in attachments)
-            sweep = ["libcni", "gc", network, "--none-valid"]
-            yield NodeFinding(
-                "drift", "warning", f"network {network}",
-                f"it has no configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
-                "these work and can be detached from their records; no more can be attached",
-                "put the file back (libcni show ID has its content), or detach the attachments:",
-                tuple(shlex.join([*sweep, *(["--owner", owner] if owner else [])]) for owner in owners),
-            )  # fmt: skip
+            yield _without_file(node, network, attachments)
         else:
-            yield from _changed(node, net, attachments)
+            yield from _changed(net, attachments)
     if by_network:
-        yield Checked(
-            "drift", f"recorded configurations of {counted(sum(map(len, by_network.values())), 'attachment')}"
-        )
+        count = counted(sum(map(len, by_network.values())), "attachment")
+        yield Checked("drift", f"recorded configurations of {count}")
+
+
+def _without_file(node: Reading, network: str, attachments: list[Attachment]) -> NodeFinding:
+    path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
+    newest = max(attachments, key=lambda one: one.record.created or 0)
+    show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
+    # A file of that name may be a broken one, which the check of the configurations reports.
+    commands = (f"{show} > {quoted(path)}",) if newest.config and not os.path.lexists(path) else ()
+    where = "" if commands else f": {show}"
+    return NodeFinding(
+        "drift", "warning", f"network {network}",
+        f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
+        "these work and can be detached from their records; no more can be attached",
+        f"if the network is still wanted, put its file back; the records have it{where}", commands,
+        containers=tuple(map(id_of, attachments)),
+    )  # fmt: skip
 
 
 def _names(attachments: list[Attachment]) -> str:
@@ -104,24 +112,28 @@ def _names(attachments: list[Attachment]) -> str:
     return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"
 
 
-def _changed(node: NodeView, net: NetworkConfigList, attachments: list[Attachment]) -> Observations:
+def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observations:
     changed: list[Attachment] = []
     keys: dict[str, None] = {}
+    # Most attachments of a network have the same configuration: it is compared once.
+    compared: dict[object, tuple[ConfigChange, ...]] = {}
     for one in attachments:
-        try:
-            found = config_changes(one, net)
-        except (RecordError, ValueError) as error:
-            yield NotChecked("drift", one.path, str(error))
-            continue
-        if found:
+        same = one.config, one.record.plugins, one.record.version
+        if same not in compared:
+            try:
+                compared[same] = config_changes(one, net)
+            except (RecordError, ValueError) as error:
+                yield NotChecked("drift", one.path, str(error))
+                continue
+        if compared[same]:
             changed.append(one)
-            keys |= dict.fromkeys(change.key for change in found)
+            keys |= dict.fromkeys(change.key for change in compared[same])
     if changed:
-        commands = [command for one in changed for command in node.attach_again(one)]
         yield NodeFinding(
             "drift", "warning", f"network {net.name}",
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {', '.join(list(keys)[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''}",
-            "they keep the old configuration until they are attached again",
-            f"{shlex.join(['libcni', 'diff', net.name])} shows the values; to attach them again:", tuple(commands),
+            "they keep the old configuration until their containers are started again",
+            "nothing, if that is wanted; this shows the values:", (shlex.join(["libcni", "diff", net.name]),),
+            containers=tuple(map(id_of, changed)),
         )  # fmt: skip

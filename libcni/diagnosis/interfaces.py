@@ -1,175 +1,266 @@
-"""Compare the interfaces and addresses in the namespaces with the records."""
+"""Compare the interfaces, addresses and routes in the namespaces and on the host with the records."""
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from libcni._netlink import Link, links
+from libcni._netlink import Network
+from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.diagnosis.namespaces import masquerade_commands
-from libcni.diagnosis.node_view import NodeView, detach_command, name_of, plugin_documents, result_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, result_of
+from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
+from libcni.store.record import READY
 
 _error = partial(NodeFinding, "interfaces", "error")
 
 _DEFAULT_BRIDGE = "cni0"
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
+_AGAIN = "attach it again in place; its addresses stay:"
+
+KNOWN_FAULTS = (
+    ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the table of IPv6, too"),
+    ("bandwidth", "nil pointer dereference", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
+    ("bandwidth", "goroutine 1 [", "bandwidth 1.1.1 crashes in CHECK of a container without limits"),
+    ("bridge", "failed to find gateway", "bridge 1.1.1 looks for routes in the main table, and sbr has moved them"),
+)
+"""Faults of plugins in CHECK: (plugin, a part of its message, what it means). The container may be in order."""
 
 
-def check_interfaces(node: NodeView) -> Observations:
-    """Find interfaces, addresses, bridges and masters that have gone. Runs CHECK if the caller wants it."""
-    try:
-        # The namespace of this process is the node's, as for the plugins that it would run.
-        host = links()
-    except OSError as error:
-        yield NotChecked("interfaces", "this node", f"its interfaces cannot be listed: {error.strerror}")
+def check_interfaces(node: Reading) -> Observations:
+    """Find what cuts containers off: interfaces, addresses, routes, bridges and masters."""
+    if node.host is None:
+        yield NotChecked("interfaces", "this node", node.unread.get("this node", "its interfaces are unknown"))
         return
+    for one in node.attachments:
+        space = node.space_of(one)
+        if one.state == READY and one.netns and (space is None or space.network is None):
+            yield NotChecked("interfaces", name_of(one), f"{one.netns} cannot be entered")
+    explained: set[str] = set()
+    for finding in (*_bridges(node, node.host), *_masters(node, node.host)):
+        explained.update(finding.containers)
+        yield finding
     count = 0
-    reported: set[str] = set()
-    for one in node.live():
-        for problem in _host_problems(node, one, host):
-            if problem.subject not in reported:  # one finding for a bridge, however many containers it connects
-                reported.add(problem.subject)
-                yield problem
-        try:
-            inside = links(one.netns)
-        except OSError as error:
-            yield NotChecked("interfaces", name_of(one), f"{one.netns} cannot be entered: {error.strerror}")
-            continue
+    for one, inside in node.live():
         count += 1
-        yield from _inside_problems(node, one, inside)
+        if id_of(one) not in explained:
+            yield from _inside(one, inside)
+        yield from _host_ends(node, one, node.host)
     if count:
-        yield Checked("interfaces", f"interfaces and addresses of {counted(count, 'ready attachment')}")
-    yield from _run_check(node)
+        yield Checked("interfaces", f"interfaces, addresses and routes of {counted(count, 'ready attachment')}")
 
 
-def _inside_problems(node: NodeView, one: Attachment, inside: Mapping[str, Link]) -> Observations:
-    again = "attach it again:"
-    if node.configured(one.network) is None:
-        again = (
-            f"network {one.network} has no configuration any more; put its file back and attach again, or detach it:"
-        )
-    link = inside.get(one.ifname)
+def _inside(one: Attachment, inside: Network) -> Observations:
+    about = partial(_error, name_of(one), containers=(id_of(one),))
+    again = (reload_command(one),)
+    result = result_of(one)
+    link = inside.links.get(one.ifname)
     if link is None:
-        yield _error(
-            name_of(one), f"there is no interface {one.ifname} in {one.netns}", "the container has lost this network",
-            again, _attach_again(node, one),
-        )  # fmt: skip
-        return
-    for name, address in _addresses_inside(one):
-        # A plugin may have renamed or moved the interface on purpose. Then only its CHECK can judge.
-        there = inside.get(name)
-        if there is not None and not there.has_address(address):
-            yield _error(
-                name_of(one), f"its address {address} is not on {name}",
-                "the container cannot be reached at its recorded address", again, _attach_again(node, one),
+        macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
+        renamed = [other.name for other in inside.links.values() if other.mac and other.mac in macs]
+        if renamed:
+            yield NodeFinding(
+                "interfaces", "warning", name_of(one), f"{one.ifname} is called {renamed[0]} in {one.netns} now",
+                "DEL does not find it by that name", "rename it back inside the container before it is detached",
+                containers=(id_of(one),),
             )  # fmt: skip
+            return
+        seen = f"there is no interface {one.ifname} in {one.netns}"
+        yield about(seen, "the container has lost this network", _AGAIN, again)
+        return
+    if not link.is_up and (result is None or result.ips):
+        yield about(f"{one.ifname} is down in {one.netns}", "the container is cut off", _AGAIN, again)
+        return
+    lost = [
+        (name, address)
+        for name, address in _placed_addresses(one)
+        # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
+        if name in inside.links and not any(other.has_address(address) for other in inside.links.values())
+    ]
+    if lost:
+        seen = f"its address {lost[0][1]} is not on {lost[0][0]}"
+        has_another = any(
+            ipaddress.ip_address(address.partition("/")[0]).version == ipaddress.ip_address(lost[0][1]).version
+            and not ipaddress.ip_address(address.partition("/")[0]).is_link_local
+            for address in inside.links[lost[0][0]].addresses
+        )
+        meaning = "the container cannot be reached at its recorded address"
+        if has_another:  # somebody gave it another one, and it may be in use
+            yield about(
+                seen, f"{meaning}; it has another one", "", (), (Disruption(again[0], (id_of(one),)),)
+            )  # fmt: skip
+        else:
+            yield about(seen, meaning, _AGAIN, again)
+        return
+    destinations = {route.destination for route in inside.routes}
+    missing = [text for text in _recorded_routes(one) if text not in destinations]
+    if missing:
+        seen = f"its route to {', '.join(missing)} is not in {one.netns}"
+        yield about(seen, "the container cannot reach these addresses", _AGAIN, again)
 
 
-def _attach_again(node: NodeView, one: Attachment) -> tuple[str, ...]:
-    """Return the commands to attach a container again that has lost its interface or an address."""
-    again, rules = node.attach_again(one), masquerade_commands(one)
-    if not rules:
-        return again
-    # The plugins remove the rules only of addresses that the interface still has. With a rule left, the chain could not
-    # be removed, and every later DEL would fail.
-    detach = detach_command(one.container_id, one.ifname)
-    return (detach, *rules, *(command for command in again if command != detach))
+def _recorded_routes(one: Attachment) -> Iterator[str]:
+    result = result_of(one)
+    for route in result.routes if result is not None else ():
+        with suppress(ValueError):
+            yield str(ipaddress.ip_network(route.dst, strict=False))
 
 
-def _addresses_inside(one: Attachment) -> Iterator[tuple[str, str]]:
+def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
     """Yield (interface, address) for the addresses that the result places in the container."""
     result = result_of(one)
     if result is None:
         return
     for ip in result.ips:
+        address = ip.address.partition("/")[0]
         if ip.interface is None:
-            yield one.ifname, ip.address.partition("/")[0]
+            yield one.ifname, address
         elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
-            yield result.interfaces[ip.interface].name, ip.address.partition("/")[0]
+            yield result.interfaces[ip.interface].name, address
 
 
-def _host_problems(node: NodeView, one: Attachment, host: Mapping[str, Link]) -> Iterator[NodeFinding]:
-    again = "attach the containers again; the plugin makes the bridge anew:"
-    for document in plugin_documents(node.recorded(one)):
-        if bridge := _bridge_of(document):
-            if bridge not in host:
-                commands = tuple(
-                    command
-                    for other in node.live()
-                    for configured in plugin_documents(node.recorded(other))
-                    if _bridge_of(configured) == bridge
-                    for command in node.attach_again(other)
-                )
-                yield _error(
-                    f"bridge {bridge}", f"it has gone; container {one.container_id} needs it",
-                    "its containers are cut off", again, commands,
-                )  # fmt: skip
-            else:
-                yield from _detached_ends(one, host, host[bridge])
+def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
+    """Find bridges that have gone, are down, or have lost the address that is the containers' gateway."""
+    users: dict[str, list[tuple[Attachment, Mapping[str, Any]]]] = {}
+    for one, _ in node.live():
+        for document in plugin_documents(node.recorded(one)):
+            if document.get("type") == "bridge":
+                users.setdefault(str(document.get("bridge") or _DEFAULT_BRIDGE), []).append((one, document))
+    for name, attached in users.items():
+        containers = tuple(dict.fromkeys(id_of(one) for one, _ in attached))
+        link = host.links.get(name)
+        about = partial(_error, f"bridge {name}", containers=containers)
+        if link is None:
+            again = (reload_command(*(one for one, _ in attached)),)
+            seen = f"it does not exist; {counted(len(containers), 'container')} of it lives"
+            yield about(
+                seen, "they are cut off", "attach them again in place; the plugin makes the bridge anew:", again
+            )
             continue
-        # A master inside the container is not on the host.
-        master = "" if document.get("linkInContainer") else str(document.get("master") or "")
-        if document.get("type") in _WITH_MASTER and master and master not in host:
-            yield _error(
-                f"master {master}", f"it has gone; container {one.container_id} needs it",
-                "its containers are cut off, and no more can be attached",
-                f"bring {master} back, or name another master in the network's file; then attach again:",
-                node.attach_again(one),
+        if not link.is_up:
+            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(name)} up",))
+        gateways = {
+            f"{ip.gateway}/{ip.address.partition('/')[2]}": ip.gateway
+            for one, document in attached
+            if document.get("isGateway") is True or document.get("isDefaultGateway") is True
+            for ip in getattr(result_of(one), "ips", ())
+            if ip.gateway
+        }
+        missing = [full for full, address in gateways.items() if not link.has_address(address)]
+        if missing:
+            yield about(
+                f"it does not have the address {', '.join(missing)}", "its containers cannot reach their gateway",
+                commands=tuple(f"ip address add {quoted(full)} dev {quoted(name)}" for full in missing),
             )  # fmt: skip
 
 
-def _bridge_of(document: Mapping[str, Any]) -> str | None:
-    """Return the bridge that a plugin's configuration names, or None if the plugin has none."""
-    return str(document.get("bridge") or _DEFAULT_BRIDGE) if document.get("type") == "bridge" else None
+def _masters(node: Reading, host: Network) -> Iterator[NodeFinding]:
+    users: dict[str, list[Attachment]] = {}
+    for one, _ in node.live():
+        for document in plugin_documents(node.recorded(one)):
+            # A master inside the container is not on the host.
+            master = "" if document.get("linkInContainer") else str(document.get("master") or "")
+            if document.get("type") in _WITH_MASTER and master:
+                users.setdefault(master, []).append(one)
+    for master, attached in users.items():
+        about = partial(_error, f"master {master}", containers=tuple(map(id_of, attached)))
+        link = host.links.get(master)
+        if link is None:
+            remedy = f"bring {master} back; the doctor then prints the command that attaches its containers again"
+            yield about("it does not exist", "its containers are cut off, and no more can be attached", remedy)
+        elif not link.is_up:
+            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(master)} up",))
 
 
-def _detached_ends(one: Attachment, host: Mapping[str, Link], bridge: Link) -> Iterator[NodeFinding]:
-    """Find a veth whose end on the host has left the bridge."""
+def _host_ends(node: Reading, one: Attachment, host: Network) -> Observations:
+    """Find a veth whose end on the host has left its bridge, or is down."""
     result = result_of(one)
+    names = [
+        str(doc.get("bridge") or _DEFAULT_BRIDGE)
+        for doc in plugin_documents(node.recorded(one))
+        if doc.get("type") == "bridge"
+    ]
+    bridges = [host.links[name] for name in names if name in host.links]
     for interface in result.interfaces if result else ():
-        link = host.get(interface.name)
-        is_end = not interface.sandbox and interface.name.startswith("veth")
-        if is_end and link is not None and link.master != bridge.index:
+        link = host.links.get(interface.name)
+        if interface.sandbox or not interface.name.startswith("veth") or link is None:
+            continue
+        commands = []
+        seen = []
+        if bridges and link.master not in {bridge.index for bridge in bridges}:
+            seen.append(f"is not on bridge {bridges[0].name}")
+            commands.append(f"ip link set dev {quoted(link.name)} master {quoted(bridges[0].name)}")
+        if not link.is_up:
+            seen.append("is down")
+            commands.append(f"ip link set dev {quoted(link.name)} up")
+        if commands:
             yield _error(
-                name_of(one), f"its host interface {link.name} is not on bridge {bridge.name}",
-                "the container is cut off", commands=(f"ip link set {quoted(link.name)} master {quoted(bridge.name)}",),
+                name_of(one), f"its host interface {link.name} {' and '.join(seen)}", "the container is cut off",
+                commands=tuple(commands), containers=(id_of(one),),
             )  # fmt: skip
 
 
-def _run_check(node: NodeView) -> Observations:
-    attachments = list(node.live())
+def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observations:
+    """Run CHECK of the live attachments, if wanted; ``explained``: those that have a finding already."""
+    attachments = [one for one in node.attachments if one.state == READY and os.path.exists(one.netns)]
     if not attachments:
         return
-    if not node.run_check:
+    if not run_check:
         yield NotChecked("interfaces", "the plugins' own checks", "CHECK was not run; libcni doctor --check runs it")
         return
-    count = 0
+    passed = 0
+    faults: dict[tuple[str, str], list[str]] = {}
     for one in attachments:
         try:
             node.cni.check_network_list(one.network, RuntimeConf(one.container_id, None, one.ifname))
-            count += 1
+            passed += 1
         except VersionError as error:
             yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
         except CNIError as error:
-            if _is_damage(error):
-                yield _error(
-                    name_of(one), f"CHECK failed: {error}", "the container's network is damaged", "attach it again:",
-                    node.attach_again(one),
-                )  # fmt: skip
-            else:
-                # To attach again would interrupt a container that may be in order.
-                yield NodeFinding(
-                    "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error}",
-                    "nobody knows whether the container's network is in order", "find out why; then:",
-                    (shlex.join(["libcni", "check", "-c", one.container_id, "-i", one.ifname]),),
-                )  # fmt: skip
-    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {count} passed")
+            if known := _known_fault(error):
+                faults.setdefault(known, []).append(id_of(one))
+            elif id_of(one) not in explained:
+                yield _failed_check(one, error)
+    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed")
+    for (plugin, meaning), containers in faults.items():
+        shown = f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin"
+        yield NodeFinding(
+            "interfaces", "note", f"plugin {plugin}", shown, f"{meaning}; the containers may be in order",
+            "nothing; attaching them again does not help. A newer plugin does not have the fault",
+            containers=tuple(containers),
+        )  # fmt: skip
+
+
+def _known_fault(error: CNIError) -> tuple[str, str] | None:
+    if not isinstance(error, PluginError):
+        return None
+    text = f"{error.msg} {error.details} {error.stderr}".lower()
+    return next(
+        ((plugin, meaning) for plugin, part, meaning in KNOWN_FAULTS if plugin == error.plugin and part in text), None
+    )
+
+
+def _failed_check(one: Attachment, error: CNIError) -> NodeFinding:
+    if _is_damage(error):
+        # Nothing else that the doctor looks at is wrong: the container may work.
+        disrupts = (Disruption(reload_command(one), (id_of(one),)),)
+        return NodeFinding(
+            "interfaces", "error", name_of(one), f"CHECK failed: {error}",
+            "a plugin finds the container's network damaged", "", (), disrupts, (id_of(one),),
+        )  # fmt: skip
+    return NodeFinding(
+        "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error}",
+        "nobody knows whether the container's network is in order", "find out why; then:",
+        (shlex.join(["libcni", "check", one.network, one.netns, "-c", one.container_id, "-i", one.ifname]),),
+        containers=(id_of(one),),
+    )  # fmt: skip
 
 
 def _is_damage(error: CNIError) -> bool:

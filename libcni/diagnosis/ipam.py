@@ -1,4 +1,4 @@
-"""Compare host-local's reservations with the records."""
+"""Compare host-local's reservations with the records and with the addresses of all namespaces."""
 
 from __future__ import annotations
 
@@ -6,227 +6,209 @@ import ipaddress
 import os
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.namespaces import masquerade_commands_of, port_commands
-from libcni.diagnosis.node_view import NodeView, addresses_of, detach_command, name_of, plugin_documents
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.errors import RecordError
+from libcni.config.host_local import range_sets, reservation_directories
+from libcni.diagnosis.reading import (
+    Reading,
+    Reservation,
+    addresses_of,
+    detach_command,
+    id_of,
+    name_of,
+    reload_command,
+)
+from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.rules import removal_commands
 from libcni.store.attachments import Attachment
-from libcni.store.record import CORRUPT, READY
-from libcni.store.records import RecordStore, without_hash
+from libcni.store.record import READY, sees_same_processes
 
 _error = partial(NodeFinding, "ipam", "error")
 
-_DATA_DIR = "/var/lib/cni/networks"
 _WARN_AT = 0.9
-_SHOWN = 20
+_YOUNG = 10.0
+"""Seconds: the reservation of an ADD that runs now has no record, or no interface, in this reading."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Reservation:
-    address: str
-    container_id: str
-    ifname: str
-    path: str
+class Unrecorded:
+    """What is known of a container that has no usable record.
+
+    Attributes:
+        identity: network, container ID and interface.
+        is_alive: whether one of its addresses was found in a namespace.
+        meaning: what was found.
+        remedy, commands, disrupts: what to do.
+    """
+
+    identity: tuple[str, str, str]
+    is_alive: bool
+    meaning: str
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    disrupts: tuple[Disruption, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The attachment in words."""
+        network, container_id, ifname = self.identity
+        return f"container {container_id}, {network}, {ifname}"
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """The attachment as ``ID:IFNAME``."""
+        return (f"{self.identity[1]}:{self.identity[2]}",)
 
 
-def check_ipam(node: NodeView) -> Observations:
+def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unrecorded:
+    """Look in every namespace for a container without a usable record, by the addresses that are reserved for it."""
+    identity = network, container_id, ifname
+    reserved = [
+        one
+        for (name, _), reservations in node.reservations.items()
+        for one in reservations
+        # host-local before 0.8 wrote no interface name
+        if (name, one.container_id) == (network, container_id) and one.ifname in {"", ifname}
+    ]
+    found = [(one.address, space, link) for one in reserved for space, link in node.holders(one.address)]
+    if found:
+        address, space, link = found[0]
+        meaning = f"its address {address} is on {link.name} in {space.path}: the container lives"
+        words = ["libcni", "del", network, space.path, "-c", container_id, "-i", ifname, "--use-given"]
+        disrupts = (Disruption(shlex.join(words), (f"{container_id}:{ifname}",)),) if node.configured(network) else ()
+        remedy = (
+            "its record is lost, or is another runtime's: then leave it. If it is lost, let its runtime restart the "
+            "container, or detach it when it may lose this network"
+        )
+        return Unrecorded(identity, is_alive=True, meaning=meaning, remedy=remedy, disrupts=disrupts)
+    if not reserved:
+        meaning = "no address is reserved for it, so nobody knows whether the container lives"
+        return Unrecorded(identity, is_alive=False, meaning=meaning)
+    if reason := _why_unknown(node):
+        return Unrecorded(identity, is_alive=False, meaning=f"nobody knows whether the container lives: {reason}")
+    addresses = [one.address for one in reserved]
+    commands = [f"rm {quoted(one.path)}" for one in reserved]
+    if node.configured(network) is not None:
+        # Without a namespace: DEL releases the addresses and some rules, and touches no interface.
+        commands = [detach_command(container_id, ifname, network)]
+    commands += removal_commands(node, network, container_id, addresses)
+    meaning = f"its address {addresses[0]} is in no network namespace of this node"
+    return Unrecorded(identity, is_alive=False, meaning=meaning, commands=tuple(commands))
+
+
+def _why_unknown(node: Reading) -> str:
+    if os.geteuid():
+        return "only root sees the namespaces of all processes"
+    if node.unknown_namespace:
+        return f"{node.unknown_namespace} cannot be entered"
+    if not all(sees_same_processes(one.record) for one in node.attachments):
+        return "this program is in another PID namespace than the runtime, and cannot see all containers"
+    return ""
+
+
+def check_ipam(node: Reading) -> Observations:
     """Find leaked and missing reservations, addresses in two records, and pools that are nearly full."""
-    yield from _duplicate_addresses(node)
-    for network, directory in sorted(host_local_directories(node)):
-        try:
-            reservations = _read_reservations(directory)
-        except FileNotFoundError:
-            reservations = []
-        except OSError as error:
-            yield NotChecked("ipam", directory, f"the reservations cannot be read: {error.strerror}")
-            continue
+    yield from _duplicates(node)
+    for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
-        yield from _leaks(node, network, reservations)
+        yield from _unrecorded(node, network, reservations)
         yield from _missing(node, network, directory, reservations)
         yield from _fill_level(node, network, reservations)
     other = {
         (net.name, plugin.ipam_type)
         for net in node.networks
         for plugin in net.plugins
-        if plugin.ipam_type and plugin.ipam_type != "host-local"
+        if plugin.ipam_type and plugin.ipam_type not in {"host-local", "static"}
     }
     for network, plugin_type in sorted(other):
         yield NotChecked("ipam", f"network {network}", f"reservations of the IPAM plugin {plugin_type}: unknown form")
 
 
-def host_local_directories(node: NodeView) -> set[tuple[str, str]]:
-    """Return (network, directory of its reservations) for all configurations, recorded ones and today's."""
-    nets = (*node.networks, *(node.recorded(one) for one in node.attachments))
-    return {(net.name, directory) for net in nets if net is not None for directory in _directories(net)}
-
-
-def _directories(net: NetworkConfigList | None) -> set[str]:
-    return {os.path.join(str(one.get("dataDir") or _DATA_DIR), net.name) for one in _host_local(net)} if net else set()
-
-
-def _host_local(net: NetworkConfigList | None) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``ipam`` sections for host-local in a network's configuration."""
-    for document in plugin_documents(net):
-        ipam = document.get("ipam")
-        if isinstance(ipam, dict) and ipam.get("type") == "host-local":
-            yield ipam
-
-
-def _read_reservations(directory: str) -> list[_Reservation]:
-    found = []
-    for name in sorted(os.listdir(directory)):
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:  # "lock" and "last_reserved_ip.0"
-            continue
-        path = os.path.join(directory, name)
-        try:
-            # host-local writes the container ID and, on a second line, the interface.
-            with open(path, encoding="utf-8", errors="replace") as file:
-                container_id, _, ifname = file.read().strip().partition("\n")
-        except FileNotFoundError:  # released since the directory was listed
-            continue
-        found.append(_Reservation(name, container_id.strip(), ifname.strip(), path))
-    return found
-
-
-def _leaks(node: NodeView, network: str, reservations: Iterable[_Reservation]) -> Observations:
-    owners = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
-    containers = {container_id for container_id, _ in owners}
-    corrupt = {os.path.basename(one.path) for one in node.attachments if one.state == CORRUPT}
-    try:
-        corrupt.update(RecordStore(node.cni.cache_dir).names_set_aside())
-    except RecordError as error:
-        yield NotChecked("ipam", error.path, str(error))
-        return
-    corrupt = {without_hash(name) for name in corrupt}
-    # Without the list of records every reservation would look like a leak.
-    if node.record_error is not None:
-        return
+def _unrecorded(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
+    known = {(one.container_id, one.ifname) for one in node.attachments if one.network in {network, ""}}
     for one in reservations:
-        # host-local before 0.8 wrote no interface name.
-        is_known = (one.container_id, one.ifname) in owners or (not one.ifname and one.container_id in containers)
-        if is_known or f"{network}-{one.container_id}-{one.ifname}" in corrupt:
+        if (one.container_id, one.ifname) in known or node.is_known(network, one.container_id, one.ifname):
             continue
-        # DEL with an empty namespace releases the address and some rules. rm releases only the address.
-        commands = [f"rm {quoted(one.path)}"]
-        net = node.configured(network)
-        if net is not None and one.container_id:
-            commands = [detach_command(one.container_id, one.ifname or "eth0", network)]
-            commands += masquerade_commands_of(net, one.container_id, [one.address])
-            # The ports of all interfaces of a container on a network are in one chain.
-            if one.container_id not in containers:
-                commands += port_commands(net, one.container_id, one.address)
+        subject = f"address {one.address} of network {network}"
+        if one.changed > node.started - _YOUNG:
+            yield NotChecked("ipam", subject, "it was reserved a moment ago: its ADD may be running")
+            continue
+        seen = f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record"
+        found = look_for(node, network, one.container_id, one.ifname or "eth0")
+        if not found.is_alive and not found.commands:
+            yield NotChecked("ipam", subject, f"{seen}; {found.meaning}")
+            continue
+        meaning = found.meaning if found.is_alive else f"a leak: {found.meaning}, and nobody can use it"
         yield NodeFinding(
-            "ipam", "warning", f"address {one.address} of network {network}",
-            f"reserved for container {one.container_id or '?'}, interface {one.ifname or '?'}, which has no record",
-            "a leak: nobody can use the address. If another runtime uses this network, it may be its container",
-            "if no other runtime uses it:", tuple(commands),
+            "ipam", "warning", subject, seen, meaning, found.remedy, found.commands, found.disrupts,
+            found.containers,
         )  # fmt: skip
 
 
-def _missing(node: NodeView, network: str, directory: str, reservations: Iterable[_Reservation]) -> Observations:
+def _missing(node: Reading, network: str, directory: str, reservations: list[Reservation]) -> Observations:
     by_address = {ipaddress.ip_address(one.address): one for one in reservations}
     for one in node.attachments:
-        if one.state != READY or one.network != network or directory not in _directories(node.recorded(one)):
+        if one.state != READY or one.network != network or directory not in reservation_directories(node.recorded(one)):
             continue
         for address in addresses_of(one):
-            reserved = by_address.get(ipaddress.ip_address(address))
-            if reserved is None:
-                path = quoted(os.path.join(directory, address))
-                content = f"printf '%s\\r\\n%s' {quoted(one.container_id)} {quoted(one.ifname)}"
-                yield _error(
-                    name_of(one), f"its address {address} is not reserved in {directory}",
-                    "the next ADD can give the same address to another container",
-                    # set -C: another container may have got the address since.
-                    commands=(f"mkdir -p {quoted(directory)}", f"(set -C; {content} > {path})"),
-                )  # fmt: skip
-            elif reserved.container_id != one.container_id:
-                yield _error(
-                    name_of(one), f"its address {address} is reserved for container {reserved.container_id}",
-                    "two containers may use the same address",
-                    "attach it again, so that it gets an address of its own:", node.attach_again(one),
-                )  # fmt: skip
+            if ipaddress.ip_address(address) in by_address:
+                continue
+            path = quoted(os.path.join(directory, address))
+            content = f"printf '%s\\r\\n%s' {quoted(one.container_id)} {quoted(one.ifname)}"
+            yield _error(
+                name_of(one), f"its address {address} is not reserved in {directory}",
+                "the next ADD can give the same address to another container",
+                # set -C: another container may have got the address since.
+                commands=(f"mkdir -p {quoted(directory)}", f"(set -C; {content} > {path})"),
+                containers=(id_of(one),),
+            )  # fmt: skip
 
 
-def _duplicate_addresses(node: NodeView) -> Observations:
-    """Find addresses in two records. Networks are separate address spaces, so only one network is compared."""
+def _duplicates(node: Reading) -> Observations:
+    """Find containers that share an address. Networks are separate address spaces, so only one network is compared."""
+    reserved = {
+        (network, ipaddress.ip_address(one.address)): one
+        for (network, _), reservations in node.reservations.items()
+        for one in reservations
+    }
     holders: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
     for one in node.attachments:
         for address in addresses_of(one) if one.state == READY else ():
             holders[one.network, address].append(one)
     for (network, address), attachments in holders.items():
-        if len(attachments) > 1:
-            *_, last = sorted(attachments, key=lambda one: one.record.created or 0)
-            names = ", ".join(f"{one.container_id} ({one.ifname})" for one in attachments)
-            yield _error(
-                f"address {address} of network {network}", f"recorded for several containers: {names}",
-                "their traffic is mixed up", f"detach one of them, such as the last one, {last.container_id}:",
-                (detach_command(last.container_id, last.ifname),),
-            )  # fmt: skip
+        reservation = reserved.get((network, ipaddress.ip_address(address)))
+        others = [
+            one for one in attachments if reservation is not None and one.container_id != reservation.container_id
+        ]
+        if len(attachments) < 2 and not others:  # noqa: PLR2004 - an address of one container
+            continue
+        wrong = others or sorted(attachments, key=lambda one: one.record.created or 0)[1:]
+        seen = f"recorded for several containers: {', '.join(map(id_of, attachments))}"
+        if len(attachments) == 1 and reservation is not None:
+            seen = f"recorded for {id_of(attachments[0])}, and reserved for container {reservation.container_id}"
+        yield _error(
+            f"address {address} of network {network}", seen, "two containers may use the same address",
+            "one of them needs an address of its own", disrupts=(
+                Disruption(reload_command(*wrong), tuple(map(id_of, wrong))),
+            ), containers=tuple(map(id_of, attachments)),
+        )  # fmt: skip
 
 
-def _fill_level(node: NodeView, network: str, reservations: Iterable[_Reservation]) -> Observations:
+def _fill_level(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
     net = node.configured(network)
     used = [ipaddress.ip_address(one.address) for one in reservations]
-    for ipam in _host_local(net):
-        for ranges in _range_sets(ipam):
-            size = sum(_size(one) for one in ranges)
-            # Python refuses to compare addresses of two families.
-            same_family = [address for address in used if address.version == ranges[0][0].version]
-            taken = sum(any(start <= address <= end for start, end, _ in ranges) for address in same_family)
-            if size <= 0 or taken < _WARN_AT * size:
-                continue
-            is_full = taken >= size
-            pool = ", ".join(f"{start} to {end}" for start, end, _ in ranges)
-            yield NodeFinding(
-                "ipam", "error" if is_full else "warning", f"network {network}",
-                f"{taken} of {size} addresses of the pool {pool} are reserved ({100 * taken // size} %)",
-                "no more containers can be attached" if is_full else "soon no more containers can be attached",
-                f"detach containers (libcni del -c ID), or use a larger range in {net.file if net else '?'}:",
-                (shlex.join(["libcni", "attachments", "-n", network]),),
-            )  # fmt: skip
-
-
-_Range = tuple[Any, Any, Any]
-"""The first address, the last one, and the gateway, all of one family."""
-
-
-def _range_sets(ipam: Mapping[str, Any]) -> list[list[_Range]]:
-    """Return the range sets of a configuration. Each address of an attachment comes from a set of its own."""
-    given = ipam.get("ranges")
-    sets = [ranges for ranges in given if isinstance(ranges, list)] if isinstance(given, list) else []
-    if ipam.get("subnet"):
-        sets.append([ipam])
-    found = []
-    for ranges in sets:
-        # host-local refuses malformed ranges and two families in one set itself, at ADD.
-        with suppress(ValueError, LookupError, TypeError, AttributeError):
-            made = [_range(one) for one in ranges]
-            if len({address.version for one in made for address in one}) == 1:
-                found.append(made)
-    return found
-
-
-def _range(one: Mapping[str, Any]) -> _Range:
-    subnet = ipaddress.ip_network(str(one["subnet"]), strict=False)
-    last = subnet[-2] if subnet.version == 4 else subnet[-1]  # noqa: PLR2004 - IPv6 has no broadcast address
-    start, end, gateway = (
-        ipaddress.ip_address(str(one.get(key) or default))
-        for key, default in (("rangeStart", subnet[1]), ("rangeEnd", last), ("gateway", subnet[1]))
-    )
-    return start, end, gateway
-
-
-def _size(one: _Range) -> int:
-    # host-local never gives the gateway's address to a container.
-    start, end, gateway = one
-    size: int = int(end) - int(start) + 1 - (start <= gateway <= end)
-    return size
+    for ranges in range_sets(net):
+        size = sum(one.size for one in ranges)
+        taken = sum(any(address in one for one in ranges) for address in used)
+        if size <= 0 or taken < _WARN_AT * size:
+            continue
+        is_full = taken >= size
+        pool = ", ".join(f"{one.start} to {one.end}" for one in ranges)
+        yield NodeFinding(
+            "ipam", "error" if is_full else "warning", f"network {network}",
+            f"{taken} of {size} addresses of the pool {pool} are reserved ({100 * taken // size} %)",
+            "no more containers can be attached" if is_full else "soon no more containers can be attached",
+            f"detach containers that nobody needs, or use a larger range in {net.file if net else '?'}:",
+            (shlex.join(["libcni", "attachments", "-n", network]),),
+        )  # fmt: skip

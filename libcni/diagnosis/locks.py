@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from libcni._namespace import namespace_identity
 from libcni.client import CNIConfig
-from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.reading import Reading
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
@@ -32,7 +32,7 @@ class PluginProcess:
     verb: str
 
 
-def check_locks(node: NodeView) -> Observations:
+def check_locks(node: Reading) -> Observations:
     """Find verbs that run now."""
     path = f"{node.cni.cache_dir}/locks"
     if not os.path.exists(path):

@@ -12,7 +12,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import examine_executable
-from libcni.diagnosis.node_view import NodeView
+from libcni.diagnosis.reading import Reading
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations, quoted
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
 
@@ -23,7 +23,7 @@ _error = partial(NodeFinding, "plugins", "error")
 _SECONDS = 5.0
 
 
-def check_plugins(node: NodeView) -> Observations:
+def check_plugins(node: Reading) -> Observations:
     """Check the plugins of all configured networks: executables, VERSION, STATUS."""
     directories = [directory for directory in node.cni.path if os.path.isdir(directory)]
     if not directories:

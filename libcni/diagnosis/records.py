@@ -6,11 +6,12 @@ import os
 import re
 from functools import partial
 
+from libcni.diagnosis.ipam import Unrecorded, look_for
 from libcni.diagnosis.locks import plugin_processes
-from libcni.diagnosis.node_view import NodeView, detach_command, name_of
+from libcni.diagnosis.reading import Reading, detach_command, id_of, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
-from libcni.store.attachments import Attachment, is_valid_pair
+from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest, is_locked
 from libcni.store.record import CORRUPT, DETACHING, PENDING
 from libcni.store.repair import repair_records
@@ -21,7 +22,7 @@ _HALF_DONE = {PENDING: "ADD", DETACHING: "DEL"}
 _ASIDE = re.compile(r"(.+)\.\d{10,}")
 
 
-def check_records(node: NodeView) -> Observations:
+def check_records(node: Reading) -> Observations:
     """Find records that cannot be read, that were set aside, or whose verb did not end."""
     if node.record_error is not None:
         yield NotChecked("records", node.record_error.path or node.cni.cache_dir, str(node.record_error))
@@ -32,14 +33,14 @@ def check_records(node: NodeView) -> Observations:
     yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}")
     for one in node.attachments:
         if one.is_denied:
-            # The record may be in order. The commands for a corrupt one would detach a container that works.
+            # The record may be in order.
             yield NotChecked("records", one.path, f"{one.problem}; run it as root")
         elif one.state == CORRUPT:
             yield _corrupt(node, one)
         elif not one.network:
             yield _warning(
                 one.path, "an old record of Go libcni that does not name its attachment", "no sweep can detach it",
-                "libcni del NETWORK -c ID, with the network and container of its file name",
+                "libcni del NETWORK NETNS -c ID, with the network and container of its file name",
             )  # fmt: skip
         elif one.state in _HALF_DONE:
             yield _half_done(node, one)
@@ -47,32 +48,28 @@ def check_records(node: NodeView) -> Observations:
     yield from _temporary(node)
 
 
-def _corrupt(node: NodeView, one: Attachment) -> NodeFinding:
-    name = os.path.basename(one.path)
-    identity = _identity(node, name)
-    meaning = "the attachment cannot be detached from its record"
-    remedy = "set the record aside:"
-    commands: tuple[str, ...] = ("libcni repair --yes",)
-    if identity is not None and node.configured(identity[0]) is not None:
-        network, container_id, ifname = identity
-        meaning += f"; by its file name it is container {container_id}, {network}, {ifname}"
-        remedy = "detach it with the network's file of today; the record is set aside then:"
-        commands = (detach_command(container_id, ifname, network),)
-    return NodeFinding("records", "error", one.path, one.problem, meaning, remedy, commands)
+def _corrupt(node: Reading, one: Attachment) -> NodeFinding:
+    found = _owner_of(node, os.path.basename(one.path))
+    set_aside = "libcni repair --yes"
+    if found is None:
+        meaning = "its attachment is unknown, and cannot be detached from this record"
+        return NodeFinding(
+            "records", "error", one.path, one.problem, meaning, "set the record aside:", (set_aside,)
+        )  # fmt: skip
+    meaning = f"by its file name it is {found.name}; {found.meaning}"
+    # DEL sets the corrupt record aside itself.
+    commands = found.commands or (set_aside,)
+    return NodeFinding(
+        "records", "error", one.path, one.problem, meaning, found.remedy, commands, found.disrupts, found.containers
+    )
 
 
-def _identity(node: NodeView, name: str) -> tuple[str, str, str] | None:
-    """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
-    networks = {net.name for net in node.networks} | {one.network for one in node.attachments if one.network}
-    # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
-    for network in sorted(networks, key=len, reverse=True):
-        container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
-        if name.startswith(f"{network}-") and separator and "~" not in name and is_valid_pair(container_id, ifname):
-            return network, container_id, ifname
-    return None
+def _owner_of(node: Reading, filename: str) -> Unrecorded | None:
+    identity = node.identity_of(filename)
+    return None if identity is None else look_for(node, *identity)
 
 
-def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
+def _half_done(node: Reading, one: Attachment) -> NodeFinding:
     verb = _HALF_DONE[one.state]
     processes = plugin_processes(node.cni, one)
     running = ", ".join(f"{found.command} (PID {found.pid}, {found.verb})" for found in processes)
@@ -84,26 +81,27 @@ def _half_done(node: NodeView, one: Attachment) -> NodeFinding:
         is_running = False
     if is_running:
         seen = f"its {verb} runs now" + (f": {running}" if running else "")
-        return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end")
+        return NodeFinding("records", "note", name_of(one), seen, "", "wait for its end", containers=(id_of(one),))
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
     detach = detach_command(one.container_id, one.ifname)
+    about = partial(_warning, name_of(one), containers=(id_of(one),))
     if one.record.is_shared and verb == "ADD" and not processes:
         seen = "its ADD found the interface there, and did not succeed"
-        return _warning(name_of(one), seen, "the interface is another program's", commands=(detach,))
+        return about(seen, "the interface is another program's", commands=(detach,))
     if not processes:
         # The record does not say which of the two it was.
         failed = "its roll-back failed" if verb == "ADD" else "a plugin failed in it"
-        return _warning(name_of(one), f"its {verb} was interrupted, or {failed}", meaning, commands=(detach,))
+        return about(f"its {verb} was interrupted, or {failed}", meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
-    return _warning(
-        name_of(one), f"its {verb} was interrupted, and a plugin still runs: {running}",
+    return about(
+        f"its {verb} was interrupted, and a plugin still runs: {running}",
         f"{meaning}, and the plugin may still change it", "wait for the plugin, or end it; then detach:",
         (kill, detach),
     )  # fmt: skip
 
 
-def _set_aside(node: NodeView) -> Observations:
+def _set_aside(node: Reading) -> Observations:
     directory = os.path.join(node.cni.cache_dir, "corrupt")
     try:
         names = sorted(os.listdir(directory))
@@ -114,24 +112,24 @@ def _set_aside(node: NodeView) -> Observations:
         return
     for name in names:
         match = _ASIDE.fullmatch(name)
-        identity = _identity(node, match[1]) if match else None
+        found = _owner_of(node, match[1]) if match else None
         path = os.path.join(directory, name)
-        remedy, commands = (
-            "remove the file when you have read it:",
-            [f"{'rm -r' if os.path.isdir(path) and not os.path.islink(path) else 'rm'} {quoted(path)}"],
-        )
-        meaning = "its attachment is unknown"
-        if identity is not None:
-            network, container_id, ifname = identity
-            meaning = f"by its file name it was container {container_id}, {network}, {ifname}"
-            is_attached = any((one.network, one.container_id, one.ifname) == identity for one in node.attachments)
-            if node.configured(network) is not None and not is_attached:
-                remedy = "detach it, if that was not done; then remove the file:"
-                commands = [detach_command(container_id, ifname, network), *commands]
-        yield _warning(path, "a corrupt record that was set aside", meaning, remedy, tuple(commands))
+        remove = f"{'rm -r' if os.path.isdir(path) and not os.path.islink(path) else 'rm'} {quoted(path)}"
+        seen, meaning, remedy = "a corrupt record that was set aside", "its attachment is unknown", ""
+        if found is None:
+            yield _warning(path, seen, meaning, "remove the file when you have read it:", (remove,))
+            continue
+        meaning = f"by its file name it was {found.name}; "
+        if any((one.network, one.container_id, one.ifname) == found.identity for one in node.attachments):
+            yield _warning(path, seen, f"{meaning}it has another record now", commands=(remove,))
+            continue
+        # As long as the container lives, the file is all that is known of it.
+        commands = () if found.is_alive else (*found.commands, remove)
+        remedy = found.remedy if found.is_alive else "then remove the file:" if found.commands else ""
+        yield _warning(path, seen, meaning + found.meaning, remedy, commands, found.disrupts, found.containers)
 
 
-def _temporary(node: NodeView) -> Observations:
+def _temporary(node: Reading) -> Observations:
     try:
         report = repair_records(node.cni.cache_dir, dry_run=True)
     except RecordError as error:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Checked", "DoctorReport", "NodeFinding", "NotChecked"]
+__all__ = ["Checked", "Disruption", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
-    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "ipam", "drift", "clock", "locks",
+    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "locks",
     "containers",
 ]  # fmt: skip
 """The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
@@ -19,6 +19,19 @@ NodeCheck = Literal[
 _PLAIN = frozenset(range(ord(" "), ord("~") + 1)) - {ord("'"), ord("\\")}
 
 Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """A command that would help, and that interrupts or cuts off containers.
+
+    Attributes:
+        command: the shell command.
+        containers: the containers, as ``ID:IFNAME``.
+    """
+
+    command: str
+    containers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +45,10 @@ class NodeFinding:
         seen: the observation.
         meaning: the consequence.
         remedy: what to do, in words; "" if the commands are enough.
-        commands: the shell commands to type, in order.
+        commands: the shell commands to type, in order. None of them takes from a container that works its interface,
+            address or rules.
+        disrupts: the commands that would help at a price, for the time when it can be paid.
+        containers: the attachments that it is about, as ``ID:IFNAME``.
     """
 
     check: NodeCheck
@@ -42,6 +58,8 @@ class NodeFinding:
     meaning: str = ""
     remedy: str = ""
     commands: tuple[str, ...] = ()
+    disrupts: tuple[Disruption, ...] = ()
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +100,7 @@ class DoctorReport:
 
     Attributes:
         findings: the problems, in the order of the checks.
-        checked: the objects that were checked. Only they are in order if they have no finding.
+        checked: the objects that were checked. Without a finding they are in order; nothing is known of others.
         not_checked: the objects that could not be checked.
     """
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from libcni.config.host_local import plugin_documents
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -20,7 +21,7 @@ from libcni.errors import (
     VersionError,
 )
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
-from libcni.store.record import CORRUPT, LEGACY, READY, Identity, Record
+from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import checked_conf, netns_of_own_interface, netns_to_use
@@ -156,7 +157,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
             record = await node.mark_detaching(record)
         try:
             reports = await detach_chain(chain, _prev_result(node, record, chain.net.cni_version), policy)
-            report = DelReport(tuple(reports), netns=netns)
+            report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
             CNIErrorGroup.raise_any(
                 f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed", report.errors, report
             )
@@ -176,6 +177,16 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
     if record is not None:
         failed.suggest(WAY_OUT)
     raise failed
+
+
+def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
+    """Return what Go's plugins leave behind without a namespace, in words: bridge and ptp find no address there."""
+    if record is None or record.result is None or record.state == STALE_BOOT:
+        return ()  # nothing is known, or no rule has survived the reboot
+    if chain.rt is not None and chain.rt.netns and chain.node.namespace_identity(chain.rt.netns) is not None:
+        return ()
+    types = {str(document.get("type")) for document in plugin_documents(chain.net) if document.get("ipMasq") is True}
+    return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
 
 
 def _chains(

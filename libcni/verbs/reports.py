@@ -161,11 +161,13 @@ class DelReport:
         plugins: one report for each plugin, in the order of the calls.
         record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
         netns: the CNI_NETNS that the plugins received.
+        left: what the plugins are known to leave behind, in words. The commands of ``libcni doctor`` remove it.
     """
 
     plugins: tuple[PluginReport, ...]
     record: RecordSeen = "found"
     netns: str = ""
+    left: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[CNIError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shlex
 import subprocess
 import sys
@@ -26,6 +27,8 @@ class OperatorNode(RealNode):
         super().__init__(root, host)
         self.settings |= {"env": None, "timeout": 20}
         self.server = server
+        # The doctor looks for addresses in all namespaces of the machine, those of other tests included.
+        self.net = f"10.{random.randrange(1, 224)}.{random.randrange(256)}"
         self.new_namespace = new_namespace
         self.env = {
             **os.environ,
@@ -38,13 +41,26 @@ class OperatorNode(RealNode):
 
     def write_bridge(self, name: str = "net", **more: Any) -> None:
         """Write a network of one bridge plugin; ``more``: its further keys."""
-        self.configure(name, self.bridge("10.231.0.0/24", **more))
+        self.configure(name, self.bridge(f"{self.net}.0/24", **more))
 
     def attach(self, container: str, network: str = "net") -> Namespace:
         """Make a namespace and attach it."""
         namespace = self.new_namespace()
         self.cni.add_network_list(network, libcni.RuntimeConf(container, namespace.path, "eth0"))
         return namespace
+
+    def lease(self, last: int, text: str, network: str = "net") -> Path:
+        """Write the reservation of an address, as a runtime that has ended left it."""
+        path = self.leases / network / f"{self.net}.{last}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        self.age_leases()
+        return path
+
+    def age_leases(self) -> None:
+        """An address that was reserved a moment ago may be of an ADD that runs."""
+        for path in self.leases.rglob("10.*"):
+            os.utime(path, (1, 1))
 
     def diagnose(self, *, run_check: bool = False) -> DoctorReport:
         return libcni.diagnose(self.cni, run_check=run_check)

@@ -23,7 +23,7 @@ def test_an_empty_and_a_missing_directory_differ(healthy: FakeNode) -> None:
     empty = healthy.client(conf_dir=healthy.root / "empty")
     findings = [one.seen for one in diagnose(empty).findings]
     assert findings[0] == "no usable network configuration"
-    assert findings[1].startswith("it has no configuration file, and 1 attachment: c1")
+    assert findings[1].startswith("it has no usable configuration file, and 1 attachment: c1")
     gone = healthy.client(conf_dir=healthy.root / "gone")
     assert diagnose(gone).findings[0].seen == "there is no such directory"
     file = healthy.client(conf_dir=healthy.netns("c1"))

@@ -8,7 +8,7 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode
-from libcni import CNIConfig, diagnose, find_stale_attachments
+from libcni import CNIConfig, Disruption, RuntimeConf, diagnose, find_stale_attachments
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:
@@ -40,19 +40,49 @@ def test_a_healthy_node_has_no_findings_and_says_what_was_not_checked(node: Oper
     assert any("CHECK was not run" in one.reason for one in report.not_checked)
 
 
+CHECK_FAILS = 'echo \'{"cniVersion": "1.0.0", "code": 999, "msg": "eth0 has gone"}\'; exit 1'
+
+
 @pytest.mark.parametrize(
-    ("body", "is_damage"),
+    ("body", "severity"),
     [
-        ('echo \'{"code": 999, "msg": "eth0 has gone"}\'; exit 1', True),
-        ('echo \'{"code": 11, "msg": "later"}\'; exit 1', False),
-        ("exit 2", False),
-        ("kill -KILL $$", False),
+        (CHECK_FAILS, "error"),
+        (CHECK_FAILS.replace("999", "11"), "warning"),
+        ("exit 2", "warning"),
+        ("kill -KILL $$", "warning"),
     ],
 )
-def test_a_check_without_an_answer_attaches_nothing_again(
-    healthy: FakeNode, cni: CNIConfig, body: str, *, is_damage: bool
+def test_a_failed_check_alone_is_no_reason_to_interrupt_a_container(
+    healthy: FakeNode, cni: CNIConfig, body: str, severity: str
 ) -> None:
     healthy.plugin("a", f"[ $CNI_COMMAND != CHECK ] || {{ {body}; }}", result={"cniVersion": "1.0.0"})
-    found = [one for one in diagnose(cni, run_check=True).findings if one.seen.startswith("CHECK")]
-    assert [one.severity for one in found] == ["error" if is_damage else "warning"]
-    assert found[0].commands[0].startswith("libcni add" if is_damage else "libcni check")
+    [found] = diagnose(cni, run_check=True).findings
+    assert found.severity == severity
+    if severity == "error":
+        assert found.commands == ()
+        assert found.disrupts == (Disruption("libcni reload c1:eth0", ("c1:eth0",)),)
+    else:
+        assert found.commands[0].startswith("libcni check")
+        assert found.disrupts == ()
+
+
+def test_a_known_fault_of_a_plugin_is_a_note_about_the_plugin(healthy: FakeNode) -> None:
+    message = CHECK_FAILS.replace("eth0 has gone", "could not check ipv6 dnat: chain not found")
+    healthy.plugin("portmap", f"[ $CNI_COMMAND != CHECK ] || {{ {message}; }}", result={"cniVersion": "1.0.0"})
+    healthy.configure("ports", "portmap")
+    for container in ("c2", "c3"):
+        healthy.cni.add_network_list("ports", RuntimeConf(container, healthy.netns(container), "eth0"))
+    report = diagnose(healthy.cni, run_check=True)
+    [found] = report.findings
+    assert (found.subject, found.severity, report.status) == ("plugin portmap", "note", "ok")
+    assert found.containers == ("c2:eth0", "c3:eth0")
+    assert (found.commands, found.disrupts) == ((), ())
+
+
+@pytest.mark.real
+def test_what_check_says_about_a_container_with_a_finding_is_no_second_finding(node: OperatorNode) -> None:
+    container = node.attach("c1")
+    container.run("ip", "link", "del", "eth0")
+    assert [one.seen for one in node.diagnose(run_check=True).findings] == [
+        f"there is no interface eth0 in {container.path}"
+    ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from diagnosis.conftest import GOOD, OperatorNode, install
 
 pytestmark = pytest.mark.real
-ELSEWHERE = bytearray(Path("/usr/lib/cni/bridge").read_bytes()[:4096]) if Path("/usr/lib/cni/bridge").exists() else b""
 
 
 @pytest.mark.parametrize(
@@ -19,8 +16,7 @@ ELSEWHERE = bytearray(Path("/usr/lib/cni/bridge").read_bytes()[:4096]) if Path("
         (b"#!/usr/bin/python9\n", "its interpreter /usr/bin/python9 does not exist"),
         (b"#!/usr/bin/env -S nosuchpython -E\n", "its interpreter nosuchpython is not in PATH"),
         (b"hello", "neither a script"),
-        (b"\x7fELF\x02\x01\x01", "the file is cut off"),
-        (bytes(ELSEWHERE[:18]) + b"\x16\x00" + bytes(ELSEWHERE[20:]), "it is built for s390x"),
+        (b"\x7fELF\x02\x01\x01", "neither a program for this machine"),
     ],
 )
 def test_an_executable_that_cannot_be_started_is_found_without_an_add(

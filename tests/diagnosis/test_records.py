@@ -98,23 +98,19 @@ def processes_of(node: OperatorNode) -> list[int]:
 
 
 @pytest.mark.real
-def test_a_corrupt_record_is_detached_by_its_name_and_then_removed(node: OperatorNode) -> None:
-    node.attach("c1")
+@pytest.mark.parametrize("is_set_aside", [False, True])
+def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_set_aside: bool) -> None:
+    container = node.attach("c1")
     node.record("c1").write_bytes(b"")
-    found = node.mend("it is empty")
-    assert found.commands == ("libcni del net -c c1 -i eth0",)
-    assert list((node.leases / "net").glob("10.*")) == []
-    aside = node.mend("a corrupt record that was set aside")
-    assert "container c1, net, eth0" in aside.meaning
-    node.assert_healthy()
-
-
-@pytest.mark.real
-def test_a_record_that_repair_set_aside_is_shown_until_it_is_removed(node: OperatorNode) -> None:
-    node.attach("c1")
-    node.record("c1").write_bytes(b"{")
-    node.type("libcni repair --yes")
-    node.finding("a corrupt record that was set aside")
+    if is_set_aside:
+        node.type("libcni repair --yes")
+    found = node.finding("a corrupt record that was set aside" if is_set_aside else "it is empty")
+    assert found.commands == (() if is_set_aside else ("libcni repair --yes",))
+    assert f"is on eth0 in {container.path}: the container lives" in found.meaning
+    [other] = found.disrupts
+    node.type(other.command)
+    assert "eth0" not in container.links()
+    assert node.leased() == {}
     node.mend("a corrupt record that was set aside")
     node.assert_healthy()
 

@@ -20,6 +20,7 @@ from libcni.cli.options import (
     Argument,
 )
 from libcni.cli.session import Session
+from libcni.cli.stale import note_left
 
 ARGUMENTS = (
     OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES,
@@ -55,7 +56,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
         container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         try:
-            session.client().del_network_list(network_of(network), rt, policy=policy)
+            note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))
         except libcni.PluginNotFoundError as error:
             error.add_note(_WITHOUT_PLUGIN)
             raise
@@ -89,6 +90,7 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
     for one, outcome in zip(found, outcomes, strict=True):
         if not isinstance(outcome, libcni.CNIError):
             session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
+            note_left(session, outcome)
         elif isinstance(outcome, libcni.PluginNotFoundError):
             outcome.add_note(_WITHOUT_PLUGIN)
     if failed is not None:

@@ -18,14 +18,14 @@ ARGUMENTS = (Argument("--check", action="store_true", help="Run CHECK of each at
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
 """How many findings of one kind are printed. After a reboot there is one for each attachment of the node."""
-_OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "ipam", "containers"}
+_OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "rules", "ipam", "containers"}
 """The checks that look at each attachment. The findings of the others have causes of their own."""
 
 
 def doctor(session: Session, check: bool) -> None:
     """Check this node, and print commands that repair it.
 
-    Looks at configurations, plugins, disks, records, namespaces, interfaces, addresses and clocks. Changes nothing.
+    Looks at configurations, plugins, disks, records, namespaces, interfaces, rules and addresses. Changes nothing.
     The exit code is 0 (ok), 1 (warnings) or 2 (errors). -o openmetrics is for node_exporter's textfile collector.
 
     Example:
@@ -34,7 +34,14 @@ def doctor(session: Session, check: bool) -> None:
     cni = session.client()
     report = with_ended(libcni.diagnose(cni, run_check=check), cni)
     # The commands are for this shell: they need the directories that were given as options.
-    findings = [replace(one, commands=tuple(map(session.command, one.commands))) for one in report.findings]
+    findings = [
+        replace(
+            one,
+            commands=tuple(map(session.command, one.commands)),
+            disrupts=tuple(replace(other, command=session.command(other.command)) for other in one.disrupts),
+        )
+        for one in report.findings
+    ]
     report = replace(report, findings=tuple(findings))
     if session.output == "openmetrics":
         print_block(openmetrics(report))
@@ -100,4 +107,10 @@ def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
 
 def _finding(one: libcni.NodeFinding) -> Fields:
     rows = [("seen", one.seen), ("meaning", one.meaning), ("remedy", one.remedy), ("type", "\n".join(one.commands))]
+    rows += [(f"interrupts {_short(other.containers)}", other.command) for other in one.disrupts]
     return Fields(f"{one.severity} {one_line(one.subject)}", [row for row in rows if row[1]])
+
+
+def _short(containers: tuple[str, ...]) -> str:
+    more = f" and {len(containers) - _SHOWN} more" if len(containers) > _SHOWN else ""
+    return f"{', '.join(map(one_line, containers[:_SHOWN]))}{more}"

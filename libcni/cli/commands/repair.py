@@ -41,10 +41,8 @@ def repair(session: Session, yes: bool, pending_after: float, skip_missing: bool
     moved = [one_line(one["moved_to"]) for one in actions if one["moved_to"]]
     if moved:
         session.show_text(Fields("\nRecords that were set aside are now:", [("", "\n".join(moved))]))
-    remains = "\n".join(command for one in actions for command in one["commands"])
-    if remains:
-        title = "\nDEL cannot remove the masquerade rules of a namespace that has gone. These commands do:"
-        session.show_text(Fields(title, [("type", remains)]))
+    if remains := ", ".join(dict.fromkeys(what for one in actions for what in one["left"])):
+        session.show_text(f"\n{remains} stay; this prints the commands: {session.command('libcni doctor')}")
     for error in errors:
         print_error(error, session)
     if any(one["action"] == "failed" for one in actions):
@@ -60,7 +58,7 @@ def _plan(cni: libcni.CNIConfig, pending_after: float) -> _Actions:
     return [
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
         *(_action("remove", path, "temporary file of a program that was killed") for path in report.temporary),
-        *(_action("detach", _name(one.attachment), one.reason, one.commands) for one in left),
+        *(_action("detach", _name(one.attachment), one.reason) for one in left),
         *_left(report),
     ]
 
@@ -86,7 +84,7 @@ def _repair(
     actions += [
         _action("failed", _name(one.attachment), message_of(outcome))
         if isinstance(outcome, libcni.CNIError)
-        else _action("detached", _name(one.attachment), one.reason, one.commands)
+        else _action("detached", _name(one.attachment), one.reason, left=outcome.left)
         for one, outcome in zip(stale, outcomes, strict=True)
     ]
     return actions + _left(report), tuple(one for one in outcomes if isinstance(one, libcni.CNIError))
@@ -114,6 +112,6 @@ def _name(one: libcni.Attachment) -> str:
 
 
 def _action(
-    action: str, subject: str, reason: str, commands: tuple[str, ...] = (), moved_to: str | None = None
+    action: str, subject: str, reason: str, moved_to: str | None = None, left: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    return {"action": action, "subject": subject, "reason": reason, "moved_to": moved_to, "commands": list(commands)}
+    return {"action": action, "subject": subject, "reason": reason, "moved_to": moved_to, "left": list(left)}

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import libcni
+from libcni.cli.failures import UsageError
 from libcni.cli.listing import age_of, attachment_data, decoded, listed_addresses, named_attachments
-from libcni.cli.options import ATTACHMENT, ONLY_NETWORK
+from libcni.cli.options import ATTACHMENT, ONLY_NETWORK, Argument
 from libcni.cli.render import Fields, indented_json
 from libcni.cli.session import Session
 
-ARGUMENTS = (ATTACHMENT, ONLY_NETWORK)
+ARGUMENTS = (
+    ATTACHMENT,
+    ONLY_NETWORK,
+    Argument("--config", action="store_true", help="Print only the network's configuration, byte for byte."),
+)
 
 
-def show(session: Session, attachment: str, network: str) -> None:
+def show(session: Session, attachment: str, network: str, config: bool) -> None:
     """Show all recorded data of a container.
 
     Example:
       libcni show web:eth0
     """
     found = named_attachments(session.client(), attachment, network)
+    if config:
+        if len({one.config for one in found}) > 1:
+            raise UsageError(f"{attachment} has several configurations: add :IFNAME, or --network")
+        # The bytes, so that "> FILE" puts the file back.
+        sys.stdout.buffer.write(found[0].config)
+        return
     data = [
         {
             **attachment_data(one),

@@ -1,0 +1,298 @@
+"""One reading of a node: configurations, records, namespaces, interfaces, rules and reservations. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from libcni import _iptables
+from libcni._iptables import Rule
+from libcni._namespace import namespace_identity
+from libcni._netlink import Link, Network, read_network
+from libcni.client import CNIConfig
+from libcni.config.directory import ConfigDirectory, read_config_directory
+from libcni.config.host_local import reservation_directories
+from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError, ConfigError, RecordError
+from libcni.protocol.result import Result
+from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
+from libcni.store.namespace import is_no_namespace
+from libcni.store.record import CORRUPT, READY, STALE_BOOT, namespaces_of_processes
+from libcni.store.records import RecordStore, without_hash
+
+_NAMED = "/run/netns"
+_FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
+
+Identity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A network namespace of the node.
+
+    Attributes:
+        path: a path that leads to it.
+        process: the number of a process that lives in it, or "".
+        network: its interfaces and routes, or None if they cannot be read.
+    """
+
+    path: str
+    process: str = ""
+    network: Network | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An address that host-local has reserved; ``changed``: when, in seconds since 1970."""
+
+    address: str
+    container_id: str
+    ifname: str
+    path: str
+    changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A node at one moment.
+
+    Attributes:
+        cni: the client whose directories are read.
+        directory: the configurations, or None if they cannot be read.
+        attachments: all records, of all owners.
+        set_aside: the file names of corrupt records that repair has moved away.
+        record_error: why the records cannot be listed, or None.
+        host: the interfaces and routes of this namespace, which the plugins use.
+        spaces: all network namespaces, by path and by process.
+        reservations: those of host-local, by network and directory.
+        rules: the rules by program and table; a program that cannot be read is missing.
+        forwards: whether the kernel forwards packets, by IP version.
+        unread: what could not be read, with the reason.
+        started: when the reading began, in seconds since 1970.
+    """
+
+    cni: CNIConfig
+    directory: ConfigDirectory | None = None
+    attachments: tuple[Attachment, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    record_error: RecordError | None = None
+    host: Network | None = None
+    spaces: dict[Identity, Space] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
+    rules: dict[str, dict[str, list[Rule]]] = field(default_factory=dict)
+    forwards: dict[int, bool] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    started: float = 0.0
+    _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
+    _by_address: dict[str, list[tuple[Space, Link]]] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> tuple[NetworkConfigList, ...]:
+        """The usable configurations, in load order."""
+        return self.directory.networks if self.directory else ()
+
+    def configured(self, network: str) -> NetworkConfigList | None:
+        """Return the configuration that a network has today, or None."""
+        return next((net for net in self.networks if net.name == network), None)
+
+    def recorded(self, one: Attachment) -> NetworkConfigList | None:
+        """Return the configuration that an attachment's ADD used, or None if it cannot be read."""
+        record = one.record
+        # Most attachments of a network have the same configuration: it is decoded once.
+        key = (record.network, record.config, record.plugins, record.version, record.state == CORRUPT)
+        if key not in self._recorded:
+            self._recorded[key] = recorded_network(record)
+        return self._recorded[key]
+
+    def space_of(self, one: Attachment) -> Space | None:
+        """Return the namespace of a ready attachment whose container may live, or None."""
+        if one.state != READY or not one.netns.startswith("/"):
+            return None
+        identity = namespace_identity(one.netns)
+        return self.spaces.get(identity) if identity is not None else None
+
+    def live(self) -> Iterator[tuple[Attachment, Network]]:
+        """Yield the ready attachments whose namespace can be read."""
+        for one in self.attachments:
+            space = self.space_of(one)
+            if space is not None and space.network is not None:
+                yield one, space.network
+
+    def holders(self, address: str) -> list[tuple[Space, Link]]:
+        """Return the interfaces of all namespaces that have an IP address now, with their namespaces."""
+        if not self._by_address:
+            for space in self.spaces.values():
+                for link in space.network.links.values() if space.network else ():
+                    for one in link.addresses:
+                        self._by_address.setdefault(one.partition("/")[0], []).append((space, link))
+        return self._by_address.get(address, [])
+
+    @property
+    def unknown_namespace(self) -> str:
+        """A namespace that could not be read, so that nobody can say that an address is unused; "" if all were."""
+        return next((space.path for space in self.spaces.values() if space.network is None), "")
+
+    def table(self, program: str, table: str) -> list[Rule] | None:
+        """Return the rules of a table, [] if it does not exist, or None if the program cannot be read."""
+        found = self.rules.get(program)
+        return None if found is None else found.get(table, [])
+
+    def identity_of(self, filename: str) -> tuple[str, str, str] | None:
+        """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
+        networks = {net.name for net in self.networks} | {one.network for one in self.attachments if one.network}
+        networks |= {network for network, _ in self.reservations}
+        name = without_hash(filename)
+        # Names may contain hyphens, so the longest known network that fits is taken: "a-b" before "a".
+        for network in sorted(networks, key=len, reverse=True):
+            container_id, separator, ifname = name.removeprefix(f"{network}-").rpartition("-")
+            if name.startswith(f"{network}-") and separator and is_valid_pair(container_id, ifname):
+                return network, container_id, ifname
+        return None
+
+    def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
+        """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
+        for one in self.attachments:
+            if one.container_id == container_id and one.network in {network, ""} and ifname in {"", one.ifname}:
+                return True
+        corrupt = {os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT}
+        prefix = f"{network}-{container_id}-"
+        return any(without_hash(name).startswith(f"{prefix}{ifname}") for name in (*corrupt, *self.set_aside))
+
+
+def read_node(cni: CNIConfig) -> Reading:
+    """Read a node. What cannot be read is in ``unread``."""
+    started = time.time()
+    directory = None
+    with suppress(ConfigError):  # the check of the configurations reports it
+        directory = read_config_directory(cni.conf_dir)
+    unread: dict[str, str] = {}
+    known: dict[object, object] = {}
+    try:
+        attachments = tuple(_shared(one, known) for one in cni.iter_cached_attachments())
+        attachments = tuple(sorted(attachments, key=lambda one: one.path))
+        set_aside = tuple(RecordStore(cni.cache_dir).names_set_aside())
+    except RecordError as error:
+        return Reading(cni, directory, record_error=error)
+    reading = Reading(cni, directory, attachments, set_aside, unread=unread, started=started)
+    for network, path in sorted(_reservation_directories(reading)):
+        try:
+            reading.reservations[network, path] = _reservations(path)
+        except OSError as error:
+            unread[path] = f"the reservations cannot be read: {error.strerror}"
+    reading.spaces.update(_spaces(attachments))
+    try:
+        # The namespace of this process is the node's, as for the plugins that it would run.
+        object.__setattr__(reading, "host", read_network())
+    except OSError as error:
+        unread["this node"] = f"its interfaces cannot be read: {error.strerror}"
+    for program in ("iptables", "ip6tables"):
+        try:
+            reading.rules[program] = _iptables.saved_rules(program)
+        except OSError as error:
+            unread[f"the rules of {program}"] = str(error.strerror or error)
+    for version, path in _FORWARDING.items():
+        with suppress(OSError), open(path, encoding="ascii") as file:
+            reading.forwards[version] = file.read().strip() != "0"
+    return reading
+
+
+def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
+    """Share the configuration with the attachments that have an equal one: 10,000 copies need 100 MB."""
+    record = one.record
+
+    def same(value: object) -> object:
+        return known.setdefault(value, value)
+
+    record = record.with_fields(config=same(record.config), plugins=same(record.plugins))
+    return replace(one, config=record.config, record=record)
+
+
+def _reservation_directories(reading: Reading) -> set[tuple[str, str]]:
+    nets = (*reading.networks, *(reading.recorded(one) for one in reading.attachments))
+    different = {id(net): net for net in nets if net is not None}.values()
+    return {(net.name, directory) for net in different for directory in reservation_directories(net)}
+
+
+def _reservations(directory: str) -> list[Reservation]:
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in sorted(os.scandir(directory), key=lambda one: one.name):
+            # Others: "lock" and "last_reserved_ip.0". The first character is a digit, or that of an IPv6 address.
+            if not set(entry.name) <= set("0123456789abcdef.:"):
+                continue
+            # host-local writes the container ID and, on a second line, the interface.
+            with suppress(FileNotFoundError), open(entry.path, encoding="utf-8", errors="replace") as file:
+                container_id, _, ifname = file.read().strip().partition("\n")
+                changed = os.fstat(file.fileno()).st_mtime
+                found.append(Reservation(entry.name, container_id.strip(), ifname.strip(), entry.path, changed))
+    return found
+
+
+def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
+    """Return all network namespaces: those with a path and those of the processes."""
+    paths = {one.netns for one in attachments if one.netns.startswith("/") and one.state != STALE_BOOT}
+    with suppress(OSError):
+        paths.update(os.path.join(_NAMED, name) for name in os.listdir(_NAMED))
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        # Namespaces that are mounted elsewhere, for example by containerd below /var/run/netns.
+        mounts = (line.split() for line in file if " - nsfs " in line and " net:[" in line)
+        paths.update(words[4].encode().decode("unicode_escape") for words in mounts)
+    found = {
+        identity: Space(f"/proc/{process}/ns/net", process) for identity, process in namespaces_of_processes().items()
+    }
+    for path in sorted(paths):
+        if (identity := namespace_identity(path)) is not None and not is_no_namespace(path):
+            process = found[identity].process if identity in found else ""
+            found[identity] = Space(path, process)
+    read = {identity: _with_network(space) for identity, space in found.items()}
+    # One that has ended since, for example with its last process, is none of the node's any more.
+    return {
+        identity: space
+        for identity, space in read.items()
+        if space.network is not None or namespace_identity(space.path) == identity
+    }
+
+
+def _with_network(space: Space) -> Space:
+    with suppress(OSError):
+        return Space(space.path, space.process, read_network(space.path))
+    return space
+
+
+def result_of(attachment: Attachment) -> Result | None:
+    """Return an attachment's recorded result, or None if it has no usable one."""
+    try:
+        return attachment.result
+    except CNIError:
+        return None
+
+
+def addresses_of(attachment: Attachment) -> list[str]:
+    """Return an attachment's recorded IP addresses without prefix lengths; [] if it has no usable result."""
+    result = result_of(attachment)
+    return [ip.address.partition("/")[0] for ip in result.ips] if result is not None else []
+
+
+def name_of(attachment: Attachment) -> str:
+    """Return an attachment in words."""
+    return f"container {attachment.container_id}, {attachment.network}, {attachment.ifname}"
+
+
+def id_of(attachment: Attachment) -> str:
+    """Return an attachment as ``ID:IFNAME``."""
+    return f"{attachment.container_id}:{attachment.ifname}"
+
+
+def detach_command(container_id: str, ifname: str, network: str | None = None) -> str:
+    """Return the command that detaches from the record, or without a namespace with the file that ``network`` has."""
+    given = [network, ""] if network else []
+    return shlex.join(["libcni", "del", *given, "-c", container_id, "-i", ifname])
+
+
+def reload_command(*attachments: Attachment) -> str:
+    """Return the command that attaches containers again in place."""
+    return shlex.join(["libcni", "reload", *map(id_of, attachments)])

@@ -1,0 +1,154 @@
+"""Find attachments whose network namespace has gone, and those from before the last reboot."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+
+from libcni._netlink import read_network
+from libcni.client import CNIConfig
+from libcni.diagnosis.age import attachment_age
+from libcni.diagnosis.reading import Reading, addresses_of, detach_command, id_of, name_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.rules import removal_commands
+from libcni.store.attachments import Attachment, namespace_has_gone
+from libcni.store.namespace import is_no_namespace
+from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
+
+__all__ = ["StaleAttachment", "find_stale_attachments"]
+
+PENDING_AFTER = 600.0
+"""Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleAttachment:
+    """A recorded attachment whose container does not exist any more.
+
+    Attributes:
+        attachment: the recorded attachment.
+        reason: the evidence, such as ``its namespace /run/netns/c1 has gone``.
+    """
+
+    attachment: Attachment
+    reason: str
+
+
+def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> tuple[StaleAttachment, ...]:
+    """Return the recorded attachments whose container cannot exist any more.
+
+    These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
+    and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned. A
+    namespace has not gone as long as a process lives in it, wherever its path leads. A program in another PID namespace
+    than that of the ADD cannot see such a process, so it gets no attachment whose namespace has gone.
+
+    Args:
+        cni: the client whose records are read.
+        pending_after: seconds after which an unfinished ADD is treated as abandoned.
+
+    Raises:
+        RecordError: the records cannot be listed.
+    """
+    processes: dict[tuple[int, int], str] | None = None
+    found = []
+    for one in cni.get_cached_attachments():
+        if one.owner != cni.owner or not one.network:
+            continue
+        reason = _why_gone(one)
+        if reason and processes is None:
+            processes = namespaces_of_processes()
+        if reason and (not _can_tell(one) or _process_in(one, processes or {})):
+            continue
+        if not reason and one.state == PENDING:
+            age = attachment_age(one)
+            reason = "its ADD has not ended" if age is None or age > pending_after else ""
+        if reason:
+            found.append(StaleAttachment(one, reason))
+    return tuple(found)
+
+
+def _why_gone(one: Attachment) -> str:
+    if one.state == STALE_BOOT:
+        return "it was attached before the last reboot"
+    if not namespace_has_gone(one.record):
+        return ""
+    how = "was replaced by another one" if os.path.exists(one.netns) else "has gone"
+    return f"its namespace {one.netns} {how}"
+
+
+def _can_tell(one: Attachment) -> bool:
+    """Return whether this program would see a process in the namespace of an attachment."""
+    return one.state == STALE_BOOT or sees_same_processes(one.record)
+
+
+def _process_in(one: Attachment, processes: dict[tuple[int, int], str]) -> str:
+    """Return the number of a process in the namespace of an attachment of this boot, or "" if there is none.
+
+    A path can lose its namespace while the container runs: it was unmounted, it was of a process that has ended, or
+    this program has another mount namespace. An address that is freed then goes to a second container.
+    """
+    record = one.record
+    if record.netns_id is None or one.state == STALE_BOOT:
+        return ""
+    process = processes.get(record.netns_id, "")
+    if process and record.netns_cookie:
+        # The kernel uses the number of a namespace again, but never its cookie.
+        with suppress(OSError):
+            if read_network(f"/proc/{process}/ns/net").cookie not in {0, record.netns_cookie}:
+                return ""
+    return process
+
+
+def check_namespaces(node: Reading) -> Observations:
+    """Find attachments from before the last reboot, and those whose namespace has gone or was replaced."""
+    count = 0
+    processes = {identity: space.process for identity, space in node.spaces.items() if space.process}
+    for one in node.attachments:
+        if one.state == CORRUPT or not one.network:
+            continue
+        count += 1
+        reason = _why_gone(one)
+        if reason and not _can_tell(one):
+            unknown = f"{reason}, and its processes are in another PID namespace: run this in that of the ADD"
+            yield NotChecked("namespaces", name_of(one), unknown)
+        elif reason and (process := _process_in(one, processes)):
+            yield _lost_path(one, process)
+        elif reason:
+            yield _gone(node, one, reason)
+        elif one.netns and not one.netns.startswith("/"):
+            yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
+        elif one.netns and one.record.version and one.record.netns_id is None:
+            yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
+    if count:
+        yield Checked("namespaces", f"namespaces of {counted(count, 'attachment')}")
+
+
+def _gone(node: Reading, one: Attachment, reason: str) -> NodeFinding:
+    meaning, commands = "its addresses are still reserved", [detach_command(one.container_id, one.ifname)]
+    # No rule survives a reboot, and a pending attachment may have none yet.
+    if one.state not in {STALE_BOOT, PENDING}:
+        rules = removal_commands(node, one.network, one.container_id, addresses_of(one), is_recorded=True)
+        if rules:
+            meaning += ". Without the namespace the plugin cannot remove its masquerade rules"
+        commands += rules
+    return NodeFinding(
+        "namespaces", "warning", name_of(one), reason, meaning, "", tuple(commands), containers=(id_of(one),)
+    )
+
+
+def _lost_path(one: Attachment, process: str) -> NodeFinding:
+    """Return the finding for a namespace that has lost its path, and in which a process lives."""
+    seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
+    meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
+    about = (id_of(one),)
+    if not is_no_namespace(one.netns):
+        # A mount over another container's namespace would let the tear-down of that container remove this one's.
+        remedy = "another container has the path: call repair when the process has ended"
+        return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, remedy, containers=about)
+    path, link = quoted(one.netns), f"/proc/{process}/ns/net"
+    inode = one.record.netns_id[1] if one.record.netns_id is not None else 0
+    # Another process may have the number when the command is typed, for example one of the host.
+    command = f'[ "$(readlink {link})" = "net:[{inode}]" ] && touch {path} && mount --bind {link} {path}'
+    meaning += ". The command restores the path"
+    return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, "", (command,), containers=about)
