@@ -113,11 +113,10 @@ class Plugin:
     def run(self) -> NoReturn:
         """Answer the call for which this process was started, and exit: with 0, or with 1 and an error document.
 
-        Anything else that writes to file descriptor 1, child processes included, writes to stderr instead. With the
-        argument ``--check`` the result of ADD is compared with the specification before it is printed.
+        Anything else that writes to file descriptor 1, child processes included, writes to stderr instead.
         """
         with os.fdopen(_claim_stdout(), "w", encoding="utf-8") as stdout:
-            status = self.main(stdout=stdout, check="--check" in sys.argv[1:])
+            status = self.main(stdout=stdout)
         if os.environ.get("CNI_COMMAND") == "VERSION" and "threading" not in sys.modules:
             # No function of the plugin has run: there is nothing to tidy up, which takes the interpreter 1.5 ms.
             try:
@@ -134,8 +133,6 @@ class Plugin:
         stdin: BinaryIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
-        *,
-        check: bool = False,
     ) -> int:
         """Answer one call and return the exit status.
 
@@ -146,7 +143,6 @@ class Plugin:
             stdin: the configuration.
             stdout: gets the document.
             stderr: gets anything else.
-            check: whether the result of ADD is compared with the specification before it is printed.
         """
         env = os.environ if env is None else env
         stdout, stderr = stdout or sys.stdout, stderr or sys.stderr or StringIO()
@@ -159,14 +155,14 @@ class Plugin:
         try:
             # sys.stdin is None if descriptor 0 was closed when the process started.
             stdin = stdin or (sys.stdin.buffer if sys.stdin else BytesIO())
-            status, text = self._answer(_Input(env, stdin), stderr, check=check)
+            status, text = self._answer(_Input(env, stdin), stderr)
         finally:
             sys.stdout, sys.stderr = kept
         stdout.write(text)
         stdout.flush()
         return status
 
-    def _answer(self, call: _Input, stderr: TextIO, *, check: bool) -> tuple[int, str]:
+    def _answer(self, call: _Input, stderr: TextIO) -> tuple[int, str]:
         try:
             # First of all: a runtime may have started this process before it has the configuration.
             call.read()
@@ -180,7 +176,7 @@ class Plugin:
                 return 0, _encode({"cniVersion": version, "supportedVersions": [*self.versions]})
             request = call.request(self.versions)
             if request.verb == "ADD":
-                return 0, self._add(request, check=check)
+                return 0, self._add(request)
             self._serve(request)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
             # An error of this library explains itself. Any other one is a defect, whose author needs the line.
@@ -191,15 +187,13 @@ class Plugin:
             return 1, _encode(error_document(error, call.version or self.versions[-1]))
         return 0, ""
 
-    def _add(self, request: Request, *, check: bool) -> str:
+    def _add(self, request: Request) -> str:
         ipam_type = self._ipam_type(request)
         try:
             returned = self._functions["ADD"](request)
             if ipam_type and not request.has_added(ipam_type):
                 raise VerbError(f"plugin {self.name} declares ipam, and its ADD does not call request.ipam_add()")
             document = _result_document(request.result if returned is None else returned, request.version)
-            if check:
-                _check_result(document, request.version)
             return _encode(document)
         except BaseException:
             # A later DEL would also undo it, but may never come.
@@ -294,14 +288,6 @@ def _result_document(returned: object, version: str) -> dict[str, Any]:
         known = code if isinstance(code, int) and code > 0 else DECODING_FAILURE
         raise VerbError(str(returned.get("msg", "")), code=known, details=str(returned.get("details", "")))
     return PluginResult.from_document(returned, version).to_document()
-
-
-def _check_result(document: dict[str, Any], version: str) -> None:
-    from libcni.plugin.shapes import result_problems
-
-    problems = result_problems(document, version)
-    if problems:
-        raise VerbError("ADD returned no valid result", code=DECODING_FAILURE, details="; ".join(problems))
 
 
 def _claim_stdout() -> int:

@@ -107,7 +107,7 @@ class Request:
         Raises:
             VerbError: with code 4, if a pair does not have exactly one ``=``.
         """
-        from libcni.plugin.arguments import split_args
+        from libcni.plugin.loader import split_args
 
         return dict(split_args(self.env.get("CNI_ARGS", "")))
 
@@ -118,7 +118,7 @@ class Request:
             VerbError: with code 4, if a pair or a value is malformed, or a name is unknown and ``IgnoreUnknown=1`` is
                 missing.
         """
-        from libcni.plugin.arguments import load_args
+        from libcni.plugin.loader import load_args
 
         return load_args(self.env.get("CNI_ARGS", ""), into)
 
@@ -126,17 +126,19 @@ class Request:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
 
         Args:
-            into: a dataclass, a TypedDict or a pydantic model. An attribute ``data_dir`` takes the key ``dataDir`` too.
+            into: a dataclass, a NamedTuple, a TypedDict or a pydantic model. An attribute ``data_dir`` takes the key
+                ``dataDir`` too, in whatever case.
             key: the part to load, such as ``ipam``; "" for the whole configuration.
 
         Raises:
             VerbError: with code 7, if a key is missing or its value has another type; the text names the key.
         """
-        from libcni.plugin.typed_config import load_config
+        from libcni.plugin.loader import load
 
         if key and key not in self.config:
             raise VerbError(f'missing key "{key}"', code=INVALID_NETWORK_CONFIG)
-        return load_config(self.config[key] if key else self.config, into, key)
+        loaded: ConfigT = load(self.config[key] if key else self.config, into, key)
+        return loaded
 
     def in_namespace(self) -> AbstractContextManager[None]:
         """Return a context in which this thread, and programs that it starts, are in the container's namespace.

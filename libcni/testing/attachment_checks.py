@@ -11,9 +11,9 @@ from typing import Any
 from uuid import uuid4
 
 from libcni.plugin import PluginResult, VerbError
-from libcni.plugin.shapes import result_problems
 from libcni.testing.calling import Answer
 from libcni.testing.examination import ATTACHMENT, IFNAME, Examination, document_of, has_verb, without
+from libcni.testing.shapes import result_problems
 from libcni.testing.snapshot import difference, settled, snapshot, without_routes
 
 _STILL_SUCCEEDS = "CHECK succeeds still"

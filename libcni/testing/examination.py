@@ -15,7 +15,7 @@ from uuid import uuid4
 from libcni.config.versions import CURRENT_VERSION, SINCE, supports
 from libcni.errors import ErrorCode
 from libcni.plugin import Plugin, PluginResult, VerbError
-from libcni.testing.calling import Answer, Target, call_plugin
+from libcni.testing.calling import Answer, Target, call_unchecked
 from libcni.testing.fakes import FakePlugin
 from libcni.testing.namespaces import NetworkNamespace
 from libcni.testing.report import ConformanceFinding, ConformanceReport
@@ -123,7 +123,7 @@ class Examination:
             if isinstance(self.plugin, Plugin):
                 answer = _call_in_thread(self.plugin, verb, config, env, self.timeout, options)
             else:
-                answer = call_plugin(self.plugin, verb, config, env=env, timeout=self.timeout, **options)
+                answer = call_unchecked(self.plugin, verb, config, env, self.timeout, **options)
         except subprocess.TimeoutExpired:
             # The limit on hangs: a hundred calls of 30 seconds would keep a test for an hour.
             self._slow.append(verb)
@@ -170,7 +170,7 @@ def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin
     answers: list[Answer] = []
     kept = sys.stdout, sys.stderr
     thread = threading.Thread(
-        target=lambda: answers.append(call_plugin(plugin, verb, config, env=env, **options)), daemon=True
+        target=lambda: answers.append(call_unchecked(plugin, verb, config, env, timeout, **options)), daemon=True
     )
     thread.start()
     thread.join(timeout)

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin.environment import REQUIRED
-from libcni.plugin.shapes import error_problems, version_problems
 from libcni.testing.calling import Answer, environment
 from libcni.testing.examination import ATTACHMENT, Examination, document_of, has_verb, without
+from libcni.testing.shapes import error_problems, version_problems
 from libcni.testing.snapshot import difference
 
 _BEFORE_STDIN = 0.5

@@ -11,8 +11,8 @@ import yaml
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import PluginResult, VerbError
-from libcni.plugin.shapes import result_problems
 from libcni.protocol.result import convert_text
+from libcni.testing.shapes import result_problems
 from plugin.plugins import ROOT
 
 WHOLE: dict[str, Any] = {

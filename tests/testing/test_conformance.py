@@ -68,8 +68,6 @@ class Bent(Plugin):
         stdin: BinaryIO | None = None,
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
-        *,
-        check: bool = False,
     ) -> int:
         assert env is not None
         assert stdin is not None
@@ -279,8 +277,8 @@ def test_an_ipam_plugin_prints_an_abbreviated_result(change: dict[str, Any]) -> 
     ("version", "change", "problem"),
     [
         ("0.2.0", {"ips": []}, "ips is not of this version"),
-        ("0.2.0", {"ip4": {"gateway": "10.0.0.1"}}, "ip4.ip is missing"),
-        ("0.2.0", {"ip4": {"ip": "10.0.0.2/24", "routes": [{}]}}, "ip4.routes[0].dst is missing"),
+        ("0.2.0", {"ip4": {"gateway": "10.0.0.1"}}, 'ips[0].address: missing "address"'),
+        ("0.2.0", {"ip4": {"ip": "10.0.0.2/24", "routes": [{}]}}, 'routes[0].dst: missing "dst"'),
         ("0.2.0", {"ip6": "fd00::2/64"}, "ip6 must be an object"),
         ("0.3.1", {"ips": [{"address": "10.0.0.2/24"}]}, "ips[0].version is None"),
         ("0.4.0", {"ips": [{"address": "fd00::2/64", "version": "4"}]}, "ips[0].version is '4'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import pydantic
 import pytest
@@ -122,3 +122,18 @@ def test_a_problem_of_the_authors_own_check_is_an_invalid_configuration() -> Non
     with pytest.raises(VerbError, match=r"^the configuration: size must be even") as caught:
         request(size=3).load_config(Even)
     assert caught.value.code == 7
+
+
+class Limits(NamedTuple):
+    extra: dict[str, Any]
+    max_rate: int = 5
+
+
+@pytest.mark.parametrize("key", ["max_rate", "maxRate", "MaxRate", "maxrate"])
+def test_a_key_is_found_in_whatever_case_and_others_may_be_kept(key: str) -> None:
+    assert request(ipam={key: 7, "x": 1}).load_config(Limits, "ipam") == ({"x": 1}, 7)
+    assert request(ipam={key: None}).load_config(Limits, "ipam").max_rate == 5
+
+
+def test_the_key_as_the_convention_writes_it_wins() -> None:
+    assert request(ipam={"MAXRATE": 6, "maxRate": 7}).load_config(Limits, "ipam").max_rate == 7
