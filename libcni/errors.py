@@ -216,6 +216,16 @@ class PluginNotFoundError(CNIError):
 class PluginError(CNIError):
     """A plugin failed, or could not be started.
 
+    Args:
+        problem: what went wrong, in one sentence.
+        invocation: the plugin's call, an ``Invocation``; None if the plugin is unknown.
+        outcome: the plugin's end, an ``Outcome``; None if the plugin was not started, or its end is unknown.
+        code: the code of the plugin's error document; None if the plugin printed none.
+        msg: the error document's message.
+        details: the error document's details.
+        was_run: False if the plugin certainly did not run.
+        hint: how to solve the problem.
+
     Attributes:
         problem (str): what went wrong, in one sentence.
         plugin (str): the plugin's type.
@@ -233,52 +243,48 @@ class PluginError(CNIError):
         exit_status (int | None): the plugin's exit status; None if a signal ended it, or nothing ran.
         signal (int | None): the number of the signal that ended the plugin.
         seconds (float): how long the plugin ran.
+        was_run (bool): False if the plugin certainly did not run, for example because its file is no program.
     """
 
     # The text is built here once, from fields. Callers compare fields, so the text may change between releases.
-    def __init__(  # noqa: PLR0913 - the error carries every field of the call
+    # The fields are copied: an error travels to logs and other processes, and the call's configuration may be secret.
+    def __init__(  # noqa: PLR0913 - the parts of an error document
         self,
         problem: str,
+        invocation: Any = None,  # not its type: this room imports no other
+        outcome: Any = None,
         *,
-        plugin: str = "",
-        path: str = "",
-        verb: str = "",
-        network: str = "",
-        container_id: str = "",
-        ifname: str = "",
         code: int | None = None,
         msg: str = "",
         details: str = "",
-        stdout: str = "",
-        stderr: str = "",
-        exit_status: int | None = None,
-        signal: int | None = None,
-        seconds: float = 0.0,
+        was_run: bool = True,
         hint: str | None = None,
     ) -> None:
-        named = (("network", network), ("container", container_id), ("interface", ifname))
-        context = "; ".join(filter(None, (verb, ", ".join(f"{word} {name}" for word, name in named if name))))
-        # Result.from_bytes reads a document without a known plugin.
-        text = f'plugin "{plugin}" failed{f" ({context})" if context else ""}: {problem}' if plugin else problem
-        # The end of stderr: a panic or the last log line usually names the cause.
-        if stderr.strip():
-            text += f"; stderr: {shorten(stderr.strip(), 500, end=True)!r}"
-        super().__init__(text, hint=hint)
         self.problem = problem
-        self.plugin = plugin
-        self.path = path
-        self.verb = verb
-        self.network = network
-        self.container_id = container_id
-        self.ifname = ifname
+        self.plugin: str = invocation.plugin if invocation else ""
+        self.path: str = invocation.path if invocation else ""
+        self.verb: str = invocation.verb if invocation else ""
+        self.network: str = invocation.network if invocation else ""
+        self.container_id: str = invocation.container_id if invocation else ""
+        self.ifname: str = invocation.ifname if invocation else ""
         self.code = code
-        self.msg = msg
-        self.details = details
-        self.stdout = stdout
-        self.stderr = stderr
-        self.exit_status = exit_status
-        self.signal = signal
-        self.seconds = seconds
+        self.msg: str = shorten(msg, KEPT)
+        self.details: str = shorten(details, KEPT)
+        self.stdout: str = _decoded_start(outcome.stdout) if outcome else ""
+        self.stderr: str = outcome.stderr.decode(errors="backslashreplace") if outcome else ""
+        self.exit_status: int | None = outcome.exit_status if outcome else None
+        self.signal: int | None = outcome.signal if outcome else None
+        self.seconds: float = outcome.seconds if outcome else 0.0
+        self.was_run = was_run
+        named = (("network", self.network), ("container", self.container_id), ("interface", self.ifname))
+        context = "; ".join(filter(None, (self.verb, ", ".join(f"{word} {name}" for word, name in named if name))))
+        text = problem
+        if self.plugin:  # Result.from_bytes reads a document without a known plugin
+            text = f'plugin "{self.plugin}" failed{f" ({context})" if context else ""}: {problem}'
+        # The end of stderr: a panic or the last log line usually names the cause.
+        if self.stderr.strip():
+            text += f"; stderr: {shorten(self.stderr.strip(), 500, end=True)!r}"
+        super().__init__(text, hint=hint)
 
     @property
     def well_known(self) -> ErrorCode | None:
@@ -477,6 +483,12 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def _decoded_start(data: bytes) -> str:
+    # A plugin can print megabytes, and errors travel to logs and other processes.
+    text = data[:KEPT].decode(errors="backslashreplace")
+    return text if len(data) <= KEPT else f"{text}… ({len(data) - KEPT} more bytes)"
 
 
 def shorten(text: str, limit: int = _SHOWN, *, end: bool = False) -> str:

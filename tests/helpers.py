@@ -40,6 +40,11 @@ def printed(**more: Any) -> Outcome:
     return Outcome(stdout=json.dumps({**RESULT, **more}).encode())
 
 
+def a_call(verb: str = "ADD", plugin: str = "", **fields: Any) -> Invocation:
+    """Return the call of a plugin, for an error."""
+    return Invocation(verb, plugin, fields.pop("path", ""), b"", {}, **fields)
+
+
 def failed(code: int = 7, msg: str = "no", stderr: str = "") -> Outcome:
     """Return the outcome of a plugin that printed an error document."""
     return Outcome(1, json.dumps({"code": code, "msg": msg}).encode(), stderr.encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -30,15 +30,9 @@ from libcni.errors import (
     short_repr,
     shorten,
 )
+from libcni.protocol.invocation import Invocation, Outcome
 
-CALL: dict[str, Any] = {
-    "plugin": "bridge",
-    "verb": "ADD",
-    "network": "n",
-    "container_id": "c1",
-    "ifname": "eth0",
-    "path": "/p/bridge",
-}
+CALL = Invocation("ADD", "bridge", "/p/bridge", b"{}", {}, "n", "c1", "eth0")
 EXAMPLES: list[CNIError] = [
     CNIError("text", hint="do this"),
     ConfigError("it is empty", file="/f", location="line 1", hint="write something"),
@@ -46,9 +40,9 @@ EXAMPLES: list[CNIError] = [
     InvalidIdentifierError("container ID", "a b", "no spaces"),
     VersionError("unknown", version="9.9.9", hint="h"),
     PluginNotFoundError("bridge", ("/a", "/b"), ("/a/bridge is not executable",), hint="chmod"),
-    PluginError("broken", code=7, msg="m", details="d", stdout="o", stderr="e", exit_status=1, seconds=0.5, **CALL),
-    PluginTimeoutError("too slow", signal=9, **CALL),
-    InvalidOutputError("no result", **CALL),
+    PluginError("broken", CALL, Outcome(1, b"o", b"e", seconds=0.5), code=7, msg="m", details="d", was_run=False),
+    PluginTimeoutError("too slow", CALL, Outcome(None, signal=9)),
+    InvalidOutputError("no result", CALL),
     AttachmentExistsError("there", container_id="c1", ifname="eth0", network="n"),
     InterfaceExistsError("there", container_id="c1", ifname="eth0", network="n", netns="/run/netns/a"),
     NamespaceMismatchError(
@@ -128,11 +122,21 @@ def test_texts_say_what_is_known() -> None:
     assert "stderr: 'e'" in texts[6]
     assert str(ConfigError("it is empty")) == "it is empty"
     assert str(PluginNotFoundError("x")) == 'plugin "x": no plugin directories given (CNI_PATH is empty)'
-    assert str(PluginError("p", plugin="x", verb="VERSION")) == 'plugin "x" failed (VERSION): p'
+    assert str(PluginError("p", Invocation("VERSION", "x", "", b"", {}))) == 'plugin "x" failed (VERSION): p'
+
+
+def test_a_plugin_error_has_the_fields_of_its_call_and_of_its_end() -> None:
+    error = PluginError("p", CALL, Outcome(None, b"x" * 70_000, b"\xff", signal=9, seconds=2.0), msg="m" * 70_000)
+    assert (error.plugin, error.path, error.verb) == ("bridge", "/p/bridge", "ADD")
+    assert (error.network, error.container_id, error.ifname) == ("n", "c1", "eth0")
+    assert (error.exit_status, error.signal, error.seconds, error.stderr) == (None, 9, 2.0, "\\xff")
+    assert error.stdout == "x" * 65_536 + "… (4464 more bytes)"
+    assert len(error.msg) < 66_000
+    assert len(pickle.dumps(error)) < 200_000
 
 
 def test_a_plugin_error_shows_the_end_of_stderr() -> None:
-    text = str(PluginError("p", stderr="start" + "x" * 10_000 + "the end"))
+    text = str(PluginError("p", None, Outcome(1, stderr=b"start" + b"x" * 10_000 + b"the end")))
     assert "the end" in text
     assert "start" not in text
     assert len(text) < 700
@@ -203,11 +207,11 @@ def test_foreign_text_is_made_printable(raw: str, shown: str) -> None:
 
 @pytest.mark.parametrize("raw", ["\x1b[2J", "\ud800", "\r", "\u202e"])
 def test_no_error_text_contains_a_raw_escape(raw: str) -> None:
-    fields = {**CALL, "msg": raw, "stderr": raw, "plugin": raw, "network": raw}
+    call = replace(CALL, plugin=raw, network=raw)
     found: list[CNIError] = [
         CNIError(raw, hint=raw),
         ConfigError(raw, file=raw, location=raw),
-        PluginError(raw, **fields),
+        PluginError(raw, call, Outcome(1, b"", raw.encode(errors="surrogatepass")), msg=raw),
         PluginNotFoundError(raw, (raw,), (raw,)),
         AttachmentExistsError(raw),
         CNIErrorGroup(raw, [CNIError(raw)]),

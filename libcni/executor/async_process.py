@@ -22,7 +22,7 @@ from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM
 from libcni.executor.protocol import CallOptions
 from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
-from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.invocation import Invocation, Outcome
 
 _STARTS = 8
 """How many plugins have their descriptors while they wait for the thread that starts them; the rest waits before.
@@ -167,7 +167,7 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
         turn = await _turns.acquire(None if deadline == math.inf else deadline - time.monotonic())
     except TimeoutError:
         problem = "it was not run: it waited for the start of other plugins until the deadline"
-        raise plugin_failure(PluginTimeoutError, child.invocation, problem) from None
+        raise PluginTimeoutError(problem, child.invocation, was_run=False) from None
 
     def spawn() -> bool:
         error: BaseException | None = None
@@ -199,7 +199,7 @@ async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -
     """Wait for the end of a start. A file system that hangs keeps the thread, and the starts that wait for it."""
 
     def give_up() -> None:
-        _set(ended, plugin_failure(PluginTimeoutError, child.invocation, "it did not start in time, and was stopped"))
+        _set(ended, PluginTimeoutError("it did not start in time, and was stopped", child.invocation))
 
     # Not asyncio.wait or asyncio.timeout: they take as long as all the rest of the start in this thread.
     events = loop_events.of_running_loop()

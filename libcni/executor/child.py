@@ -19,7 +19,7 @@ from libcni.errors import KEPT, LIMIT_HINTS, CNIError, InvalidOutputError, Plugi
 from libcni.executor.protocol import CallOptions
 from libcni.executor.spawn import prepare_spawn
 from libcni.executor.streams import OutputLimitError, Streams
-from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.invocation import Invocation, Outcome
 
 KILL_WAIT = 1.0
 """Seconds to wait for a process to end after SIGKILL. If it takes longer, a later start reaps it."""
@@ -38,6 +38,7 @@ _BUSY_SECONDS = 5.0
 _CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
 _START_HINTS = {
     **LIMIT_HINTS,
+    errno.E2BIG: "a variable has 128 KiB or more, or all exceed the limit (getconf ARG_MAX): use less args and env",
     errno.ENOEXEC: "it is neither a program for this machine nor a script with #! in its first line",
     errno.ENOENT: "the file, or the interpreter that its first line names, is missing",
     errno.ETXTBSY: "another program writes to it",
@@ -157,7 +158,7 @@ class Child:
         # A ValueError: such as a NUL, or a "=" in a variable's name.
         reason, number = (error.strerror, error.errno) if isinstance(error, OSError) else (error, None)
         problem = f"{self.invocation.path} cannot be started: {reason}"
-        return plugin_failure(PluginError, self.invocation, problem, hint=_START_HINTS.get(number or 0))
+        return PluginError(problem, self.invocation, was_run=False, hint=_START_HINTS.get(number or 0))
 
     # The steps of a start. If one fails, the caller kills the child.
 
@@ -237,7 +238,7 @@ class Child:
         if status is None:
             hint = "the host program ignores SIGCHLD, or reaps processes that it did not start"
             text = "its exit status cannot be known"
-            raise plugin_failure(PluginError, self.invocation, text, self._outcome(), hint=hint)
+            raise PluginError(text, self.invocation, self._outcome(), hint=hint)
         exited = status.si_code == os.CLD_EXITED
         outcome = self._outcome(status.si_status if exited else None, None if exited else status.si_status)
         # A result is a JSON object; whether it is a valid one is found out later.
@@ -319,14 +320,14 @@ class Child:
     def timed_out(self, timeout: float | None) -> PluginTimeoutError:
         """Return the error for a process that was at its deadline; call ``kill`` first."""
         problem = f"it did not end within {timeout or 0.0:.3g} s, and {_CANNOT_STOP if self._pid[0] else 'was stopped'}"
-        return plugin_failure(PluginTimeoutError, self.invocation, problem, self._outcome())
+        return PluginTimeoutError(problem, self.invocation, self._outcome())
 
     def unwatchable(self, error: OSError | OutputLimitError) -> PluginError:
         """Return the error for a process that cannot be watched, or that printed too much."""
         if isinstance(error, OutputLimitError):
-            return plugin_failure(InvalidOutputError, self.invocation, str(error), self._outcome())
+            return InvalidOutputError(str(error), self.invocation, self._outcome())
         problem = f"it was stopped, because it cannot be watched: {error.strerror}"
-        return plugin_failure(PluginError, self.invocation, problem, self._outcome())
+        return PluginError(problem, self.invocation, self._outcome())
 
     def _waitid(self, flag: int = 0) -> Any:
         # With P_PIDFD it is this process: a number that the host program has reaped may be another child's.

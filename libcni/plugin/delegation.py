@@ -17,7 +17,7 @@ from libcni.executor.protocol import CallOptions
 from libcni.plugin.failure import VerbError
 from libcni.plugin.reading import decode_document
 from libcni.plugin.results import PluginResult
-from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.invocation import Invocation, Outcome
 
 _RESULT_KEYS = frozenset({"interfaces", "ips", "routes", "dns", "ip4", "ip6"})
 
@@ -74,13 +74,11 @@ class Delegate:
             known = _error_fields(document)
             # An exit status of 0 does not make a result of an error document: the plugin would report success.
             if known is not None and not _RESULT_KEYS & document.keys():
-                raise plugin_failure(
-                    PluginError, invocation, f"error with exit status 0: {known['msg']}", outcome, **known
-                )
+                raise PluginError(f"error with exit status 0: {known['msg']}", invocation, outcome, **known)
             return PluginResult.from_document(document, version)
         except VerbError as error:
             problem = f"it printed no result: {error.details or error.msg}"
-            raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error
+            raise InvalidOutputError(problem, invocation, outcome) from error
 
     def _invocation(self, verb: str) -> Invocation:
         return Invocation(
@@ -97,13 +95,13 @@ class Delegate:
 
 def _failed(invocation: Invocation, outcome: Outcome) -> PluginError:
     if outcome.signal is not None:
-        return plugin_failure(PluginError, invocation, f"it was killed by signal {outcome.signal}", outcome)
+        return PluginError(f"it was killed by signal {outcome.signal}", invocation, outcome)
     problem = f"exit status {outcome.exit_status}, and no error document"
     try:
         known = _error_fields(decode_document(outcome.stdout)) or {}
     except VerbError:
         known = {}
-    return plugin_failure(PluginError, invocation, known.get("msg", problem), outcome, **known)
+    return PluginError(known.get("msg", problem), invocation, outcome, **known)
 
 
 def _error_fields(document: dict[str, Any]) -> dict[str, Any] | None:

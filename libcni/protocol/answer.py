@@ -9,7 +9,7 @@ from typing import Any
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError
 from libcni.errors import KEPT, InvalidOutputError, PluginError, VersionError, shorten
-from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, ResultProblem, read_result
 
 __all__ = ["PluginInfo"]
@@ -37,15 +37,15 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
     if document is not None:
         code, msg, details = document
         problem = f"{'; '.join(shorten(part) for part in (msg, details) if part) or 'no message'} (code {code})"
-        return plugin_failure(PluginError, invocation, problem, outcome, code=code, msg=msg, details=details)
+        return PluginError(problem, invocation, outcome, code=code, msg=msg, details=details)
     printed = outcome.stdout[:KEPT].decode(errors="backslashreplace").strip()
     if outcome.signal is not None:
         suffix = f", and had printed {shorten(printed, 300)!r}" if printed else ""
         name = next((f" ({one.name})" for one in signal.Signals if one == outcome.signal), "")
         problem = f"it was ended by signal {outcome.signal}{name}{suffix}"
-        return plugin_failure(PluginError, invocation, problem, outcome)
+        return PluginError(problem, invocation, outcome)
     suffix = f"its stdout is not an error document: {shorten(printed, 300)!r}" if printed else "its stdout is empty"
-    return plugin_failure(PluginError, invocation, f"exit status {outcome.exit_status}, and {suffix}", outcome)
+    return PluginError(f"exit status {outcome.exit_status}, and {suffix}", invocation, outcome)
 
 
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
@@ -90,7 +90,7 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
             raise ResultProblem(f"it answered in version {result.cni_version} instead of {version}")
         return result.as_version(version)
     except (ResultProblem, VersionError) as error:
-        raise plugin_failure(InvalidOutputError, invocation, str(error), outcome) from error
+        raise InvalidOutputError(str(error), invocation, outcome) from error
 
 
 def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
@@ -99,15 +99,15 @@ def read_version_info(invocation: Invocation, outcome: Outcome) -> PluginInfo:
         document = jsontext.parse(_bounded(outcome.stdout))
     except JSONTextError as error:
         problem = f"its version document is not JSON: {error}"
-        raise plugin_failure(InvalidOutputError, invocation, problem, outcome) from error
+        raise InvalidOutputError(problem, invocation, outcome) from error
     version = document.get("cniVersion") if isinstance(document, dict) else None
     if not isinstance(version, str) or not version:
-        raise plugin_failure(InvalidOutputError, invocation, 'its version document has no "cniVersion"', outcome)
+        raise InvalidOutputError('its version document has no "cniVersion"', invocation, outcome)
     supported: Any = document.get("supportedVersions")
     # The specification of 0.2.0 has no key for this; Go reads the answer in the same way (pkg/version/plugin.go).
     if not supported and version == "0.2.0":
         supported = ["0.1.0", "0.2.0"]
     if not isinstance(supported, list) or not supported or not all(isinstance(text, str) for text in supported):
         problem = 'its version document has no list of strings "supportedVersions"'
-        raise plugin_failure(InvalidOutputError, invocation, problem, outcome)
+        raise InvalidOutputError(problem, invocation, outcome)
     return PluginInfo(version, tuple(supported))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
-
-from libcni.errors import KEPT, PluginError, shorten
+from typing import Literal
 
 __all__ = ["Invocation", "Outcome"]
 
@@ -58,46 +56,3 @@ class Outcome:
     stderr: bytes = b""
     signal: int | None = None
     seconds: float = field(default=0.0, compare=False)
-
-
-_Failure = TypeVar("_Failure", bound=PluginError)
-
-
-def plugin_failure(  # noqa: PLR0913 - the fields of PluginError that the call does not have
-    kind: type[_Failure],
-    invocation: Invocation,
-    problem: str,
-    outcome: Outcome | None = None,
-    *,
-    code: int | None = None,
-    msg: str = "",
-    details: str = "",
-    hint: str | None = None,
-) -> _Failure:
-    """Return an error of class ``kind`` with the fields of the call and, if there is one, of its outcome."""
-    # No outcome: the plugin was stopped or did not start, so its exit status is unknown.
-    ended = outcome or Outcome(exit_status=None)
-    return kind(
-        problem,
-        plugin=invocation.plugin,
-        path=invocation.path,
-        verb=invocation.verb,
-        network=invocation.network,
-        container_id=invocation.container_id,
-        ifname=invocation.ifname,
-        code=code,
-        msg=shorten(msg, KEPT),
-        details=shorten(details, KEPT),
-        stdout=_decoded_start(ended.stdout),
-        stderr=ended.stderr.decode(errors="backslashreplace"),
-        exit_status=ended.exit_status,
-        signal=ended.signal,
-        seconds=ended.seconds,
-        hint=hint,
-    )
-
-
-def _decoded_start(data: bytes) -> str:
-    # A plugin can print megabytes, and errors travel to logs and other processes.
-    text = data[:KEPT].decode(errors="backslashreplace")
-    return text if len(data) <= KEPT else f"{text}… ({len(data) - KEPT} more bytes)"

@@ -7,26 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from libcni.config.cni_args import format_args
 from libcni.config.jsontext import dumps, join_array, join_object, merge, quote
 from libcni.config.network import PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import ConfigError, short_repr
 
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 # The key's older name. Some plugins read only this one, so Go libcni sends both (libcni/api.go, GCNetworkList).
 _OLD_VALID_ATTACHMENTS = "cni.dev/attachments"
-
-# Bytes of the longest NAME=value that Linux passes to a program: MAX_ARG_STRLEN (32 pages) without the closing NUL.
-_MAX_VARIABLE = 32 * 4096 - 1
-# Bytes of arguments and environment that Linux accepts, even if the stack is unlimited.
-_MAX_ENVIRONMENT = 6 << 20
-_POINTER = 8
-# Bytes for the executable's path and the kernel's own data, which are on the same stack.
-_SPARE = 8192
 
 
 def execution_config(  # noqa: PLR0913 - all that an execution configuration is made of
@@ -94,51 +84,3 @@ def cni_variables(verb: str, path: Sequence[str], rt: RuntimeConf | None = None)
         "CNI_ARGS": format_args(rt.args or ()) if rt else "",
         "CNI_PATH": os.pathsep.join(path),
     }
-
-
-def check_environment_size(env: Mapping[str, str]) -> None:
-    """Check that Linux can start a plugin with this environment. If exec failed later, a pending record would be left.
-
-    Args:
-        env: all variables for the plugin, the inherited ones included.
-
-    Raises:
-        ConfigError: a variable's name or value cannot be part of an environment, ``NAME=value`` has 128 KiB or more, or
-            all variables together exceed the system's limit (``ARG_MAX``).
-    """
-    names = "".join(env)
-    with suppress(UnicodeEncodeError):  # the loop names the variable
-        data = os.fsencode(names + "".join(env.values()))
-        size = len(data) + (2 + _POINTER) * len(env) + _SPARE
-        if size <= _MAX_VARIABLE and b"\0" not in data and "=" not in names and "" not in env:
-            return  # the usual case without a loop: all variables together are smaller than one may be
-    total = _SPARE
-    for name, value in env.items():
-        size = _variable_size(name, value)
-        if size > _MAX_VARIABLE:
-            rule = f"Linux starts no program with a variable of more than {_MAX_VARIABLE:,}"
-            raise ConfigError(f"it has {size:,} bytes, and {rule}", location=_variable(name))
-        total += size + 1 + _POINTER
-    limit = min(os.sysconf("SC_ARG_MAX"), _MAX_ENVIRONMENT)
-    if limit > 0 and total > limit:
-        largest = max(env, key=lambda name: len(env[name]))
-        problem = f"the environment has {total:,} bytes, and Linux starts no program with more than {limit:,}"
-        raise ConfigError(problem, hint=f"the largest variable is {_variable(largest)}")
-
-
-def _variable_size(name: str, value: str) -> int:
-    try:
-        data = os.fsencode(f"{name}={value}")
-    except UnicodeEncodeError:
-        raise ConfigError("it has a character that an environment cannot hold", location=_variable(name)) from None
-    if not name or "=" in name or b"\0" in data:
-        raise ConfigError(
-            'a variable must have a name without "=", and no NUL in its name or value', location=_variable(name)
-        )
-    return len(data)
-
-
-def _variable(name: str) -> str:
-    """Return a variable's name for errors, with the argument of RuntimeConf that sets it."""
-    argument = {"CNI_ARGS": "args", "CNI_CONTAINERID": "container_id", "CNI_NETNS": "netns"}.get(name)
-    return f"{name} ({argument})" if argument else f"variable {short_repr(name)}"

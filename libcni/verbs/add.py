@@ -12,7 +12,7 @@ from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, RecordError
+from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, PluginError, RecordError
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
@@ -70,8 +70,6 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     if negotiate_version:
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net), retry)
-    # Before the record: if exec fails with E2BIG, the record would stay pending although nothing ran.
-    node.check_environment(chain.invocation("ADD", 0, ahead=True))
     draft = check_readable(pending_record(net, rt))
     earlier = await _make_room(node, net, rt, draft, on_existing)
     before = look_up_interface(node, rt)
@@ -175,7 +173,9 @@ async def _roll_back(
     try:
         # A plugin that waits for its configuration must not count as one that still runs.
         await node.discard_prepared()
-        problems = [] if earlier is not None else await _undo(node, chain, record, result)
+        has_run = result is not None or not isinstance(error, PluginError) or error.was_run
+        # A DEL without effect could fail for the same reason, such as a variable that is too long.
+        problems = await _undo(node, chain, record, result) if earlier is None and has_run else []
         if earlier is not None:
             node.records.complete(earlier)
         elif not problems:

@@ -24,8 +24,7 @@ from libcni.executor.protocol import AsyncExecutor, AsyncPreparedPlugin, CallOpt
 from libcni.executor.start_ahead import can_start_ahead, reads_first
 from libcni.observe.protocol import Operation
 from libcni.protocol.answer import plugin_error
-from libcni.protocol.invocation import Invocation, Outcome, plugin_failure
-from libcni.protocol.request import check_environment_size
+from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
 from libcni.store.record import PENDING, Record, boot_id, pid_namespace
@@ -244,7 +243,7 @@ class Node(LockingNode):
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
         left = (self._deadline - time.monotonic()) / sharers
         if left <= 0:
-            raise plugin_failure(PluginTimeoutError, invocation, "it was not run: no time was left for it")
+            raise PluginTimeoutError("it was not run: no time was left for it", invocation, was_run=False)
         if self.settings.plugin_timeout is not None:
             left = min(left, self.settings.plugin_timeout)
         timeout = None if left == math.inf else left
@@ -287,10 +286,6 @@ class Node(LockingNode):
         except Exception:  # a broken log is no reason to lose an attachment, nor to stop a DEL half-way
             logger.exception("cannot forward the stderr of %s %s", invocation.plugin, invocation.verb)
 
-    def check_environment(self, invocation: Invocation) -> None:
-        """Raise ConfigError if no process can be started with the environment of a call."""
-        check_environment_size({**self._environment(), **invocation.env})
-
     async def decode(self, invocation: Invocation, data: bytes, work: Callable[[], _T]) -> _T:
         """Call ``work``, which decodes a plugin's output ``data``; it counts against the deadline.
 
@@ -301,7 +296,7 @@ class Node(LockingNode):
             return work()
         decoded = await self.on_disk(work)  # in a thread, so that the event loop is not blocked
         if time.monotonic() > self._deadline:
-            raise plugin_failure(PluginTimeoutError, invocation, "the deadline passed while its output was decoded")
+            raise PluginTimeoutError("the deadline passed while its output was decoded", invocation)
         return decoded
 
     # Namespaces.

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers import a_call
 
 from cli.node import DBNET, CommandNode, containers
 from libcni import (
@@ -34,12 +35,12 @@ from libcni.cli.hints import hint_of
         (LockTimeoutError("x"), "libcni doctor"),
         (PluginNotFoundError("p", ("/bin",)), "--path"),
         (NotAttachedError("x", container_id="a", ifname="eth0", state="stale-boot"), "libcni del -c a -i eth0"),
-        (PluginTimeoutError("x", verb="VERSION", path="/bin/p"), "install the plugin again"),
-        (PluginTimeoutError("x", verb="ADD"), "--timeout"),
-        (PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "libcni forget a:eth0"),
-        (PluginTimeoutError("x", verb="DEL", network="n", container_id="a", ifname="eth0"), "(--timeout)"),
-        (PluginError("x", verb="CHECK", network="n", container_id="a", ifname="eth0"), "libcni doctor --check"),
-        (PluginError("x", verb="STATUS", network="n", code=3), "libcni networks --check n"),
+        (PluginTimeoutError("x", a_call(verb="VERSION", path="/bin/p")), "install the plugin again"),
+        (PluginTimeoutError("x", a_call(verb="ADD")), "--timeout"),
+        (PluginError("x", a_call(verb="DEL", network="n", container_id="a", ifname="eth0")), "libcni forget a:eth0"),
+        (PluginTimeoutError("x", a_call(verb="DEL", network="n", container_id="a", ifname="eth0")), "(--timeout)"),
+        (PluginError("x", a_call(verb="CHECK", network="n", container_id="a", ifname="eth0")), "libcni doctor --check"),
+        (PluginError("x", a_call(verb="STATUS", network="n"), code=3), "libcni networks --check n"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
@@ -50,7 +51,7 @@ def test_errors_name_commands(error: CNIError, command: str) -> None:
 
 
 def test_commands_of_a_long_hint_are_lines_to_copy() -> None:
-    hint = hint_of(PluginError("x", verb="DEL", network="n", container_id="a", ifname="eth0"))
+    hint = hint_of(PluginError("x", a_call(verb="DEL", network="n", container_id="a", ifname="eth0")))
     assert [line.strip() for line in hint.splitlines() if line.startswith("  ")] == [
         "libcni del -c a -i eth0",
         "libcni del n -c a -i eth0 --use-given",
@@ -66,7 +67,7 @@ def test_the_interface_of_another_container_is_not_removed_by_a_hint(tmp_path: P
 
 
 def test_a_plugin_that_answers_status_is_not_suspected_of_another_version() -> None:
-    assert not hint_of(PluginError("x", verb="STATUS", network="n", code=50))
+    assert not hint_of(PluginError("x", a_call(verb="STATUS", network="n"), code=50))
 
 
 @pytest.mark.parametrize(("user", "hint"), [(1000, "run it as root"), (0, "libcni doctor")])

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import is_running
 
-from executor.plugins import BASE, ENV, Kind, execute, run, script
+from executor.plugins import BASE, ENV, Kind, execute, invocation, run, script
 from libcni.errors import (
     PluginError,
     PluginTimeoutError,
@@ -167,6 +168,23 @@ def test_an_executable_that_is_missing_or_forbidden_is_an_error(tmp_path: Path) 
     assert caught.value.hint is None
     with pytest.raises(PluginError, match=r"null (byte|character)"):
         run("/a\0b")
+
+
+@pytest.mark.parametrize(
+    ("env", "problem"),
+    [
+        ({"CNI_ARGS": "x" * 131_072}, "Argument list too long"),
+        ({"A": "a\0b"}, "null byte"),
+        ({"A=B": ""}, "variable name"),
+        ({"A": "\ud800"}, "surrogates"),
+    ],
+)
+def test_an_environment_that_no_process_can_have(tmp_path: Path, kind: Kind, env: dict[str, str], problem: str) -> None:
+    call = replace(invocation(script(tmp_path, "")), env=env)
+    with pytest.raises(PluginError, match=f"cannot be started: .*{problem}") as caught:
+        execute(kind, call)
+    assert not caught.value.was_run
+    assert ("128 KiB" in (caught.value.hint or "")) == ("CNI_ARGS" in env)
 
 
 def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind: Kind) -> None:

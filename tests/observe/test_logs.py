@@ -41,7 +41,7 @@ def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytes
 
 
 def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    timeout = PluginTimeoutError("too slow", seconds=2.5)
+    timeout = PluginTimeoutError("too slow", None, Outcome(None, seconds=2.5))
     failure_of(client(tmp_path, RecordingExecutor({("bridge", "ADD"): timeout}), LoggingObserver()))
     assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
     assert fields(caplog.records[0])["seconds"] == 2.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from typing import Any
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList, PluginConfig, parse_plugin
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import ConfigError
-from libcni.protocol.request import check_environment_size, cni_variables, execution_config, valid_attachments
+from libcni.protocol.request import cni_variables, execution_config, valid_attachments
 
 MADE = ["name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"]
 
@@ -153,51 +151,3 @@ def test_arguments_replace_a_recorded_value_that_is_no_object() -> None:
     assert execution_config(plugin, "net", "1.0.0", rt=rt) == (
         b'{"cniVersion":"1.0.0","name":"net","type":"a","args":{"cni":{}},"b":1}'
     )
-
-
-def started_with(env: dict[str, str]) -> bool:
-    """Return whether Linux starts a program with this environment."""
-    try:
-        os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], env), 0)
-    except OSError as error:
-        if error.errno != errno.E2BIG:
-            raise
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [("CNI_ARGS", r"CNI_ARGS \(args\)"), ("CNI_NETNS", r"CNI_NETNS \(netns\)"), ("OTHER", "variable 'OTHER'")],
-)
-def test_a_variable_of_128_kib_is_refused(name: str, shown: str) -> None:
-    longest = {name: "x" * (131_071 - len(f"{name}="))}
-    check_environment_size(longest)
-    assert started_with(longest)
-    longer = {name: longest[name] + "x"}
-    with pytest.raises(
-        ConfigError, match=f"{shown}: it has 131,072 bytes, and Linux starts no program with a variable"
-    ):
-        check_environment_size(longer)
-    assert not started_with(longer)
-
-
-def test_bytes_count_and_not_characters() -> None:
-    with pytest.raises(ConfigError, match="it has 131,081 bytes"):
-        check_environment_size({"CNI_ARGS": "網" * 43_690 + "xx"})
-
-
-def test_a_whole_environment_that_is_too_large_is_refused() -> None:
-    fits = {f"V{index}": "x" * 100_000 for index in range(os.sysconf("SC_ARG_MAX") // 101_000)}
-    check_environment_size(fits)
-    assert started_with(fits)
-    more = {**fits, **{f"W{index}": "x" * 100_000 for index in range(4)}, "CNI_ARGS": "x" * 120_000}
-    with pytest.raises(ConfigError, match=r"the environment has .* bytes, and .* \(the largest variable is CNI_ARGS"):
-        check_environment_size(more)
-    assert not started_with(more)
-
-
-@pytest.mark.parametrize("env", [{"A": "a\0b"}, {"A\0": ""}, {"A=B": ""}, {"": "x"}, {"A": "\ud800"}])
-def test_what_no_environment_can_hold_is_refused(env: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"variable '.*': (a variable must have a name|it has a character)"):
-        check_environment_size(env)

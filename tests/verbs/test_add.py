@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import RESULT, RT, RecordingNode, attached, failed, network, printed
+from helpers import RESULT, RT, RecordingNode, a_call, attached, failed, network, printed
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
@@ -40,6 +40,24 @@ GIVEN = RuntimeConf(
 
 def add(node: RecordingNode, *plugins: Any, rt: RuntimeConf = RT, **options: Any) -> Any:
     return node.run(add_verb, network(*plugins or ("a", "b")), rt, **options)
+
+
+@pytest.mark.parametrize("was_run", [True, False])
+def test_a_first_plugin_that_did_not_run_leaves_nothing_to_undo(was_run: bool) -> None:
+    """The DEL would fail for the same reason, for example because of arguments that no environment can hold."""
+    refused = PluginError("cannot be started", a_call("ADD", "a"), was_run=was_run)
+    node = RecordingNode({("ADD", "a"): refused})
+    with pytest.raises(PluginError):
+        add(node)
+    assert [line for line in node.log if line.startswith("DEL")] == (["DEL b", "DEL a"] if was_run else [])
+    assert node.log[-1].startswith("forget net")
+
+
+def test_a_second_plugin_that_did_not_run_does_not_spare_the_first_its_del() -> None:
+    node = RecordingNode({("ADD", "b"): PluginError("cannot be started", a_call("ADD", "b"), was_run=False)})
+    with pytest.raises(PluginError):
+        add(node)
+    assert [line for line in node.log if line.startswith("DEL")] == ["DEL b", "DEL a"]
 
 
 def test_the_order_of_things() -> None:

@@ -259,7 +259,7 @@ def test_a_gc_without_time_stops_and_says_how_many_it_did_not_reach() -> None:
         async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
             if invocation.container_id == "c2":
                 self.log.append("DEL c2")
-                raise PluginTimeoutError("it did not end", plugin=invocation.plugin, verb="DEL")
+                raise PluginTimeoutError("it did not end", invocation)
             return await super().run_plugin(invocation, options)
 
     node = ShortNode(records=[record(f"c{number}") for number in range(1, 6)])
