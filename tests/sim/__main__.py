@@ -1,0 +1,38 @@
+"""Explore from the command line: python -m sim [SCENARIO ...] [--bound K | --seeds N] [--fault NAME] [--version V]."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from sim import faults, seam
+from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m sim")
+    parser.add_argument("scenarios", nargs="*", help="all by default; mixture is by seed")
+    parser.add_argument("--bound", type=int, default=1, help="so many deviations from the default order")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--limit", type=int, default=1_000_000, help="so many schedules of each scenario")
+    parser.add_argument("--version", default="1.1.0", help="cniVersion; before 1.1.0 plugins get no GC")
+    parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="put a fault into the library first")
+    parser.add_argument("--story", action="store_true")
+    options = parser.parse_args()
+    with seam.in_place_of_the_system(), faults.seeded(options.fault):
+        for name in options.scenarios or SCENARIOS:
+            began = time.process_time()
+            if name == "mixture":
+                found = explore_seeds(mixture, range(options.first, options.first + options.seeds), options.version)
+            else:
+                found = explore(SCENARIOS[name], bound=options.bound, limit=options.limit, version=options.version)
+            speed = found.schedules / (time.process_time() - began)
+            row = f"{name:45} {found.schedules:6} schedules, {speed:4.0f}/s  {found.violation}"
+            sys.stdout.write(f"{row}\n{found.story if options.story else ''}\n".replace("\n\n", "\n"))
+            sys.stdout.flush()
+
+
+main()

@@ -1,0 +1,194 @@
+"""The disk: what is there now, and what is there after a power cut.
+
+Beliefs, each with the test with real parts that is beside it:
+- link, rename and unlink are one step, and names come back from a power cut in the order of the changes, as of a
+  journal: any number of the latest may be missing (tests/store/test_durability.py, on ext4).
+- bytes that were not synced may be all there, half, empty, zeros, or the old ones.
+- a sync of a directory makes all earlier changes of names safe.
+- locks of bytes belong to an open file, and end with its last descriptor (tests/store/test_locks.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Choose = Callable[[int], int]
+"""Choose one of so many."""
+
+Range = tuple[int, int, bool]
+"""First byte, byte after the last, whether exclusive."""
+
+
+def failure(number: int, what: str = "") -> OSError:
+    """Return the error of a system call."""
+    return OSError(number, os.strerror(number), what)
+
+
+@dataclass(eq=False)
+class File:
+    """A regular file, also without a name."""
+
+    ino: int
+    mtime: float = 0.0
+    data: bytes = b""
+    synced: bytes | None = None
+    locks: dict[OpenFile, list[Range]] = field(default_factory=dict)
+    mode: int = stat.S_IFREG | 0o600
+
+
+@dataclass(eq=False)
+class Directory:
+    """A directory: its names now, and those that would come back after a power cut."""
+
+    ino: int
+    entries: dict[str, Inode] = field(default_factory=dict)
+    durable: dict[str, Inode] = field(default_factory=dict)
+    mode: int = stat.S_IFDIR | 0o700
+    mtime: float = 0.0
+    data: bytes = b""
+
+
+Inode: TypeAlias = File | Directory
+Change = tuple[Directory, str, "Inode | None"]
+"""A name gets an inode, or goes."""
+
+
+@dataclass(eq=False)
+class OpenFile:
+    """An open file description: what descriptors share, and what locks belong to."""
+
+    inode: object
+    path: str
+    at: int = 0
+    references: int = 1
+    on_close: Callable[[], object] = lambda: None
+
+    def close(self) -> None:
+        """Drop one descriptor."""
+        self.references -= 1
+        if not self.references:
+            if isinstance(self.inode, File):
+                self.inode.locks.pop(self, None)
+            self.on_close()
+
+
+class Disk:
+    """One file system. Each method is one step, without anybody in between."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(100)
+        self.root = Directory(1)
+        self._journal: list[tuple[Change, ...]] = []
+        for path in ("/var", "/var/lib"):
+            self.make_directory(path)
+        self.commit()
+
+    def find(self, path: str, start: Directory | None = None) -> Inode:
+        """Return what is at a path; a relative one begins at ``start``."""
+        at: Inode = self.root if path.startswith("/") or start is None else start
+        for part in filter(None, path.split("/")):
+            if not isinstance(at, Directory):
+                raise failure(errno.ENOTDIR, path)
+            if part not in at.entries:
+                raise failure(errno.ENOENT, path)
+            at = at.entries[part]
+        return at
+
+    def directory(self, path: str, start: Directory | None = None) -> Directory:
+        """Return the directory at a path."""
+        found = self.find(path, start)
+        if not isinstance(found, Directory):
+            raise failure(errno.ENOTDIR, path)
+        return found
+
+    def open(self, path: str, flags: int, start: Directory | None, now: float) -> OpenFile:
+        """Open a file or a directory, and make the file if ``flags`` say so."""
+        try:
+            inode = self.find(path, start)
+            if flags & os.O_EXCL:
+                raise failure(errno.EEXIST, path)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+            inode = File(next(self._numbers), now)
+            parent, _, name = path.rpartition("/")
+            self.change((self.directory(parent, start), name, inode))
+        if flags & os.O_DIRECTORY and not isinstance(inode, Directory):
+            raise failure(errno.ENOTDIR, path)
+        if flags & os.O_TRUNC and isinstance(inode, File):
+            inode.data = b""
+        return OpenFile(inode, path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        parent, _, name = path.rpartition("/")
+        at = self.directory(parent)
+        if name in at.entries:
+            raise failure(errno.EEXIST, path)
+        self.change((at, name, Directory(next(self._numbers))))
+
+    def change(self, *names: Change) -> None:
+        """Change names in one step."""
+        for directory, name, inode in names:
+            if inode is None:
+                del directory.entries[name]
+            else:
+                directory.entries[name] = inode
+        self._journal.append(names)
+
+    def commit(self, count: int | None = None) -> None:
+        """Make the oldest changes of names safe, or all."""
+        for names in self._journal[:count]:
+            for directory, name, inode in names:
+                if inode is None:
+                    directory.durable.pop(name, None)
+                else:
+                    directory.durable[name] = inode
+        del self._journal[:count]
+
+    def power_cut(self, choose: Choose) -> None:
+        """Lose some of what is not safe."""
+        self.commit(len(self._journal) - choose(len(self._journal) + 1))
+        self._journal.clear()
+        self._revert(self.root, choose)
+
+    def _revert(self, directory: Directory, choose: Choose) -> None:
+        directory.entries = dict(directory.durable)
+        for inode in directory.entries.values():
+            if isinstance(inode, Directory):
+                self._revert(inode, choose)
+            elif inode.data != inode.synced:
+                data, half = inode.data, len(inode.data) // 2
+                torn = [data, b"", bytes(len(data)), data[:half], inode.synced or b""]
+                inode.data = inode.synced = torn[choose(len(torn))]
+
+
+def has_conflict(file: OpenFile, start: int, end: int, *, exclusive: bool) -> bool:
+    """Return whether another open file has a lock that excludes this one."""
+    assert isinstance(file.inode, File)
+    return any(
+        other is not file and low < end and start < high and (exclusive or is_exclusive)
+        for other, held in file.inode.locks.items()
+        for low, high, is_exclusive in held
+    )
+
+
+def set_lock(file: OpenFile, start: int, end: int, *, exclusive: bool | None) -> bool:
+    """Lock bytes, or unlock them (None); return False if another open file has them."""
+    assert isinstance(file.inode, File)
+    if exclusive is not None and has_conflict(file, start, end, exclusive=exclusive):
+        return False
+    rest: list[Range] = []
+    for low, high, kind in file.inode.locks.get(file, []):
+        if low < start:
+            rest.append((low, min(high, start), kind))
+        if high > end:
+            rest.append((max(low, end), high, kind))
+    file.inode.locks[file] = rest if exclusive is None else [*rest, (start, end, exclusive)]
+    return True

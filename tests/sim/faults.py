@@ -1,0 +1,139 @@
+"""Faults put into the library on purpose, to see that the simulation finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+from libcni.store import files, records
+from libcni.store.locks import LockSet
+from libcni.store.record import Record
+from libcni.store.records import RecordStore
+from libcni.verbs.locking import LockingNode
+from libcni.verbs.node import Node
+from sim.seam import SimEntered, sim
+
+FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
+
+
+def fault(make: Callable[[], AbstractContextManager[object]]) -> Callable[[], AbstractContextManager[object]]:
+    """Register a fault."""
+    FAULTS[make.__name__.replace("_", "-")] = make
+    return make
+
+
+def seeded(name: str | None) -> AbstractContextManager[object]:
+    """Put a fault into the library."""
+    return FAULTS[name]() if name else nullcontext()
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+@fault
+@contextmanager
+def record_after_the_first_plugin() -> Iterator[None]:
+    begin, execute, late = Node.begin, Node.execute, []
+
+    async def begin_later(self: Node, record: Record, *args: Any, **options: Any) -> Record:
+        late.append(lambda: begin(self, record, *args, **options))
+        return record.with_fields(path=f"{self.records.results}/{'-'.join(record.identity)}", created=sim().now)
+
+    async def execute_and_begin(self: Node, *args: Any, **options: Any) -> Any:
+        try:
+            return await execute(self, *args, **options)
+        finally:
+            if late and sim().me().alive:
+                await late.pop()()
+
+    with patch.object(Node, "begin", begin_later), patch.object(Node, "execute", execute_and_begin):
+        yield
+
+
+@fault
+def no_sync_before_the_name() -> AbstractContextManager[object]:
+    return patch.object(files, "_order_before_names", nothing)
+
+
+@fault
+def no_sync_of_the_name() -> AbstractContextManager[object]:
+    return patch.object(records, "sync_directory", nothing)
+
+
+@fault
+def roll_back_without_result() -> AbstractContextManager[object]:
+    return patch.object(RecordStore, "keep_partial", nothing)
+
+
+@fault
+@contextmanager
+def the_look_only_once() -> Iterator[None]:
+    """Each process keeps its first look at a name for ever, whatever is at the path."""
+    with patch.object(SimEntered, "remembers", new=True):
+        yield
+
+
+@fault
+def inode_without_cookie() -> AbstractContextManager[object]:
+    return patch.object(SimEntered, "has_cookies", new=False)
+
+
+@fault
+@contextmanager
+def orphan_not_waited_for() -> Iterator[None]:
+    async def go_on(*_: object) -> None:
+        return None
+
+    with patch.object(LockingNode, "_wait_for_orphan", go_on):
+        yield
+
+
+@fault
+@contextmanager
+def gc_lists_before_it_locks() -> Iterator[None]:
+    lock, iterate = LockingNode.lock, RecordStore.iter_records
+    seen_by: dict[RecordStore, list[Record] | None] = {}
+
+    async def list_first(self: Any, networks: Any, container_id: str = "", *, exclusive: bool = False) -> None:
+        seen = list(iterate(self.records)) if exclusive else None
+        await lock(self, networks, container_id, exclusive=exclusive)
+        seen_by[self.records] = seen
+
+    def seen_before(self: RecordStore, *args: Any) -> Iterator[Record]:
+        seen = seen_by.pop(self, None)
+        return iterate(self, *args) if seen is None else iter(seen)
+
+    with patch.object(LockingNode, "lock", list_first), patch.object(RecordStore, "iter_records", seen_before):
+        yield
+
+
+@fault
+@contextmanager
+def record_forgotten_before_del() -> Iterator[None]:
+    async def forget(self: Node, record: Record) -> Record:
+        self.records.forget(record)
+        return record
+
+    with patch.object(Node, "mark_detaching", forget):
+        yield
+
+
+@fault
+@contextmanager
+def lock_order_reversed() -> Iterator[None]:
+    prepare = LockSet._prepare
+
+    def backwards(self: LockSet, token: str) -> None:
+        prepare(self, token)
+        self._todo.reverse()
+
+    with patch.object(LockSet, "_prepare", backwards):
+        yield
+
+
+@fault
+def no_locks() -> AbstractContextManager[object]:
+    return patch.object(LockSet, "try_acquire", lambda _: True)

@@ -1,0 +1,216 @@
+"""Plugins as the library believes them to be, and the executor that runs them as processes of the world.
+
+Beliefs, each with the test with real parts that is beside it (tests/real/):
+- bridge makes the interface first and asks IPAM then; its DEL deletes an interface by name in the namespace at a path,
+  whoever made it, and succeeds if there is none; with an empty CNI_NETNS it only frees the address.
+- host-local frees by network, container and interface, and its GC frees everything that is not in the list.
+- firewall and portmap remove rules by the address in prevResult alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from libcni import CallOptions, Invocation, Outcome
+from libcni.errors import PluginNotFoundError, PluginTimeoutError
+from sim.schedule import Program, Sim, Steps
+from sim.world import Namespace, Process
+
+AT_ONCE = 4
+"""So many effects may lie between the library's look at an interface and the start of a plugin.
+
+Between the look and the plugin's own work a neighbour can come, and nobody can prevent that; it takes microseconds.
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a plugin; ``seen``: its caller knows what was there at this step of the machine."""
+
+    sim: Sim
+    process: Process
+    verb: str
+    container: str
+    ifname: str
+    netns: str
+    conf: dict[str, Any]
+    seen: int
+
+    def enter(self) -> Namespace | None:
+        """Enter the namespace that is at the path now; it lives on as long as this process."""
+        namespace = self.sim.world.namespaces.get(self.netns)
+        if namespace is not None:
+            self.process.hold(namespace)
+        return namespace
+
+    @property
+    def previous(self) -> dict[str, Any] | None:
+        """The result of the plugin before."""
+        found: dict[str, Any] | None = self.conf.get("prevResult")
+        return found
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses in prevResult."""
+        return [ip["address"].partition("/")[0] for ip in (self.previous or {}).get("ips", ())]
+
+
+def _error(code: int, text: str) -> tuple[int, dict[str, Any]]:
+    return 1, {"code": code, "msg": text}
+
+
+def bridge(call: Call) -> Steps:
+    """Make an interface, and ask IPAM for an address, in one plugin."""
+    work = {"ADD": _bridge_add, "DEL": _bridge_del, "GC": _bridge_gc}
+    return (yield from work[call.verb](call)) if call.verb in work else (yield from _check(call))
+
+
+def _bridge_add(call: Call) -> Steps:
+    world, me = call.sim.world, call.container
+    namespace = call.enter()
+    if namespace is None:
+        return _error(3, f"no namespace at {call.netns}")
+    if call.ifname in namespace.interfaces:
+        return _error(101, f"{call.ifname} exists")
+    made = namespace.make(call.ifname, me)
+    yield f"made {call.ifname} (number {made.index}, in {namespace.maker}'s namespace) for {me}"
+    try:
+        address = world.allocate(call.conf["name"], me, call.ifname)
+    except FileExistsError as error:
+        return _error(102, str(error))
+    yield f"allocated {address} for {me}"
+    made.address = address
+    others = [one.maker for one in world.interfaces() if one.address == address and one is not made]
+    if others and address not in world.excused:
+        call.sim.violate(f"{address} is given to {me} while a live interface of {others[0]} has it")
+    yield f"gave {call.ifname} of {me} the address {address}"
+    interface = {"name": call.ifname, "mac": made.mac, "sandbox": call.netns}
+    return 0, {"interfaces": [interface], "ips": [{"address": f"{address}/24", "interface": 0}]}
+
+
+def _bridge_del(call: Call) -> Steps:
+    world, me = call.sim.world, call.container
+    namespace = call.enter() if call.netns else None
+    yield f"DEL for {me}: entered {namespace.maker}'s namespace" if namespace else f"DEL for {me}: no namespace"
+    if namespace is not None and call.ifname in namespace.interfaces:
+        gone = namespace.interfaces.pop(call.ifname)
+        if gone.maker != me and gone.made <= call.seen:
+            call.sim.violate(f"DEL for {me} deleted {gone.name} of {gone.maker}")
+        yield f"deleted {call.ifname}, made for {gone.maker}"
+    for address in world.free(call.conf["name"], me, call.ifname):
+        if any(one.made > call.seen for one in world.interfaces() if one.address == address):
+            world.excused.add(address)
+        yield f"freed {address} of {me}"
+    return 0, None
+
+
+def _bridge_gc(call: Call) -> Steps:
+    valid = {(one["containerID"], one["ifname"]) for one in call.conf["cni.dev/valid-attachments"]}
+    world = call.sim.world
+    for owner in [one for one in world.pool.values() if one[0] == call.conf["name"] and one[1:] not in valid]:
+        for address in world.free(*owner):
+            yield f"GC frees {address} of {owner[1]}"
+            alive = [one for one in world.interfaces() if one.address == address]
+            if alive:
+                call.sim.violate(f"GC freed {address}, which a live interface of {alive[0].maker} has")
+    return 0, None
+
+
+def _check(call: Call) -> Steps:
+    namespace = call.enter()
+    yield f"CHECK of {call.container}"
+    if call.verb == "CHECK" and (namespace is None or call.ifname not in namespace.interfaces):
+        return _error(999, f"{call.ifname} is missing")
+    return 0, None
+
+
+def firewall(call: Call) -> Steps:
+    """Make a rule for the address; DEL removes all rules of the address."""
+    rules, me = call.sim.world.rules, call.container
+    for address in call.addresses:
+        if call.verb == "ADD":
+            rules.add((address, me))
+            yield f"made the rule of {address} for {me}"
+        elif call.verb == "DEL":
+            gone = {rule for rule in rules if rule[0] == address}
+            rules -= gone
+            for _, other in sorted(gone - {(address, me)}):
+                call.sim.violate(f"DEL for {me} removed the rule of {other}")
+            yield f"removed the rules of {address} for {me}"
+    return 0, call.previous
+
+
+def slow(call: Call) -> Steps:
+    """Take three steps."""
+    for number in range(3 if call.verb in {"ADD", "DEL"} else 0):
+        yield f"slow {call.verb} for {call.container}: {number + 1} of 3"
+    return 0, call.previous
+
+
+def fail(call: Call) -> Steps:
+    """Fail each ADD."""
+    yield f"works on {call.verb} for {call.container}"
+    return _error(100, "it fails") if call.verb == "ADD" else (0, call.previous)
+
+
+KINDS: dict[str, Callable[[Call], Steps]] = {"bridge": bridge, "firewall": firewall, "slow": slow, "fail": fail}
+
+
+class SimExecutor:
+    """Runs plugins as processes of the world."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        """Find one of the plugins above."""
+        if plugin not in KINDS:
+            raise PluginNotFoundError(plugin, tuple(path))
+        return f"/opt/cni/bin/{plugin}"
+
+    def start(self, plugin: str, verb: str, env: dict[str, str], conf: dict[str, Any]) -> Program:
+        """Start a plugin; who runs now is its parent."""
+        process = self.sim.world.process(plugin)
+        call = Call(
+            self.sim, process, verb, env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"], conf, self._seen()
+        )
+        running = self.sim.run_steps(f"{plugin}[{process.pid}]", KINDS[plugin](call), process)
+        running.parent = self.sim.current
+        return running
+
+    def _seen(self) -> int:
+        """Return the step of the caller's look, or this step if the look was long ago."""
+        caller = self.sim.current.process if self.sim.current else None
+        if caller is None:
+            return self.sim.world.steps
+        effects, step = caller.looked
+        return step if caller.effects - effects <= AT_ONCE else self.sim.world.steps
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run a plugin to its end, or to its time limit."""
+        sim, env = self.sim, dict(invocation.env)
+        inherited = options.inherited()
+        netns = env["CNI_NETNS"] or "-"
+        sim.point(f"starts {invocation.plugin} {invocation.verb} for {invocation.container_id}, netns {netns}")
+        file = sim.me().descriptors.get(inherited)
+        conf = json.loads(invocation.stdin)
+        running = self.start(invocation.plugin, invocation.verb, env, conf)
+        if file is not None and running.process is not None:
+            file.references += 1
+            running.process.put(file)
+        if options.on_started is not None:
+            options.on_started()
+        sim.wait(lambda: running.done, options.timeout)
+        if not running.done:
+            running.kill()
+            raise PluginTimeoutError("it was stopped", invocation)
+        if running.value is None:
+            return Outcome(exit_status=None, signal=9)
+        assert isinstance(running.value, tuple)
+        status, answer = running.value
+        sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}")
+        text = json.dumps({"cniVersion": conf["cniVersion"], **answer}).encode() if answer else b""
+        return Outcome(exit_status=status, stdout=text)

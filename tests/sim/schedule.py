@@ -1,0 +1,334 @@
+"""Who goes on at each step: actors, the loop, and the ways to choose.
+
+An actor runs until its next effect on the world. The default order lets it go on, and lets events come last. Another
+choice is a deviation: exhaustive exploration runs every schedule with so many deviations, and a seed chooses them at
+random. A failing schedule shrinks to the deviations that it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Protocol
+
+from greenlet import greenlet
+
+from sim.world import Process, World
+
+TICK = 5e-5
+MAX_STEPS = 60_000
+_CHANGES_THE_DISK = {"creates", "makes", "writes", "syncs", "renames", "links", "removes"}
+
+Steps = Generator["str | Callable[[], bool]", None, object]
+"""A plugin, another program, an event: one step up to each ``yield`` of what was done, or of what it waits for."""
+
+
+Events = Generator["str | Callable[[], bool]", None, None]
+"""The same without a value."""
+
+
+class Killed(BaseException):
+    """Thrown into the code of a process that was killed; every further effect of it raises this, too."""
+
+
+class Violation(Exception):  # noqa: N818 - no error of the simulation
+    """A schedule that does not end."""
+
+
+class Chooser(Protocol):
+    """Chooses one of so many; 0 is the default."""
+
+    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
+        """Choose who goes on."""
+
+    def spread(self, number: int) -> int:
+        """Choose what a power cut leaves."""
+
+
+class Actor:
+    """Something that takes steps. ``is_event``: the default order puts it last."""
+
+    def __init__(self, sim: Sim, name: str, process: Process | None, *, is_event: bool = False) -> None:
+        self.sim, self.name, self.process, self.is_event = sim, name, process, is_event
+        self.done = False
+        self.parent: Actor | None = None
+        self.until: Callable[[], bool] | None = None
+        self.wake: float | None = None
+
+    def is_ready(self) -> bool:
+        """Return whether it can take a step."""
+        if self.until is None and self.wake is None:
+            return True
+        return (self.until is not None and self.until()) or (self.wake is not None and self.wake <= self.sim.now)
+
+    def step(self) -> None:
+        """Take a step."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End at once."""
+        self.done = True
+        if self.process is not None:
+            self.process.end()
+            self.sim.world.processes.pop(self.process.pid, None)
+
+
+class Code(Actor):
+    """The library's code, in a greenlet of its own. Every effect on the world switches back to the loop."""
+
+    def __init__(self, sim: Sim, name: str, process: Process, work: Callable[[], object]) -> None:
+        super().__init__(sim, name, process)
+        self.own_process = process
+        process.threads += 1
+        self.work = work
+        self.greenlet = greenlet(self._run)
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except Killed:
+            pass
+        finally:
+            self.done = True
+            self.own_process.threads -= 1
+            if not self.own_process.threads:
+                super().kill()
+
+    def pause(self) -> None:
+        """Go back to the loop."""
+        parent = self.greenlet.parent
+        assert parent is not None
+        parent.switch()
+
+    def step(self) -> None:
+        """Go on to the next effect."""
+        self.until = self.wake = None
+        self.greenlet.switch()
+
+    def kill(self) -> None:
+        """Kill the process with all its threads."""
+        super().kill()
+        before = self.sim.current
+        for thread in self.sim.actors:
+            if isinstance(thread, Code) and thread.process is self.process and (not thread.done or thread is self):
+                thread.done = True
+                if thread.greenlet:  # it has begun
+                    self.sim.current = thread
+                    thread.greenlet.throw(Killed)
+        self.sim.current = before
+
+
+class Program(Actor):
+    """A generator: a plugin's process, another program, an event."""
+
+    def __init__(self, sim: Sim, name: str, process: Process | None, steps: Steps, *, is_event: bool = False) -> None:
+        super().__init__(sim, name, process, is_event=is_event)
+        self.steps = steps
+        self.value: object = None
+
+    def step(self) -> None:
+        """Go on to the next yield."""
+        self.until = self.wake = None
+        try:
+            what = next(self.steps)
+        except StopIteration as end:
+            self.value = end.value
+            self.kill()
+            return
+        if callable(what):
+            self.until = what
+        else:
+            self.sim.log(self.name, what)
+
+
+class Sim:
+    """One run of a scenario."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self.world, self.chooser = World(), chooser
+        self.now, self.exploring = 1000.0, False
+        self.actors: list[Actor] = []
+        self.current: Actor | None = None
+        self.story: list[tuple[float, str, str]] = []
+        self.violations: list[str] = []
+        self.disk_error = 0
+        self.random = random.Random(1)
+
+    def log(self, who: str, what: str) -> None:
+        """Add a line to the story."""
+        self.story.append((self.now, who, what))
+
+    def violate(self, what: str) -> None:
+        """Note that something does not hold that must hold."""
+        self.log("VIOLATION", what)
+        self.violations.append(what)
+
+    def run_code(self, name: str, work: Callable[[], object], beside: Code | None = None) -> Code:
+        """Let library code run, in a process of its own or as a thread of another one's."""
+        process = self.world.process(name) if beside is None else beside.own_process
+        actor = Code(self, name, process, work)
+        self.actors.append(actor)
+        return actor
+
+    def run_steps(self, name: str, steps: Steps, process: Process | None = None) -> Program:
+        """Let a plugin (with a process) run, or an event."""
+        actor = Program(self, name, process, steps, is_event=process is None)
+        self.actors.append(actor)
+        return actor
+
+    # Called by the code of actors.
+
+    def me(self) -> Process:
+        """Return the process that runs."""
+        assert self.current is not None
+        assert self.current.process is not None
+        if not self.current.process.alive:
+            raise Killed
+        return self.current.process
+
+    def point(self, label: str = "") -> None:
+        """Let others run before an effect. Only a living process gets past it; a full disk fails here."""
+        actor = self.current
+        assert isinstance(actor, Code)
+        self.me().effects += 1
+        self._tick()
+        if self.exploring:
+            actor.pause()
+            self.me()
+        if label:
+            self.log(actor.name, label)
+            if self.disk_error and label.partition(" ")[0] in _CHANGES_THE_DISK:
+                number, self.disk_error = self.disk_error, 0
+                self.log(actor.name, f"... fails: {os.strerror(number)}")
+                raise OSError(number, os.strerror(number))
+
+    def wait(self, until: Callable[[], bool] | None, seconds: float | None) -> None:
+        """Wait for a condition, or for a time."""
+        actor = self.current
+        assert isinstance(actor, Code)
+        self.me()
+        actor.until, actor.wake = until, None if seconds is None else self.now + seconds
+        actor.pause()
+        self.me()
+
+    # The loop.
+
+    def _tick(self) -> None:
+        self.world.steps += 1
+        self.now += TICK
+        if self.world.steps > MAX_STEPS:
+            raise Violation("it does not end")
+
+    def run(self, *, explore: bool, until: Callable[[], bool] = lambda: False) -> None:
+        """Run all actors to their ends, or until something is so."""
+        self.exploring = explore
+        last: Actor | None = None
+        while not until():
+            self.actors = live = [actor for actor in self.actors if not actor.done]
+            ready = [actor for actor in live if actor.is_ready()]
+            if not ready:
+                wakes = [actor.wake for actor in live if actor.wake is not None]
+                if all(actor.is_event for actor in live):
+                    return
+                if not wakes:
+                    raise Violation(f"a deadlock of {', '.join(actor.name for actor in live)}")
+                self.now = max(self.now, min(wakes))
+                continue
+            ready.sort(key=lambda actor: (actor is not last, actor.is_event))
+            last = ready[self.chooser(len(ready), ready) if explore and len(ready) > 1 else 0]
+            self._tick()
+            self.current = last
+            last.step()
+
+
+class BySeed:
+    """Deviate at random: now and then, or by priorities that change now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self._rate = self.random.choice((0.005, 0.02, 0.06, 0.2, 0.5))
+        self._has_priorities = self.random.random() < 1 / 2
+        self._priorities: dict[Actor, float] = {}
+        self.taken: list[int] = []
+
+    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
+        """Choose, and remember the choice."""
+        self.taken.append(self._choose(number, ready))
+        return self.taken[-1]
+
+    def _choose(self, number: int, ready: Sequence[Actor]) -> int:
+        if self._has_priorities and ready:
+            for one in ready:
+                self._priorities.setdefault(one, self.random.random())
+            if self.random.random() < self._rate / 4:
+                self._priorities[self.random.choice(ready)] = self.random.random()
+            return max(range(number), key=lambda at: self._priorities[ready[at]])
+        return self.random.randrange(number) if self.random.random() < self._rate else 0
+
+    def spread(self, number: int) -> int:
+        """Choose each with the same chance."""
+        self.taken.append(self.random.randrange(number))
+        return self.taken[-1]
+
+    def plan(self) -> dict[int, int]:
+        """Return the deviations of the schedule that was run."""
+        return {at: choice for at, choice in enumerate(self.taken) if choice}
+
+
+class Replay:
+    """Follow deviations, decision to choice, else the default; remember how many choices there were.
+
+    ``spreads``: the decisions about what a power cut leaves.
+    """
+
+    def __init__(self, plan: dict[int, int]) -> None:
+        self.plan = plan
+        self.widths: list[int] = []
+        self.spreads: set[int] = set()
+
+    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
+        """Choose as planned."""
+        self.widths.append(number)
+        return min(self.plan.get(len(self.widths) - 1, 0), number - 1)
+
+    def spread(self, number: int) -> int:
+        """Choose as planned."""
+        self.spreads.add(len(self.widths))
+        return self(number)
+
+
+def all_plans(bound: int) -> Iterator[Replay]:
+    """Yield a chooser for every schedule with at most ``bound`` deviations, fewest first; run each before the next.
+
+    After the last deviation, one more decides what a power cut leaves.
+    """
+    level: list[dict[int, int]] = [{}]
+    for depth in range(bound + 2):
+        following: list[dict[int, int]] = []
+        for plan in level:
+            chooser = Replay(plan)
+            yield chooser
+            first = max(plan, default=-1) + 1
+            if not plan or first - 1 not in chooser.spreads:
+                allowed = range(first, len(chooser.widths)) if depth < bound else sorted(chooser.spreads)
+                following += [
+                    {**plan, at: choice} for at in allowed if at >= first for choice in range(1, chooser.widths[at])
+                ]
+        level = following
+
+
+def shrink(plan: dict[int, int], fails: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+    """Return the plan without the deviations that it does not need to fail: halves first, then one after the other."""
+    size = max(len(plan) // 2, 1)
+    while plan:
+        kept = dict(plan)
+        keys = list(plan)
+        for at in range(0, len(keys), size):
+            without = {key: choice for key, choice in kept.items() if key not in keys[at : at + size]}
+            if fails(without):
+                kept = without
+        if size == 1 and kept == plan:
+            break
+        plan, size = kept, max(size // 2, 1)
+    return plan

@@ -1,0 +1,359 @@
+"""The words of which scenarios are made: verbs, events, and what must hold in the end."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from libcni import CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
+from libcni.store.record import CORRUPT, READY, Record, decode
+from sim.disk import Directory, File
+from sim.plugins import SimExecutor
+from sim.schedule import Code, Events, Program, Sim
+from sim.world import NEIGHBOUR, Namespace
+
+CACHE = "/var/lib/cni"
+ORPHAN_SECONDS = 1.0
+"""A plugin that outlives its runtime takes this time before its next step."""
+
+_CHAINS = {
+    "b": ("bridge",),
+    "bs": ("bridge", "slow"),
+    "bf": ("bridge", "fail"),
+    "bw": ("bridge", "firewall"),
+    "bws": ("bridge", "firewall", "slow"),
+}
+
+
+def networks(version: str) -> dict[str, NetworkConfigList]:
+    """Return the networks; before version 1.1.0 plugins get no GC."""
+    return {
+        name: NetworkConfigList.from_dict(
+            {"cniVersion": version, "name": name, "plugins": [{"type": one} for one in chain]}
+        )
+        for name, chain in _CHAINS.items()
+    }
+
+
+def netns_of(container: str) -> str:
+    """Return the path of a container's namespace."""
+    return f"/run/netns/{container}"
+
+
+def _has_timeout(error: BaseException) -> bool:
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return isinstance(error, LockTimeoutError) or any(map(_has_timeout, members))
+
+
+class Stage:
+    """A simulation, and what the runtimes on it believe.
+
+    Attributes:
+        attached: container and network of each ADD that succeeded, with no DEL since.
+        disturbed: containers whose namespace or interface others have changed.
+        renamed: containers whose own interface has another name now: DEL and GC refuse, and keep what is theirs.
+        outcomes: "VERB container" to "ok" or the error's class.
+    """
+
+    def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0") -> None:
+        self.sim, self.world = sim, sim.world
+        self.networks = networks(version)
+        self.executor = SimExecutor(sim)
+        self.outcomes: dict[str, str] = {}
+        self.attached: set[tuple[str, str]] = set()
+        self.disturbed: set[str] = set()
+        self.renamed: set[str] = set()
+        self.has_paused = False
+        for container in containers:
+            self.world.add_namespace(netns_of(container), container)
+
+    # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
+
+    def _client(self, owner: str = "") -> CNIConfig:
+        return CNIConfig(["/opt/cni/bin"], CACHE, executor=self.executor, env={}, timeout=60.0, owner=owner)
+
+    def _try(self, what: str, work: Callable[[], object]) -> bool:
+        assert self.sim.current is not None
+        name = self.sim.current.name
+        try:
+            work()
+        except CNIError as error:
+            self.outcomes[what] = type(error).__name__
+            if _has_timeout(error) and not self.has_paused:
+                self.sim.violate(f"{what} waited for a lock for ever")
+            self.sim.log(name, f"{what}: {type(error).__name__}: {str(error)[:200]}")
+            return False
+        except Exception as error:
+            self.sim.violate(f"{what} raised {type(error).__name__}: {error}")
+            raise
+        self.outcomes[what] = "ok"
+        self.sim.log(name, f"{what}: ok")
+        return True
+
+    def add(self, container: str, network: str, owner: str = "", **options: object) -> bool:
+        """ADD."""
+        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
+        done = self._try(f"ADD {container}", lambda: self._client(owner).add_network_list(net, rt, **options))  # type: ignore[arg-type]
+        if done:
+            self.attached.add((container, network))
+        return done
+
+    def delete(self, container: str, network: str) -> bool:
+        """DEL."""
+        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
+        self.attached.discard((container, network))
+        return self._try(f"DEL {container}", lambda: self._client().del_network_list(net, rt))
+
+    def check_verb(self, container: str, network: str) -> bool:
+        """CHECK."""
+        rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
+        return self._try(f"CHECK {container}", lambda: self._client().check_network_list(net, rt))
+
+    def gc(self, network: str, *valid: str) -> bool:
+        """GC with these containers as valid."""
+        pairs, net = [(one, "eth0") for one in valid], self.networks[network]
+        return self._try(f"GC {network}", lambda: self._client().gc_network_list(net, pairs))
+
+    def repair(self) -> bool:
+        """Repair."""
+        return self._try("repair", lambda: repair_records(CACHE))
+
+    def forget(self, container: str) -> bool:
+        """Forget all records of a container."""
+
+        def work() -> None:
+            client = self._client()
+            for one in client.get_cached_attachments(container):
+                client.forget_attachment(one)
+
+        return self._try(f"forget {container}", work)
+
+    # Actors.
+
+    def runtime(self, name: str, work: Callable[[], object], beside: Code | None = None) -> Code:
+        """Let a process run, or a thread of the process ``beside``."""
+        return self.sim.run_code(name, work, beside)
+
+    def alone(self, name: str, work: Callable[[], object]) -> None:
+        """Run a process to its end, without exploring."""
+        self.runtime(name, work)
+        self.sim.run(explore=False)
+
+    def killed(self, name: str, work: Callable[[], object], within: str) -> None:
+        """Run a process, and kill it with its plugins when a plugin of this type runs."""
+        victim = self.runtime(name, work)
+        self.sim.run(explore=False, until=lambda: any(one.name.startswith(within) for one in self._plugins(victim)))
+        for _ in self.kill(victim, plugins=True):
+            pass
+
+    def event(self, name: str, steps: Events) -> None:
+        """Let something happen during the race."""
+        self.sim.run_steps(name, steps)
+
+    def race(self) -> None:
+        """Run all actors to their ends, in an order that is explored."""
+        self.sim.run(explore=True)
+
+    # Events: what other programs, persons and the machine do.
+
+    def namespace(self, container: str) -> Namespace | None:
+        """Return the namespace at a container's path."""
+        return self.world.namespaces.get(netns_of(container))
+
+    def replace_namespace(self, container: str, maker: str = NEIGHBOUR) -> Events:
+        """Remove the namespace; a neighbour makes one at its path, with an eth0."""
+        self.world.remove_namespace(netns_of(container))
+        self.disturbed.add(container)
+        yield f"the namespace of {container} is removed"
+        made = self.world.add_namespace(netns_of(container), maker)
+        made.make("eth0", maker)
+        yield f"a namespace of a {maker} with eth0 is at its path (inode {made.ino}, cookie {made.cookie})"
+
+    def replace_interface(self, container: str) -> Events:
+        """Remove eth0 when it is there; a neighbour makes its own."""
+        yield lambda: "eth0" in self._interfaces(container)
+        if self._interfaces(container).pop("eth0", None) is None:
+            return
+        self.disturbed.add(container)
+        yield f"a neighbour removed eth0 of {container}"
+        yield from self.make_interface(container)
+
+    def make_interface(self, container: str) -> Events:
+        """Let a neighbour make eth0, if there is none."""
+        namespace = self.namespace(container)
+        if namespace is not None and "eth0" not in namespace.interfaces:
+            self.disturbed.add(container)
+            yield f"a neighbour made eth0 for {container}, number {namespace.make('eth0', NEIGHBOUR).index}"
+
+    def rename(self, container: str) -> Events:
+        """Let the container rename its eth0."""
+        namespace = self.namespace(container)
+        if namespace is not None and "eth0" in namespace.interfaces:
+            namespace.rename("eth0", "net1")
+            self.disturbed.add(container)
+            self.renamed.add(container)
+            yield f"eth0 of {container} is renamed to net1"
+
+    def _interfaces(self, container: str) -> dict[str, object]:
+        namespace = self.namespace(container)
+        return {} if namespace is None else namespace.interfaces  # type: ignore[return-value]
+
+    def kill(self, victim: Code, *, plugins: bool, within: str = "") -> Events:
+        """Kill a process, with its plugins or without; ``within``: while a plugin of this type runs."""
+        if within:
+            yield lambda: victim.done or any(one.name.startswith(within) for one in self._plugins(victim))
+        if victim.done:
+            return
+        running = self._plugins(victim)
+        victim.kill()
+        for one in running:
+            if plugins:
+                one.kill()
+            else:
+                one.wake = self.sim.now + ORPHAN_SECONDS
+        yield f"SIGKILL of {victim.name}{' and its plugins' if plugins else ''}"
+
+    def kill_plugin(self) -> Events:
+        """Kill a plugin that runs."""
+        for one in self._plugins(None)[:1]:
+            one.kill()
+            yield f"SIGKILL of {one.name}"
+
+    def _plugins(self, parent: Code | None) -> list[Program]:
+        return [
+            one
+            for one in self.sim.actors
+            if isinstance(one, Program) and one.process and not one.done and parent in {None, one.parent}
+        ]
+
+    def fill_disk(self) -> Events:
+        """Let the next change of the disk fail."""
+        self.sim.disk_error = 28
+        yield "the disk is full for the next change"
+        self.sim.disk_error = 0
+
+    def pause(self) -> Events:
+        """Let the machine stand still."""
+        self.sim.now += 61
+        self.has_paused = True
+        yield "the machine stood still for 61 s"
+
+    def power_cut(self) -> Events:
+        """Cut the power; the disk keeps what is safe, and any part of the rest."""
+        for one in list(self.sim.actors):
+            if one.process is not None:
+                one.kill()
+        self.world.power_cut(self.sim.chooser.spread)
+        self.attached.clear()
+        yield f"POWER CUT; on the disk: {sorted(self.folder('results'))}"
+
+    def go_runtime(self, container: str, network: str) -> Events:
+        """Attach as Go libcni does: no locks, and the record is written in place after the last plugin."""
+        conf = {"cniVersion": "1.1.0", "name": network}
+        env = {"CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_NETNS": netns_of(container)}
+        plugin = self.executor.start("bridge", "ADD", env, conf)
+        yield lambda: plugin.done
+        assert isinstance(plugin.value, tuple)
+        record = {
+            "kind": "cniCacheV1",
+            "containerId": container,
+            "config": base64.b64encode(self.networks[network].raw).decode(),
+            "ifName": "eth0",
+            "networkName": network,
+            "netns": netns_of(container),
+            "result": {"cniVersion": "1.1.0", **(plugin.value[1] or {})},
+        }
+        data, disk = json.dumps(record).encode(), self.world.disk
+        for directory in (CACHE, f"{CACHE}/results"):
+            with suppress(FileExistsError):
+                disk.make_directory(directory)
+        file = disk.open(f"{CACHE}/results/{network}-{container}-eth0", 0o101, None, self.sim.now)
+        assert isinstance(file.inode, File)
+        for end in (0, len(data) // 2, len(data)):
+            file.inode.data = data[:end]
+            yield f"Go wrote {end} bytes of the record of {container}"
+        file.close()
+        self.attached.add((container, network))
+
+    # The end.
+
+    def folder(self, name: str) -> dict[str, object]:
+        """Return what is in a folder of the record directory."""
+        try:
+            return dict(self.world.disk.directory(f"{CACHE}/{name}").entries)
+        except OSError:
+            return {}
+
+    def records(self) -> Iterator[tuple[str, Record]]:
+        """Return the records."""
+        for name, file in self.folder("results").items():
+            assert not isinstance(file, Directory)
+            assert isinstance(file, File)
+            yield name, decode(file.data, name)
+
+    def believe_records(self) -> None:
+        """Let the runtimes start again: they know what is attached by the records that are ready."""
+        self.attached = {(one.container_id, one.network) for _, one in self.records() if one.state == READY}
+
+    def finish(self, *used: str) -> None:
+        """Let a restarted runtime and an operator clean up, and check what must hold in the end."""
+        self._check_ready()
+        self.sim.now += 2 * 3600
+        for network in used:
+            living = sorted(container for container, name in self.attached if name == network)
+            self.alone("gc", lambda network=network, living=living: self.gc(network, *living))  # type: ignore[misc]
+        self.alone("repair", self.repair)
+        self._check_records()
+        self._check_effects()
+
+    def _check_ready(self) -> None:
+        for name, record in self.records():
+            if record.state == READY:
+                self._check_whole(record.container_id, record.network, f"the record {name} says ready")
+
+    def _check_records(self) -> None:
+        living = {container for container, _ in self.attached} | self.renamed
+        found = dict(self.records())
+        for name, record in found.items():
+            if record.state == CORRUPT:
+                self.sim.violate(f"the record {name} is not whole: {record.problem}")
+            elif record.container_id not in living and self.outcomes.get(f"GC {record.network}", "ok") == "ok":
+                self.sim.violate(f"the record {name} is left, {record.state}")
+        for folder in ("tmp", "partial"):
+            if left := sorted(self.folder(folder)):
+                self.sim.violate(f"{folder} has {left}")
+        for container, network in sorted(self.attached):
+            one = found.get(f"{network}-{container}-eth0")
+            if one is None or (one.version and one.state != READY):
+                self.sim.violate(f"ADD of {container} succeeded, and its record is {one and one.state}")
+            self._check_whole(container, network, f"ADD of {container} succeeded")
+
+    def _check_effects(self) -> None:
+        living = {container for container, _ in self.attached} | self.renamed
+        by_address: dict[str, list[str]] = {}
+        for one in self.world.interfaces():
+            by_address.setdefault(one.address, []).append(one.maker)
+            if one.maker not in living | {NEIGHBOUR}:
+                self.sim.violate(f"{one.name} of {one.maker} is left")
+        for address, makers in by_address.items():
+            if address and len(makers) > 1 and address not in self.world.excused:
+                self.sim.violate(f"{address} is on the interfaces of {makers}")
+        for address, (_, owner, _) in self.world.pool.items():
+            if owner not in living:
+                self.sim.violate(f"the address {address} of {owner} is left")
+        for address, owner in sorted(self.world.rules):
+            if owner not in living:
+                self.sim.violate(f"the rule of {address} for {owner} is left")
+
+    def _check_whole(self, container: str, network: str, what: str) -> None:
+        namespace = self.namespace(container)
+        if container in self.disturbed or namespace is None:
+            return
+        interface = namespace.interfaces.get("eth0")
+        owner = (network, container, "eth0")
+        if interface is None or interface.maker != container or self.world.pool.get(interface.address) != owner:
+            self.sim.violate(f"{what}, and its interface or address is missing")
+        elif "firewall" in _CHAINS[network] and (interface.address, container) not in self.world.rules:
+            self.sim.violate(f"{what}, and its rule is missing")

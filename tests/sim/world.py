@@ -1,0 +1,188 @@
+"""The machine: the disk, processes, network namespaces and their interfaces, addresses, firewall rules.
+
+Beliefs, each with the test with real parts that is beside it:
+- the inode number of a namespace that has ended is used again, its cookie never (tests/real/).
+- a namespace lives as long as a mount, a socket or a process has it.
+- a path leads to the namespace that is there at that moment; an interface's number is never used again in it.
+- host-local gives one address to a container and interface of a network, and refuses a second one.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from dataclasses import dataclass, field
+
+from sim.disk import Choose, Disk, OpenFile, failure
+
+NEIGHBOUR = "neighbour"
+"""The maker of what other programs and persons make."""
+
+
+@dataclass(eq=False)
+class Interface:
+    """A network interface.
+
+    Attributes:
+        maker: the container whose plugin made it, or NEIGHBOUR.
+        made: the step of the machine at which it got its name.
+    """
+
+    name: str
+    index: int
+    mac: str
+    maker: str
+    made: int
+    address: str = ""
+
+
+class Namespace:
+    """A network namespace."""
+
+    def __init__(self, world: World, ino: int, cookie: int, maker: str) -> None:
+        self._world, self.ino, self.cookie, self.maker = world, ino, cookie, maker
+        self._references = 0
+        self._indices = itertools.count(2)
+        self.interfaces: dict[str, Interface] = {}
+
+    def hold(self) -> None:
+        """Count a mount, a socket or a process."""
+        self._references += 1
+
+    def release(self) -> None:
+        """Uncount one; the last one ends the namespace."""
+        self._references -= 1
+        if not self._references:
+            self.interfaces.clear()
+            self._world.free_inodes.append(self.ino)
+
+    def make(self, name: str, maker: str) -> Interface:
+        """Make an interface."""
+        if name in self.interfaces:
+            raise failure(errno.EEXIST, name)
+        made = Interface(name, next(self._indices), self._world.next_mac(), maker, self._world.steps)
+        self.interfaces[name] = made
+        return made
+
+    def rename(self, name: str, to: str) -> None:
+        """Rename an interface."""
+        moved = self.interfaces.pop(name)
+        moved.name, moved.made = to, self._world.steps
+        self.interfaces[to] = moved
+
+
+@dataclass(eq=False)
+class Process:
+    """A process: its descriptors, the namespaces that it is in or has sockets in, and when it looked into one."""
+
+    pid: int
+    name: str
+    descriptors: dict[int, OpenFile] = field(default_factory=dict)
+    held: list[Namespace] = field(default_factory=list)
+    alive: bool = True
+    threads: int = 0
+    effects: int = 0
+    looked: tuple[int, int] = (0, 0)
+
+    def look(self, step: int) -> None:
+        """Note when it looked at an interface: by its own effects, and by the steps of the machine."""
+        self.looked = self.effects, step
+
+    def put(self, file: OpenFile) -> int:
+        """Give an open file the lowest free descriptor."""
+        number = next(one for one in itertools.count(3) if one not in self.descriptors)
+        self.descriptors[number] = file
+        return number
+
+    def hold(self, namespace: Namespace) -> None:
+        """Keep a namespace alive."""
+        namespace.hold()
+        self.held.append(namespace)
+
+    def end(self) -> None:
+        """End: the kernel closes everything."""
+        if self.alive:
+            self.alive = False
+            for file in self.descriptors.values():
+                file.close()
+            for namespace in self.held:
+                namespace.release()
+            self.descriptors.clear()
+            self.held.clear()
+
+
+class World:
+    """One machine."""
+
+    def __init__(self) -> None:
+        self.disk = Disk()
+        self.pool: dict[str, tuple[str, str, str]] = {}  # address: network, container, interface; safe on the disk
+        self.processes: dict[int, Process] = {}
+        self._pids = itertools.count(1000)
+        self._macs = itertools.count(1)
+        self.boots = 0
+        self.steps = 0
+        self._boot()
+
+    def _boot(self) -> None:
+        self.boots += 1
+        self.namespaces: dict[str, Namespace] = {}
+        self.rules: set[tuple[str, str]] = set()  # address, container
+        self.excused: set[str] = set()  # addresses that were freed although an interface has them: nobody could know
+        self.free_inodes: list[int] = []
+        self._inodes, self._cookies = itertools.count(4026532000), itertools.count(2)
+        self.host = Namespace(self, 4026531840, 1, "host")
+        self.host.hold()
+
+    def power_cut(self, choose: Choose) -> None:
+        """Lose everything but what the disk has, and start again."""
+        for process in self.processes.values():
+            process.end()
+        self.processes.clear()
+        self.disk.power_cut(choose)
+        self._boot()
+
+    def process(self, name: str) -> Process:
+        """Start a process."""
+        process = Process(next(self._pids), name)
+        self.processes[process.pid] = process
+        return process
+
+    def next_mac(self) -> str:
+        """Return a hardware address that nobody has."""
+        number = next(self._macs)
+        return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+
+    def add_namespace(self, path: str, maker: str) -> Namespace:
+        """Make a namespace and mount it at a path."""
+        ino = self.free_inodes.pop() if self.free_inodes else next(self._inodes)
+        made = self.namespaces[path] = Namespace(self, ino, next(self._cookies), maker)
+        made.hold()
+        return made
+
+    def remove_namespace(self, path: str) -> None:
+        """Unmount a namespace; what is mounted there next is another one."""
+        self.namespaces.pop(path).release()
+
+    def interfaces(self) -> list[Interface]:
+        """Return all interfaces that live."""
+        held = [one for process in self.processes.values() for one in process.held]
+        every = dict.fromkeys([*self.namespaces.values(), *held])
+        return [interface for namespace in every for interface in namespace.interfaces.values()]
+
+    def allocate(self, *owner: str) -> str:
+        """Give out the lowest free address of a network: (network, container, interface)."""
+        network, container, ifname = owner
+        if (network, container, ifname) in self.pool.values():
+            raise failure(errno.EEXIST, f"{container} {ifname} has an address already")
+        subnet = sum(network.encode()) % 256
+        address = next(one for host in range(2, 250) if (one := f"10.0.{subnet}.{host}") not in self.pool)
+        self.pool[address] = (network, container, ifname)
+        return address
+
+    def free(self, *owner: str) -> list[str]:
+        """Free the addresses of an attachment, and return them."""
+        freed = [address for address, one in self.pool.items() if one == owner]
+        for address in freed:
+            del self.pool[address]
+        return freed
