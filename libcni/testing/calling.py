@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
@@ -131,7 +131,7 @@ def call_unchecked(
 def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
     started = time.monotonic()
     # A session of its own: at the timeout its children are killed with it.
-    with subprocess.Popen(  # noqa: S603 - the caller's own plugin
+    process = subprocess.Popen(  # noqa: S603 - the caller's own plugin
         [path],
         env=env,
         bufsize=0,
@@ -139,68 +139,42 @@ def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: f
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as process:
-        try:
-            printed, open_streams = _exchange(process, stdin, started + timeout)
-        except BaseException as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                error.timeout = timeout
-            raise
-    stdout, stderr = (printed[name].decode(errors="replace") for name in ("stdout", "stderr"))
-    return Answer(process.returncode, stdout, stderr, time.monotonic() - started, "stdout" in open_streams)
-
-
-def _exchange(process: subprocess.Popen[bytes], stdin: bytes, deadline: float) -> tuple[dict[str, bytearray], set[str]]:
-    """Write stdin and read both outputs until the process ends; return the outputs, and the streams still open.
-
-    The exit of the process decides, not the end of its streams: a child that it leaves may hold these for ever.
-    """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    printed = {"stdout": bytearray(), "stderr": bytearray()}
-    # A plugin that does not read would otherwise block this process when the pipe is full.
-    os.set_blocking(process.stdin.fileno(), False)
-    open_streams = {"stdout", "stderr"}
-    running = True
-    with open(os.pidfd_open(process.pid), "rb", buffering=0) as exit_fd, selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ, "stdout")
-        selector.register(process.stderr, selectors.EVENT_READ, "stderr")
-        selector.register(process.stdin, selectors.EVENT_WRITE, "stdin")
-        selector.register(exit_fd, selectors.EVENT_READ, "exit")
-        while running or open_streams:
-            # The deadline is compared after each event: a plugin that prints without end must not pass it.
-            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                if key.data == "exit":
-                    selector.unregister(exit_fd)
-                    running, deadline = False, time.monotonic() + _AFTER_EXIT
-                elif key.data == "stdin":
-                    stdin = _write_some(process.stdin, stdin)
-                    if not stdin:
-                        selector.unregister(process.stdin)
-                        process.stdin.close()
-                elif data := os.read(key.fd, _CHUNK):
-                    printed[key.data] += data
-                else:
-                    selector.unregister(key.fileobj)
-                    open_streams.discard(key.data)
-            if time.monotonic() >= deadline:
-                if running:
-                    raise subprocess.TimeoutExpired(process.args, deadline)
-                break
-    return printed, open_streams
-
-
-def _write_some(stream: IO[bytes], data: bytes) -> bytes:
-    """Write as much as the pipe accepts, and return the rest; b"" if the plugin reads no more."""
+    )
+    # Threads, because neither side may wait for the other: a plugin need not read, and a child that it leaves may hold
+    # its streams for ever. So the exit of the process decides, and not the end of its streams.
+    _in_thread(_feed, process.stdin, stdin)
+    stdout, stderr = bytearray(), bytearray()
+    readers = [_in_thread(_drain, process.stdout, stdout), _in_thread(_drain, process.stderr, stderr)]
     try:
-        return data[os.write(stream.fileno(), data[:_CHUNK]) :] if data else b""
-    except BrokenPipeError:
-        return b""
-    except BlockingIOError:
-        return data
+        process.wait(timeout)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    seconds = time.monotonic() - started
+    for reader in readers:
+        reader.join(_AFTER_EXIT)
+    out, err = (bytes(printed).decode(errors="replace") for printed in (stdout, stderr))
+    return Answer(process.returncode, out, err, seconds, stdout_held=readers[0].is_alive())
+
+
+def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _feed(stream: IO[bytes], data: bytes) -> None:
+    with stream, suppress(BrokenPipeError):  # the plugin reads no more
+        while data:
+            data = data[stream.write(data) :]
+
+
+def _drain(stream: IO[bytes], printed: bytearray) -> None:
+    with stream:
+        while data := stream.read(_CHUNK):
+            printed += data
 
 
 def environment(  # noqa: PLR0913 - one parameter per variable
