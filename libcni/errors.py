@@ -22,7 +22,8 @@ Catch ``CNIError`` to catch them all. Compare ``code`` and classes, never text.
 
 from __future__ import annotations
 
-from errno import EFBIG, EMFILE, ENFILE
+import os
+from errno import EACCES, EFBIG, EMFILE, ENFILE, EPERM
 
 # Not from typing: a plugin imports this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
@@ -81,26 +82,37 @@ class CNIError(Exception):
 
     Attributes:
         text (str): the error's text without the hint.
-        hint (str | None): how to solve the problem. It is part of the text.
+        hint (str | None): how to solve the problem, in parts that ``; `` separates. It is part of the text.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
             attachment's record still exists.
     """
 
-    hint: str | None = None
     rollback_errors: tuple[CNIError, ...] = ()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
         self.text: str = printable(shorten(message, KEPT))
         super().__init__(self.text)
-        self.hint = hint
+        self._hint = hint
 
     def __str__(self) -> str:
         return f"{self.text} ({printable(self.hint)})" if self.hint else self.text
 
+    @property
+    def hint(self) -> str | None:
+        """How to solve the problem; by default what the class knows."""
+        return self._hint or self._usual_hint() or None
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        self._hint = hint
+
+    def _usual_hint(self) -> str:
+        return ""
+
     def suggest(self, hint: str) -> None:
         """Add a hint for the user, to ``hint`` and to the text."""
-        self.hint = f"{self.hint}; {hint}" if self.hint else hint
+        self._hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle makes an exception from its args alone, and the fields of subclasses would be lost.
@@ -153,11 +165,12 @@ class NetworkNotFoundError(ConfigError, LookupError):
         location: str | None = None,
         hint: str | None = None,
     ) -> None:
-        if known:
-            hint = hint or f"there are: {', '.join(known)}"
         super().__init__(problem, file=file, location=location, hint=hint)
         self.network = network
         self.known = known
+
+    def _usual_hint(self) -> str:
+        return f"there are: {', '.join(self.known)}" if self.known else ""
 
 
 class InvalidIdentifierError(CNIError, ValueError):
@@ -211,6 +224,9 @@ class PluginNotFoundError(CNIError):
         self.plugin = plugin
         self.searched = searched
         self.rejected = rejected
+
+    def _usual_hint(self) -> str:
+        return "install it there, or name its directory in CNI_PATH (--path)" if self.searched else ""
 
 
 class PluginError(CNIError):
@@ -305,6 +321,18 @@ class PluginError(CNIError):
         """Whether the plugin asked the runtime to try again later (code 11)."""
         return self.well_known == _TRY_AGAIN_LATER
 
+    def _usual_hint(self) -> str:
+        if self.rollback_errors:
+            return way_out(self.network, self.container_id, self.ifname)
+        if self.retryable:
+            return "the plugin asks you to try again later"
+        if self.verb == "CHECK":
+            return "libcni doctor --check shows what to type"
+        # 50 and 51 are the codes of STATUS (spec 1.1.0, section 2). With another one the plugin may not know the verb.
+        if self.verb == "STATUS" and self.code not in {50, 51} and self.network:
+            return f"libcni networks --check {self.network} shows whether the plugin supports the network's version"
+        return ""
+
     @property
     def cleanup_needed(self) -> bool:
         """Whether a DEL is needed: False if the plugin reported that it does not know the container (code 3)."""
@@ -314,13 +342,18 @@ class PluginError(CNIError):
 class PluginTimeoutError(PluginError, TimeoutError):
     """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL."""
 
+    def _usual_hint(self) -> str:
+        # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
+        time = "install the plugin again" if self.verb == "VERSION" else "timeout=SECONDS gives it more time"
+        return "; ".join(filter(None, (time, super()._usual_hint() if self.rollback_errors else "")))
+
 
 class InvalidOutputError(PluginError):
     """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large."""
 
 
 class _AttachmentError(CNIError):
-    """Base class of the errors of one attachment. A subclass names the fields that it uses, and may have a hint."""
+    """Base class of the errors of one attachment. A subclass names the fields that it uses."""
 
     def __init__(  # noqa: PLR0913 - the attachment's fields
         self,
@@ -334,7 +367,7 @@ class _AttachmentError(CNIError):
         state: str = "",
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, hint=hint or self.hint)
+        super().__init__(message, hint=hint)
         self.container_id = container_id
         self.ifname = ifname
         self.network = network
@@ -352,7 +385,8 @@ class AttachmentExistsError(_AttachmentError):
         network (str): the network that the interface is attached to now.
     """
 
-    hint: str | None = 'detach it first, or use on_existing="replace"'
+    def _usual_hint(self) -> str:
+        return f'detach it first: libcni del -c {self.container_id} -i {self.ifname}; or use on_existing="replace"'
 
 
 class InterfaceExistsError(AttachmentExistsError):
@@ -367,7 +401,12 @@ class InterfaceExistsError(AttachmentExistsError):
         netns (str): the network namespace that has the interface.
     """
 
-    hint: str | None = 'remove the interface or choose another name, or use on_existing="allow"'
+    def _usual_hint(self) -> str:
+        namespace = self.netns.rpartition("/")[2]
+        return (
+            f"if nobody uses it: ip -n {namespace} link del {self.ifname}; or choose another name; "
+            'on_existing="allow" lets the plugins work on it'
+        )
 
 
 class NamespaceMismatchError(_AttachmentError):
@@ -381,6 +420,13 @@ class NamespaceMismatchError(_AttachmentError):
         recorded_netns (str): the namespace that the attachment was made in.
     """
 
+    def _usual_hint(self) -> str:
+        name = f"-c {self.container_id} -i {self.ifname}"
+        return (
+            f"to detach it from the recorded one: libcni del {name}; "
+            f"from the given one: libcni del {self.network} {self.netns} {name} --use-given"
+        )
+
 
 class NotAttachedError(_AttachmentError):
     """CHECK was refused because the attachment has no completed ADD. Nothing was run.
@@ -392,6 +438,11 @@ class NotAttachedError(_AttachmentError):
         state (str): the state of the attachment: ``pending``, ``detaching``, ``gone`` or ``stale-boot``; "" if there is
             no record.
     """
+
+    def _usual_hint(self) -> str:
+        if self.state:
+            return f"detach it: libcni del -c {self.container_id} -i {self.ifname}; then attach it again"
+        return "libcni attachments lists the recorded attachments"
 
 
 class LockTimeoutError(CNIError, TimeoutError):
@@ -408,6 +459,9 @@ class LockTimeoutError(CNIError, TimeoutError):
         self.what = what
         self.path = path
         self.seconds = seconds
+
+    def _usual_hint(self) -> str:
+        return "libcni doctor shows which program holds it"
 
 
 class RecordError(CNIError):
@@ -429,10 +483,20 @@ class RecordError(CNIError):
         missing: Literal["", "attachment", "configuration"] = "",
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, hint=hint or LIMIT_HINTS.get(errno or 0))
+        super().__init__(message, hint=hint)
         self.path = path
         self.errno = errno
         self.missing = missing
+
+    def _usual_hint(self) -> str:
+        if self.missing == "attachment":
+            return "DEL with the network's configuration detaches it; libcni repair --yes sets it aside"
+        if self.missing == "configuration":
+            with_file = "give the network's configuration: libcni del FILE -c ID -i IFNAME --use-given"
+            return f"{with_file}; or drop the record: libcni forget ID:IFNAME"
+        if self.errno in {EACCES, EPERM} and os.geteuid():
+            return "run it as root"
+        return LIMIT_HINTS.get(self.errno, "libcni doctor shows what is wrong with the disk") if self.errno else ""
 
 
 class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named like ExceptionGroup
@@ -470,6 +534,15 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {error}" for error in self.exceptions)])
+
+
+def way_out(network: str, container_id: str, ifname: str) -> str:
+    """Return the hint for an attachment that its plugins cannot detach."""
+    name = f"-c {container_id} -i {ifname}"
+    return (
+        f"correct the cause, then: libcni del {name}; with today's configuration: libcni del {network} {name} "
+        f"--use-given; if no DEL can succeed: libcni forget {container_id}:{ifname}"
+    )
 
 
 def printable(text: str) -> str:

@@ -6,8 +6,7 @@ import os
 from typing import NamedTuple
 
 import libcni
-from libcni.cli.failures import error_data, exit_code, message_of
-from libcni.cli.hints import hint_of
+from libcni.cli.failures import cause_of, error_data, exit_code, message_of
 from libcni.cli.inputs import network_of
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -72,7 +71,8 @@ def no_networks(session: Session) -> str:
 def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     # The first column has the file.
     text = message_of(error).removeprefix(f"{name}: ")
-    return f"{text} ({hint})" if (hint := session.hint(hint_of(error))) else text
+    more = cause_of(error) or session.hint(error.hint or "")
+    return f"{text} ({more})" if more else text
 
 
 def _of(cni: libcni.CNIConfig, name: str) -> _Checked:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from string import hexdigits
 
 import libcni
 from libcni.cli.failures import UsageError
 
 _SHORT = 12
-_GENERATED = 32
-"""The IDs that runtimes generate have at least so many characters, all of them hexadecimal."""
 
 
 def short_ids(container_ids: Iterable[str], *, no_trunc: bool) -> dict[str, str]:
@@ -33,14 +29,10 @@ def _shared(one: str, other: str) -> int:
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def recorded_container(cni: libcni.CNIConfig, text: str, *, detaches: bool = False) -> str:
+def recorded_container(cni: libcni.CNIConfig, text: str) -> str:
     """Return the recorded container whose ID is ``text`` or begins with it; ``text`` itself if there is none.
 
-    Args:
-        cni: the client whose records are searched.
-        text: an ID, or its beginning.
-        detaches: whether the command detaches the container. In a script a short beginning of a chosen name is not
-            accepted then: after ``web`` has been detached, ``del -c web`` must not detach ``web-2``.
+    For commands that only read. If ``web`` has been detached, ``del -c web`` must not detach ``web-2``.
 
     Raises:
         UsageError: several IDs begin with ``text``.
@@ -49,12 +41,14 @@ def recorded_container(cni: libcni.CNIConfig, text: str, *, detaches: bool = Fal
         # A whole ID comes first: "web" means the container web, although "web-2" begins with it.
         if not text or any(one.container_id == text for one in cni.get_cached_attachments(text)):
             return text
-        matching = {one.container_id for one in cni.get_cached_attachments() if one.container_id.startswith(text)}
+        matching = longer_ids(cni, text)
     except (libcni.RecordError, libcni.InvalidIdentifierError):
-        # The verb itself reports it, and DEL works without records.
-        return text
-    if detaches and not sys.stdin.isatty() and len(text) < _SHORT:
-        matching = {one for one in matching if len(one) >= _GENERATED and not set(one) - set(hexdigits)}
+        return text  # the verb itself reports it
     if len(matching) > 1:
-        raise UsageError(f"{len(matching)} container IDs begin with {text}: {', '.join(sorted(matching))}")
-    return matching.pop() if matching else text
+        raise UsageError(f"{len(matching)} container IDs begin with {text}: {', '.join(matching)}")
+    return matching[0] if matching else text
+
+
+def longer_ids(cni: libcni.CNIConfig, text: str) -> list[str]:
+    """Return the recorded IDs that begin with ``text``, sorted."""
+    return sorted({one.container_id for one in cni.get_cached_attachments() if one.container_id.startswith(text)})

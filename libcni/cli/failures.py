@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,8 @@ from libcni import (
     PluginNotFoundError,
     PluginTimeoutError,
     VersionError,
+    executable_problem,
 )
-from libcni.cli.hints import hint_of
 from libcni.cli.render import Fields, print_block, print_data
 from libcni.cli.session import Session
 
@@ -45,6 +46,9 @@ _CODES: tuple[tuple[type[CNIError], int], ...] = (
 """The first matching class decides."""
 
 _STDERR_LINES = 20
+_ARGUMENT = re.compile(r'\b(on_existing|use_given|skip_missing|timeout)=(?:True|"?(\w+)"?)')
+# env and shells exit with 126 and 127 if they cannot start a program.
+_NOT_STARTED = {None, 126, 127}
 
 
 def exit_code(error: CNIError) -> int:
@@ -90,6 +94,19 @@ def message_of(error: CNIError) -> str:
     return error.text
 
 
+def hint_of(error: CNIError, session: Session) -> str:
+    """Return the hint of an error in the words of the command line, and its commands on lines of their own."""
+    parts = [_ARGUMENT.sub(_option, part) for part in (error.hint or "").split("; ")]
+    # The command line has not every option of the library.
+    text = "\n".join(part for part in parts if "=True" not in part)
+    return session.hint(text.replace(": libcni ", ":\n  libcni "))
+
+
+def _option(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+
+
 def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     rows = _of_call(error) if isinstance(error, PluginError) else []
     rows += [("rollback", str(one)) for one in error.rollback_errors]
@@ -97,7 +114,7 @@ def _details(error: CNIError, session: Session) -> list[tuple[str, str]]:
     if isinstance(error, NetworkNotFoundError) and error.known:
         rows.append(("networks", "\n".join(error.known)))
     else:
-        rows.append(("hint", session.hint(hint_of(error))))
+        rows.append(("hint", hint_of(error, session)))
     return [(name, text) for name, text in rows if text]
 
 
@@ -113,9 +130,20 @@ def _of_call(error: PluginError) -> list[tuple[str, str]]:
         ("message", error.msg or (error.problem if error.code is None else "")),
         ("details", error.details),
         ("plugin", error.path),
+        ("cause", cause_of(error)),
         ("ended", f"{ended} after {error.seconds:.3f} s".strip()),
         ("stderr", "\n".join(error.stderr.rstrip().splitlines()[-_STDERR_LINES:])),
     ]
+
+
+def cause_of(error: CNIError) -> str:
+    """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
+    if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError):
+        return ""
+    if not error.path or error.signal or error.exit_status not in _NOT_STARTED:
+        return ""
+    problem = executable_problem(error.path)
+    return f"{problem[0]}; {problem[1].rstrip(':')}" if problem is not None else ""
 
 
 def _notes(error: CNIError) -> list[str]:
@@ -139,8 +167,10 @@ def error_data(error: CNIError, session: Session) -> dict[str, Any]:
     data |= {name: value for name in _FIELDS if (value := getattr(error, name, None)) not in {None, ""}}
     if error.rollback_errors:
         data["rollback_errors"] = [error_data(one, session) for one in error.rollback_errors]
+    if cause := cause_of(error):
+        data["cause"] = cause
     if notes := _notes(error):
         data["notes"] = notes
-    if hint := session.hint(hint_of(error)):
+    if hint := hint_of(error, session):
         data["hint"] = hint
     return {**data, "exit": exit_code(error)}

@@ -9,22 +9,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcni
-from libcni.cli.containers import recorded_container
+from libcni.cli.containers import longer_ids, recorded_container
 from libcni.cli.failures import UsageError
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
-def named_attachments(
-    cni: libcni.CNIConfig, text: str, network: str = "", *, detaches: bool = False
-) -> list[libcni.Attachment]:
-    """Return the recorded attachments that ``ID[:IFNAME]`` names; the beginning of the ID is enough.
+def named_attachments(cni: libcni.CNIConfig, text: str, network: str = "", *, whole: bool) -> list[libcni.Attachment]:
+    """Return the recorded attachments that ``ID[:IFNAME]`` names.
 
     Args:
         cni: the client whose records are searched.
         text: the argument of the command.
         network: only attachments of this network; "" for all.
-        detaches: as for ``recorded_container``.
+        whole: refuse the beginning of an ID.
 
     Raises:
         NotAttachedError: there are none.
@@ -35,17 +33,23 @@ def named_attachments(
     if not container:
         # Every ID begins with "", so an empty variable of a script would name the container of the only record.
         raise UsageError("give the ID of a container: it is empty")
-    container = recorded_container(cni, container, detaches=detaches)
+    container = container if whole else recorded_container(cni, container)
     found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:
-        raise corrupt_error(cni, container, ifname) or no_record_error(text, container, ifname)
+        raise corrupt_error(cni, container, ifname) or no_record_error(cni, text, container, ifname)
     return found
 
 
-def no_record_error(what: str, container: str, ifname: str = "") -> libcni.NotAttachedError:
+def no_record_error(cni: libcni.CNIConfig, what: str, container: str, ifname: str = "") -> libcni.NotAttachedError:
     """Return the error for an attachment or a container that has no record."""
-    hint = "libcni attachments lists the recorded attachments"
+    hint = whole_id_hint(cni, container) or "libcni attachments lists the recorded attachments"
     return libcni.NotAttachedError(f"there is no record of {what}", container_id=container, ifname=ifname, hint=hint)
+
+
+def whole_id_hint(cni: libcni.CNIConfig, container: str) -> str:
+    """Return a hint if recorded IDs begin with ``container``, or ""."""
+    longer = [one for one in longer_ids(cni, container) if one != container]
+    return f"this needs a whole ID, such as {longer[0]}" if longer else ""
 
 
 def find_attachments(

@@ -75,6 +75,7 @@ ATTACHMENT = Argument(
     "attachment", metavar="ID[:IFNAME]", complete=completion.containers,
     help="A container, or one of its interfaces. The beginning of an ID is enough.",
 )  # fmt: skip
+WHOLE_ATTACHMENT = ATTACHMENT.but(help="A container, or one of its interfaces: a whole ID.")
 CONTAINER = Argument(
     "--container", "-c", metavar="ID", complete=completion.containers,
     help="The container's ID; by default derived from NETNS, as cnitool does.",

@@ -26,7 +26,7 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
     """
     check_plugin_type(plugin)
     rejected: list[str] = []
-    hint = "is the plugin installed there?"
+    hint = None
     for directory in path:
         candidate = os.path.join(directory, plugin)
         try:
@@ -40,4 +40,4 @@ def find_plugin(plugin: str, path: Sequence[str]) -> str:
             hint = f"make it executable: chmod +x {candidate}"
         else:
             return candidate
-    raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint if path else None)
+    raise PluginNotFoundError(plugin, tuple(path), tuple(rejected), hint=hint)

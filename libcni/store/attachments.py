@@ -102,10 +102,7 @@ def attachment_of(record: Record) -> Attachment:
 def unnamed_error(attachment: Attachment) -> RecordError:
     """Return the error for a record that does not identify its attachment."""
     problem = attachment.problem or "the record does not identify an attachment"
-    hint = (
-        "DEL with the network's configuration detaches it; repair_records sets it aside, forget_attachment removes it"
-    )
-    return RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment", hint=hint)
+    return RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment")
 
 
 def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
@@ -217,8 +214,7 @@ def network_to_use(record: Record | None, net: NetworkConfigList | None, *, use_
     if chosen is None:
         path = record.path if record is not None else ""
         problem = f"{path}: the record holds no usable configuration"
-        hint = "give the network's configuration"
-        raise RecordError(problem, path=path, missing="configuration", hint=hint)
+        raise RecordError(problem, path=path, missing="configuration")
     return chosen
 
 

@@ -103,7 +103,7 @@ class RecordStore:
                 record = self._read(name, directory)
             except RecordError as error:
                 path = f"{self.results}/{name}"
-                record = Record(state=CORRUPT, path=path, problem=str(error).removeprefix(f"{path}: "))
+                record = Record(state=CORRUPT, path=path, problem=error.text.removeprefix(f"{path}: "))
             if record and (container_id is None or record.container_id in {container_id, ""}):
                 yield record
 

@@ -89,5 +89,4 @@ def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") 
         ifname=rt.ifname,
         network=network,
         state=state,
-        hint="detach it, then attach it again" if state else "a container that was never attached cannot be checked",
     )

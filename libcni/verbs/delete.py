@@ -19,6 +19,7 @@ from libcni.errors import (
     PluginNotFoundError,
     RecordError,
     VersionError,
+    way_out,
 )
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
 from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
@@ -28,12 +29,6 @@ from libcni.verbs.ownership import checked_conf, netns_of_own_interface, netns_t
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-WAY_OUT = (
-    "correct the cause and call DEL again; DelPolicy(use_given=True) uses the caller's configuration; "
-    "forget_attachment drops the record and leaves what the plugins made"
-)
-"""The hint for an attachment that its plugins cannot detach."""
 
 
 async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
@@ -175,7 +170,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
     if failed is None:
         raise AssertionError("there is always a chain")
     if record is not None:
-        failed.suggest(WAY_OUT)
+        failed.suggest(way_out(chain.net.name, rt.container_id, rt.ifname))
     raise failed
 
 
@@ -203,7 +198,7 @@ def _chains(
     try:
         executables = node.find_all(used, skip_missing=policy.skip_missing)
     except PluginNotFoundError as error:
-        error.suggest("DelPolicy(skip_missing=True) detaches without it")
+        error.suggest("skip_missing=True detaches without it, and leaves what it made")
         raise
     yield Chain(node, used, recorded, executables, policy.retry)
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cli.node import FIRST, SECOND, CommandNode, containers
+from collections.abc import Callable
+
+import pytest
+
+from cli.node import FIRST, SECOND, CommandNode, Ran, containers
 
 
 def test_tables_show_as_much_of_an_id_as_tells_it_apart(node: CommandNode) -> None:
@@ -31,17 +35,19 @@ def test_the_beginning_of_an_id_is_enough(node: CommandNode) -> None:
     assert node.run("gc", "dbnet", "--valid", "3f4c1b2a9d8e7").code == 0
     assert containers(node) == [FIRST]
     assert node.run("check", "-c", "3f4").code == 0
-    assert node.run("del", "-c", "3f4").code == 0
-    assert containers(node) == []
 
 
-def test_a_script_that_detaches_twice_detaches_no_neighbour(node: CommandNode) -> None:
-    node.add("web")
-    node.add("web-2")
-    assert node.run("del", "-c", "web").code == 0
-    again = node.run("del", "-c", "web")
-    assert (again.code, again.out) == (0, "")
-    assert "there is no record of container web" in again.err
-    assert containers(node) == ["web-2"]
-    assert node.run_in_terminal("del", "-c", "web").code == 0
-    assert containers(node) == [], "a person on a terminal may abbreviate"
+@pytest.mark.parametrize("run", [CommandNode.run, CommandNode.run_in_terminal])
+def test_what_changes_records_takes_whole_ids(node: CommandNode, run: Callable[..., Ran]) -> None:
+    """The up-arrow key repeats a command: after c1 has been detached, "c1" must not mean c12."""
+    for container in ("c1", "c12"):
+        node.add(container)
+    assert run(node, "del", "-c", "c1").code == 0
+    again = run(node, "del", "-c", "c1")
+    assert again.code == 0, "a DEL may be repeated"
+    assert "there is no record of container c1; this needs a whole ID, such as c12" in again.out + again.err
+    for words in (["forget", "c1"], ["take-over", "-c", "c1", "--owner", "x"], ["reload", "c1"]):
+        refused = run(node, *words)
+        assert refused.code == 4
+        assert "this needs a whole ID, such as c12" in refused.out + refused.err
+    assert [(one.container_id, one.owner) for one in node.cni.get_cached_attachments()] == [("c12", "")]

@@ -38,7 +38,7 @@ def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
     assert error.hint == f"make it executable: chmod +x {path[0]}/x"
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", path[1:])
-    assert caught.value.hint == "is the plugin installed there?", "a directory is not made executable"
+    assert "chmod" not in str(caught.value), "a directory is not made executable"
     (tmp_path / "d" / "x").symlink_to(script(tmp_path, "", name="real"))
     assert find_plugin("x", path) == f"{path[3]}/x"
 
@@ -46,7 +46,8 @@ def test_a_file_that_cannot_be_executed_is_skipped(tmp_path: Path) -> None:
 def test_a_plugin_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PluginNotFoundError) as caught:
         find_plugin("x", [str(tmp_path), "/a\0b", "\ud800"])
-    assert (caught.value.rejected, caught.value.hint) == ((), "is the plugin installed there?")
+    assert caught.value.rejected == ()
+    assert caught.value.hint == "install it there, or name its directory in CNI_PATH (--path)"
     with pytest.raises(PluginNotFoundError, match="no plugin directories") as caught:
         find_plugin("x", [])
     assert caught.value.hint is None

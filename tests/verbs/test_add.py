@@ -513,7 +513,7 @@ def test_what_cannot_be_detached_first_is_told_with_the_way_out() -> None:
         add(RecordingNode({("DEL", "a"): refusing}, records=[stale]))
     (note,) = caught.value.__notes__
     assert f"ADD was detaching {stale.path}, which is pending, first" in note
-    assert "DelPolicy(use_given=True)" in str(caught.value)
+    assert "libcni del net -c c1 -i eth0 --use-given" in str(caught.value)
 
 
 def test_corrupt_records_are_no_siblings() -> None:

@@ -191,7 +191,10 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
     monkeypatch.setattr(node, "look_up", lambda netns, ifname: InterfaceLookup(2, 8))
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
-    assert (caught.value.state, caught.value.hint) == (shown, "detach it, then attach it again")
+    assert (caught.value.state, caught.value.hint) == (
+        shown,
+        "detach it: libcni del -c c1 -i eth0; then attach it again",
+    )
     assert node.calls == []
 
 

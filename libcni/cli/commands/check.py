@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
@@ -50,17 +50,38 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     if every or (container and not network):
         _check_recorded(session, container or "", ifname)
     elif network and (netns or container):
-        container = recorded_container(session.client(), container) if container else None
-        rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
+        cni, net = session.client(), network_of(network)
+        ifname = ifname or "eth0"
+        if container:
+            container = recorded_container(cni, container)
+        else:
+            container = _container_in(cni, net if isinstance(net, str) else net.name, netns, ifname)
+        rt = parameters(netns or None, ifname, container=container, args=args, capabilities=capabilities)
         try:
-            session.client().check_network_list(network_of(network), rt)
+            cni.check_network_list(net, rt)
         except libcni.NamespaceMismatchError as error:
-            # The other hint is for DEL.
-            words = shlex.join(["-c", error.container_id, "-i", error.ifname])
-            error.suggest(f"in its recorded namespace: libcni check {words}")
+            # The usual hint is for DEL.
+            error.hint = f"in its recorded namespace: libcni check -c {error.container_id} -i {error.ifname}"
             raise
     else:
         raise UsageError("give NETWORK and NETNS, or --container ID, or --all")
+
+
+def _container_in(cni: libcni.CNIConfig, network: str, netns: str, ifname: str) -> str | None:
+    """Return the container that is recorded with this namespace, or None."""
+    recorded = [one for one in find_attachments(cni, "", network=network, ifname=ifname) if _is_same(one.netns, netns)]
+    # A container that was restarted at the same path may have left a record.
+    found = sorted({one.container_id for one in recorded if one.state == "ready" or len(recorded) == 1})
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} containers are recorded with {netns}: {', '.join(found)}; give --container ID")
+    return found[0] if found else None
+
+
+def _is_same(recorded: str, given: str) -> bool:
+    try:
+        return os.path.samefile(recorded, given)
+    except OSError:
+        return recorded == os.path.abspath(given)
 
 
 def _check_recorded(session: Session, container: str, ifname: str) -> None:
@@ -68,7 +89,7 @@ def _check_recorded(session: Session, container: str, ifname: str) -> None:
     container = recorded_container(cni, container)
     found = find_attachments(cni, container, ifname=ifname)
     if container and not found:
-        raise corrupt_error(cni, container, ifname) or no_record_error(f"container {container}", container, ifname)
+        raise corrupt_error(cni, container, ifname) or no_record_error(cni, f"container {container}", container, ifname)
     errors: list[libcni.CNIError] = []
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []

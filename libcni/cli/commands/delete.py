@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 import libcni
-from libcni.cli.containers import recorded_container
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import corrupt_error, find_attachments
+from libcni.cli.listing import corrupt_error, find_attachments, whole_id_hint
 from libcni.cli.options import (
     CAPABILITIES,
     CNI_ARGS,
@@ -29,7 +28,6 @@ ARGUMENTS = (
         help="Use the given configuration and namespace, and remove the interface whoever made it."),
     SKIP_MISSING,
 )  # fmt: skip
-_WITHOUT_PLUGIN = "to detach without it, add --skip-missing; what this plugin made stays"
 
 
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -53,13 +51,8 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if network and (netns or container):
-        container = recorded_container(session.client(), container, detaches=True) if container else None
         rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        try:
-            note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))
-        except libcni.PluginNotFoundError as error:
-            error.add_note(_WITHOUT_PLUGIN)
-            raise
+        note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))
     elif use_given:
         raise UsageError("--use-given needs NETWORK: the configuration to use")
     elif container:
@@ -70,14 +63,14 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 
 def _from_records(session: Session, container: str, ifname: str, policy: libcni.DelPolicy) -> None:
     cni = session.client()
-    container = recorded_container(cni, container, detaches=True)
     found = find_attachments(cni, container, ifname=ifname)
     if not found:
         if (corrupt := corrupt_error(cni, container, ifname)) is not None:
             raise corrupt
         # DEL of something that is not attached is no error (spec, section 2, DEL), so a script can repeat it.
         about = f", interface {ifname}" if ifname else ""
-        print(f"note: nothing to do: there is no record of container {container}{about}", file=sys.stderr)
+        hint = f"; {text}" if (text := whole_id_hint(cni, container)) else ""
+        print(f"note: nothing to do: there is no record of container {container}{about}{hint}", file=sys.stderr)
         return
 
     # In reverse order of the file names, and all of them: one that fails must not keep the others attached.
@@ -91,7 +84,5 @@ def _from_records(session: Session, container: str, ifname: str, policy: libcni.
         if not isinstance(outcome, libcni.CNIError):
             session.show_text(f"detached {one.container_id} {one.ifname} from {one.network}")
             note_left(session, outcome)
-        elif isinstance(outcome, libcni.PluginNotFoundError):
-            outcome.add_note(_WITHOUT_PLUGIN)
     if failed is not None:
         raise failed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from libcni.cli.listing import named_attachments
-from libcni.cli.options import ATTACHMENT, ONLY_NETWORK
+from libcni.cli.options import ONLY_NETWORK, WHOLE_ATTACHMENT
 from libcni.cli.session import Session
 
-ARGUMENTS = (ATTACHMENT, ONLY_NETWORK)
+ARGUMENTS = (WHOLE_ATTACHMENT, ONLY_NETWORK)
 
 
 def forget(session: Session, attachment: str, network: str) -> None:
@@ -19,7 +19,7 @@ def forget(session: Session, attachment: str, network: str) -> None:
       libcni forget web:eth0
     """
     cni = session.client()
-    for one in named_attachments(cni, attachment, network, detaches=True):
+    for one in named_attachments(cni, attachment, network, whole=True):
         report = cni.forget_attachment(one)
         left = ", ".join(report.plugins) or "unknown plugins"
         text = f"dropped the record of {one.container_id} {one.ifname} on {one.network}; what {left} made may be left"

@@ -8,12 +8,12 @@ from typing import Any
 import libcni
 from libcni.cli.failures import UsageError, exit_code, print_error
 from libcni.cli.listing import named_attachments
-from libcni.cli.options import ATTACHMENT, ONLY_NETWORK, Argument
+from libcni.cli.options import ONLY_NETWORK, WHOLE_ATTACHMENT, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    Argument("attachments", nargs="*", metavar="ID[:IFNAME]", complete=ATTACHMENT.complete,
+    Argument("attachments", nargs="*", metavar="ID[:IFNAME]", complete=WHOLE_ATTACHMENT.complete,
         help="Containers, or single interfaces; whole IDs."),
     Argument("--all", dest="every", action="store_true", help="All attachments whose container lives."),
     ONLY_NETWORK,
@@ -66,7 +66,7 @@ def _living(cni: libcni.CNIConfig, network: str) -> list[libcni.Attachment]:
 
 
 def _named(cni: libcni.CNIConfig, text: str, network: str) -> list[libcni.Attachment]:
-    return [one for one in named_attachments(cni, text, network, detaches=True) if one.network]
+    return [one for one in named_attachments(cni, text, network, whole=True) if one.network]
 
 
 def _addresses(result: libcni.Result | None) -> list[str]:

@@ -26,7 +26,7 @@ def show(session: Session, attachment: str, network: str, config: bool) -> None:
     Example:
       libcni show web:eth0
     """
-    found = named_attachments(session.client(), attachment, network)
+    found = named_attachments(session.client(), attachment, network, whole=False)
     if config:
         if len({one.config for one in found}) > 1:
             raise UsageError(f"{attachment} has several configurations: add :IFNAME, or --network")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libcni.cli.completion import owners
-from libcni.cli.containers import recorded_container, short_ids
+from libcni.cli.containers import short_ids
 from libcni.cli.failures import UsageError
 from libcni.cli.listing import attachment_data, corrupt_error, find_attachments, no_record_error, note_left_out, row
 from libcni.cli.options import ONLY_NETWORK, RECORDED_CONTAINER, Argument
@@ -11,7 +11,7 @@ from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    RECORDED_CONTAINER, ONLY_NETWORK,
+    RECORDED_CONTAINER.but(help="Only this container: a whole ID."), ONLY_NETWORK,
     Argument("--from", dest="from_owner", metavar="NAME", complete=owners,
         help="Those of this owner; empty: without owner."),
 )  # fmt: skip
@@ -29,11 +29,10 @@ def take_over(session: Session, container: str, network: str, from_owner: str | 
     if not container and from_owner is None:
         raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')
     cni = session.client()
-    container = recorded_container(cni, container)
     recorded = find_attachments(cni, container, network=network)
     found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
     if container and not found:
-        raise corrupt_error(cni, container, "") or no_record_error(f"container {container}", container)
+        raise corrupt_error(cni, container, "") or no_record_error(cni, f"container {container}", container)
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
     short = short_ids((one.container_id for one in taken), no_trunc=False)
     rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
