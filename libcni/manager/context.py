@@ -77,10 +77,20 @@ class OperationContext:
 
     async def lock_container(self, container_id: str) -> None:
         """Acquire a container's lock until the context ends, unless the caller holds it; raises LockTimeoutError."""
+        if (self.cni.cache_dir, container_id) not in _held.get():
+            what = f"container {container_id}"
+            await self._lock(_of_container(container_id), what, "another operation of a manager held the container")
+
+    def try_lock_container(self, container_id: str) -> bool:
+        """Acquire a container's lock as ``lock_container`` does, but only if it is free; return whether it was."""
         if (self.cni.cache_dir, container_id) in _held.get():
-            return
-        request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
-        await self._lock(request, f"container {container_id}", "another operation of a manager held the container")
+            return True
+        locks = LockSet(self.cni.cache_dir, _of_container(container_id))
+        self._cleanup.callback(locks.close)
+        if not locks.try_acquire():
+            locks.close()
+            return False
+        return True
 
     @contextmanager
     def held(self, container_id: str) -> Iterator[None]:
@@ -133,3 +143,7 @@ class OperationContext:
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
         finally:
             self._waits_left = max(0.0, self._waits_left - (time.monotonic() - started))
+
+
+def _of_container(container_id: str) -> LockRequest:
+    return LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
@@ -14,11 +14,15 @@ from libcni.manager.container import Container
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.networks import NetworkSet
+from libcni.manager.networks import NetworkSet, missing_plugin
+from libcni.manager.recorded import in_order
 from libcni.manager.reports import Item, Outcome, Report
 from libcni.store.attachments import Attachment, recorded_network
 from libcni.verbs.gc import valid_pairs
-from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
+from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment
+
+_AT_ONCE = 64
+"""How many containers GC holds locked at once. Each takes a descriptor."""
 
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""
@@ -32,11 +36,17 @@ class LiveSet:
     def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
         self.containers: frozenset[str] = frozenset(containers)
         self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
+        self._pairs = frozenset(self.pairs)
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
     def is_live(self, container_id: str) -> bool:
         """Return whether a container or any attachment of it is live."""
         return container_id in self._owners
+
+    def keeps(self, attachment: Attachment) -> bool:
+        """Return whether an attachment is live, or one of a live container."""
+        pair = (attachment.container_id, attachment.ifname)
+        return attachment.container_id in self.containers or pair in self._pairs
 
     def possible_pairs(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
         """Return every pair that a live attachment may have.
@@ -100,6 +110,7 @@ class GC:
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
+        failed: the pairs of the attachments that could not be detached so far.
     """
 
     context: OperationContext
@@ -109,14 +120,16 @@ class GC:
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
+    failed: list[tuple[str, str]] = field(default_factory=list)
 
     async def run(self) -> Report:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
         if not callable(self.live):
             await self._live()  # raises TypeError before anything runs
-        items: list[Item] = []
-        errors: list[CNIError] = []
-        for name, net in _every_network(self.networks, await self.context.attachments()).items():
+        attachments = await self.context.attachments()
+        networks = _every_network(self.networks, attachments, self.context.cni.find_plugin)
+        items, errors = ([], []) if self.dry_run else await self._detach_stale(attachments, networks)
+        for name, net in networks.items():
             cleaned, failed = await self._network(name, net)
             items += self._items(cleaned)
             errors += failed
@@ -125,6 +138,56 @@ class GC:
         report = Report(tuple(dict.fromkeys([*items, *removed])), (*errors, *failed))
         CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
         return report
+
+    async def _detach_stale(
+        self, attachments: Sequence[Attachment], networks: dict[str, NetworkConfigList | str]
+    ) -> tuple[list[Item], list[CNIError]]:
+        """Detach stale attachments side by side, while set-ups of other containers on their networks go on.
+
+        The GC of each network detaches the rest: attachments of containers that another operation works on, and those
+        of Go's records, which need the configuration in force.
+        """
+        live = await self._live()
+        stale: dict[str, list[Attachment]] = {}
+        for one in reversed(in_order(attachments)):
+            net = networks.get(one.network)
+            is_swept = isinstance(net, NetworkConfigList) and not net.disable_gc and one.owner == self.context.cni.owner
+            if is_swept and one.record.version and not live.keeps(one):
+                stale.setdefault(one.container_id, []).append(one)
+        items: list[Item] = []
+        errors: list[CNIError] = []
+        container_ids = list(stale)
+        for start in range(0, len(container_ids), _AT_ONCE):
+            try:
+                # A set-up holds its container. Ask under the locks: one may have ended since the records were read.
+                held = [one for one in container_ids[start : start + _AT_ONCE] if self.context.try_lock_container(one)]
+                live = await self._live()
+                chosen = [one for container_id in held for one in stale[container_id] if not live.keeps(one)]
+                for one, outcome in zip(chosen, await self._delete(chosen), strict=True):
+                    identity = (one.network, one.container_id, one.ifname)
+                    if isinstance(outcome, CNIError):
+                        outcome.add_note(f"when the stale attachment {one.container_id} {one.ifname} was detached")
+                        self.context.emit(problem_event(outcome, *identity))
+                        errors.append(outcome)
+                        items.append(Item("failed", *identity, error=outcome))
+                        self.failed.append((one.container_id, one.ifname))
+                    else:
+                        self.context.emit(Event("attachment-removed", *identity, "garbage"))
+                        items.append(Item("detached", *identity))
+            except CNIError as error:  # the locks cannot be used, for example on a read-only disk
+                return items, [*errors, error]
+            finally:
+                self.context.release_locks()
+        return items, errors
+
+    async def _delete(self, attachments: Sequence[Attachment]) -> Sequence[DelReport | CNIError]:
+        context = self.context
+        delete = partial(context.cni.del_attachments, policy=self.policy, timeout=context.timeout)
+        try:
+            reports: Sequence[DelReport | CNIError] = await context.call(lambda: delete(attachments))
+        except CNIErrorGroup as group:
+            return cast("Sequence[DelReport | CNIError]", group.report)
+        return reports
 
     def _items(self, report: GCReport) -> list[Item]:
         detached = {one.path for one in report.detached}
@@ -152,7 +215,8 @@ class GC:
             # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
             attachments = await context.attachments()
-            valid = await context.node.on_disk(lambda: live.possible_pairs(attachments))
+            # What could not be detached still exists, so the plugins must not free its address.
+            valid = [*await context.node.on_disk(lambda: live.possible_pairs(attachments)), *self.failed]
             report = await context.call(
                 lambda: context.cni.gc_network_list(
                     net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
@@ -205,9 +269,17 @@ class GC:
         return removed, errors
 
 
-def _every_network(networks: NetworkSet, attachments: Sequence[Attachment]) -> dict[str, NetworkConfigList | str]:
-    """Return the networks in force and the networks that only records name, by name."""
-    found: dict[str, NetworkConfigList | str] = {net.name: net for net in networks.all}
+def _every_network(
+    networks: NetworkSet, attachments: Sequence[Attachment], find: Callable[[str], str]
+) -> dict[str, NetworkConfigList | str]:
+    """Return the networks in force and the networks that only records name, by name.
+
+    Leave out networks that no record names and whose plugins are missing: GC would fail for them in each round.
+    """
+    used = {one.network for one in attachments}
+    found: dict[str, NetworkConfigList | str] = {
+        net.name: net for net in networks.all if net.name in used or missing_plugin(net, find) is None
+    }
     for one in attachments:
         if one.network and one.network not in found:
             found[one.network] = recorded_network(one.record) or one.network

@@ -116,12 +116,13 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """Run GC once for each network, also for networks that only records name.
 
         Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.
-        Set-ups on a network wait while its GC runs; those on other networks go on.
+        Containers are detached side by side, while set-ups of other containers go on. Set-ups on a network wait while
+        its plugins run GC.
 
         Args:
             live: the live containers: Container objects, container IDs, attachments, or (container ID, interface
-                name) pairs; [] for none. Or a function that returns them: it is called for each network when no set-up
-                uses the network, and again before namespaces are removed. An iterator without elements is refused: it
+                name) pairs; [] for none. Or a function that returns them: it is called several times, each time when no
+                set-up runs on the containers, or the network, in question. An iterator without elements is refused: it
                 may have been read before.
             dry_run: run nothing, only report.
             timeout: seconds for each network, and for all waits together.

@@ -138,7 +138,7 @@ def load(sources: Sources, last: NetworkSet, find: Callable[[str], str]) -> Netw
                 kept.append(net.name)
     ordered = tuple(networks.values())
     everything = ordered if sources.loopback is None else (sources.loopback, *ordered)
-    missing = tuple((net.name, error) for net in everything if (error := _missing_plugin(net, find)) is not None)
+    missing = tuple((net.name, error) for net in everything if (error := missing_plugin(net, find)) is not None)
     return NetworkSet(ordered, sources.loopback, tuple(problems), tuple(kept), missing, sources.directories)
 
 
@@ -170,7 +170,8 @@ def _is_unusable(file: str) -> bool:
     return False
 
 
-def _missing_plugin(net: NetworkConfigList, find: Callable[[str], str]) -> PluginNotFoundError | None:
+def missing_plugin(net: NetworkConfigList, find: Callable[[str], str]) -> PluginNotFoundError | None:
+    """Return the error for the first plugin of a network that is missing, or None."""
     try:
         for plugin in net.plugins:
             find(plugin.type)

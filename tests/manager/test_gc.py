@@ -21,8 +21,8 @@ from manager.fakes import FakeNamespaces, ManagerNode, fails, removed
 
 def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: ManagerNode) -> None:
     summary = attached.manager().gc(["c2"])
-    assert attached.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a", "DEL b c1 eth1"]
-    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c1"), ("b", "c1")]
+    assert attached.calls("DEL", "GC") == ["DEL b c1 eth1", "DEL a c1 eth0", "GC a"]
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c1"), ("a", "c1")]
     assert [one.container_id for one in attached.client().get_cached_attachments()] == ["c2"]
 
 
@@ -115,7 +115,7 @@ def test_gc_emits_events(attached: ManagerNode) -> None:
     attached.events.clear()
     attached.manager().gc(["c2"])
     told = [(event.network, event.container_id, event.detail) for event in attached.events if event.container_id]
-    assert told == [("a", "c1", "garbage"), ("b", "c1", "garbage")]
+    assert told == [("b", "c1", "garbage"), ("a", "c1", "garbage")]
 
 
 def test_gc_takes_containers(node: ManagerNode, make: Callable[..., Any]) -> None:
@@ -145,6 +145,74 @@ def test_a_torn_or_lost_record_of_a_live_container_is_still_valid_for_the_plugin
     assert node.calls("DEL") == []
 
 
+def test_a_set_up_on_a_network_does_not_wait_for_the_dels_of_its_gc(
+    node: ManagerNode, make: Callable[..., Any]
+) -> None:
+    """After a crash, which GC is for, containers start at the same time."""
+    node.configure("a", cniVersion="1.1.0")
+    for number in range(12):
+        node.manager().set_up(Container(f"stale{number}", "/ns"))
+    node.plugin("a", "[ $CNI_COMMAND = DEL ] && sleep 1")
+    reports: list[Any] = []
+    thread = threading.Thread(target=lambda: reports.append(make().gc(["new"])))
+    began = time.monotonic()
+    thread.start()
+    wait_until(lambda: node.calls("DEL"))
+    node.manager().set_up(Container("new", "/ns"), timeout=10)
+    set_up = time.monotonic() - began
+    assert node.calls("GC") == []
+    thread.join()
+    assert len(reports[0].of("detached")) == 12
+    # One after the other they take 12 s, and an ADD would wait for all of them.
+    assert set_up < time.monotonic() - began < 11
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["new"]
+
+
+def test_a_del_that_failed_is_not_tried_again_and_its_address_stays(
+    node: ManagerNode, make: Callable[..., Any]
+) -> None:
+    node.configure("a", cniVersion="1.1.0")
+    node.manager().set_up(Container("c1", "/ns"))
+    node.plugin("a", fails("DEL", msg="stuck"))
+    with pytest.raises(CNIErrorGroup) as caught:
+        make().gc([])
+    assert "stuck" in str(caught.value)
+    assert node.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a"]
+    assert told(node, "a") == {("c1", "eth0")}
+    (item,) = caught.value.report.items
+    assert (item.outcome, item.container_id, item.error) == ("failed", "c1", caught.value.exceptions[0])
+    assert "when the stale attachment c1 eth0 was detached" in item.error.__notes__
+
+
+def test_gc_asks_again_under_the_lock_of_a_stale_container(node: ManagerNode, make: Callable[..., Any]) -> None:
+    """Its set-up may end between the first question and the lock."""
+    node.configure("a")
+    node.manager().set_up(Container("c1", "/ns"))
+    answers = iter([[], ["c1"], ["c1"]])  # for all, under the lock, for the network
+    assert make().gc(lambda: next(answers)).items == ()
+    assert node.calls("DEL") == []
+
+
+def test_gc_does_not_fail_for_a_network_that_nobody_uses(node: ManagerNode, make: Callable[..., Any]) -> None:
+    """An operator may have left a file whose plugin is not installed; GC would fail in each round."""
+    node.configure("a", cniVersion="1.1.0")
+    node.configure("unused", {"type": "missing"}, cniVersion="1.1.0")
+    (node.bin / "missing").unlink()
+    node.manager().set_up(Container("c1", "/ns", ["a"]))
+    assert make().gc(["c1"]).errors == ()
+    assert node.calls("GC") == ["GC a"]
+    (node.bin / "a").unlink()
+    with pytest.raises(CNIErrorGroup, match="GC: 1 failed"):
+        make().gc(["c1"])
+
+
+def test_gc_leaves_a_network_alone_whose_configuration_says_so(node: ManagerNode, make: Callable[..., Any]) -> None:
+    node.configure("a", disableGC=True)
+    node.manager().set_up(Container("c1", "/ns"))
+    assert make().gc([]).items == ()
+    assert node.calls("DEL") == []
+
+
 def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Callable[..., Any]) -> None:
     """A container may come to life between the first question and the lock."""
     node.configure("a")
@@ -152,7 +220,8 @@ def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Ca
     manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     next(node.cache.glob("results/*")).unlink()
-    answers = iter([[], [], ["c1"]])  # for the network, for the namespaces, and under the lock of the container
+    # For stale attachments, for the network, for the namespaces, and under the lock of the container.
+    answers = iter([[], [], [], ["c1"]])
     assert removed(manager.gc(lambda: next(answers))) == []
     assert "c1" in tool.there
     assert removed(manager.gc(list)) == ["/run/netns/c1"]

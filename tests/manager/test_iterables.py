@@ -47,7 +47,7 @@ def test_gc_keeps_every_container_that_an_iterator_names(
     for container in ("c1", "c2", "c3"):
         manager.set_up(Container(container))
     summary = manager.gc(once(["c1", "c3"]))
-    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c2"), ("b", "c2")]
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c2"), ("a", "c2")]
     assert removed(summary) == ["/run/netns/c2"]
     assert set(tool.there) == {"c1", "c3"}
 
@@ -72,7 +72,7 @@ def test_gc_refuses_a_function_whose_iterator_was_read_before(
 
 def test_gc_takes_a_function_that_returns_a_new_generator_each_time(attached: ManagerNode, make: Make) -> None:
     summary = make().gc(lambda: (one for one in ["c2"]))
-    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("a", "c1"), ("b", "c1")]
+    assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c1"), ("a", "c1")]
 
 
 def test_an_empty_list_still_means_that_nothing_is_live(attached: ManagerNode, make: Make) -> None:
