@@ -262,10 +262,10 @@ def decode(data: bytes, path: str) -> Record:
 
 
 def _decode(data: bytes, path: str) -> Record:
-    # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
-    text = jsontext.check_nesting(jsontext.decode_utf8(data), jsontext.MAX_DEPTH + _DEEPER)
     # Before decoding, which could fill the memory.
-    jsontext.check_elements(text, _MAX_ELEMENTS)
+    text = jsontext.check_elements(jsontext.decode_utf8(data), _MAX_ELEMENTS)
+    # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
+    jsontext.check_nesting(text, jsontext.MAX_DEPTH + _DEEPER)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")

@@ -46,9 +46,7 @@ def test_a_bomb_is_refused_in_little_memory(kind: str, bomb: tuple[str, str, str
     data = filled(*bomb).encode()
     tracemalloc.start()
     try:
-        with pytest.raises(
-            ValueError, match=r"it has [\d,]+ elements in its lists and objects, and at most 10|Expecting"
-        ):
+        with pytest.raises(ValueError, match=r"it has more than 10\d?,000 elements in its lists and objects|Expecting"):
             _read(kind, data)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -82,14 +80,14 @@ def test_elements_are_counted_outside_of_strings(text: str, count: int) -> None:
     json.loads(text)
     assert check_elements(text, count) == text
     if count:
-        with pytest.raises(JSONTextError, match=f"it has {count} elements"):
+        with pytest.raises(JSONTextError, match=f"it has more than {count - 1} elements"):
             check_elements(text, count - 1)
 
 
 def test_as_many_elements_as_are_allowed() -> None:
     fits = '{"cniVersion":"1.0.0","x":[' + "1," * (MAX_ELEMENTS - 3) + "1]}"
     assert read_result(fits, "1.0.0").text == fits
-    with pytest.raises(ValueError, match="it has 10,001 elements"):
+    with pytest.raises(ValueError, match="it has more than 10,000 elements"):
         read_result(fits.replace("1]", "1,1]"), "1.0.0")
 
 
@@ -99,7 +97,7 @@ def test_a_record_with_more_elements_can_still_be_read() -> None:
     assert parse_plugin(f'{{"type":"a","x":{many}}}').type == "a"
     result = read_result(f'{{"cniVersion":"1.0.0","x":{many}}}', "1.0.0", lenient=True)
     assert result.as_version("1.1.0").cni_version == "1.1.0"
-    with pytest.raises(libcni.ConfigError, match="it has 100,007 elements"):
+    with pytest.raises(libcni.ConfigError, match="it has more than 100,000 elements"):
         parse_network(NET.format(many))
 
 

@@ -96,7 +96,7 @@ def test_a_version_document(text: str, expected: PluginInfo | str) -> None:
 @pytest.mark.parametrize("bomb", [b"[1,%b1]" % (b"1," * 20_000), b'{"code":1,"msg":"m","x":[%b1]}' % (b"1," * 20_000)])
 def test_an_answer_with_too_many_elements_is_not_decoded(bomb: bytes) -> None:
     assert plugin_error(CALL, Outcome(exit_status=1, stdout=bomb)).code is None
-    with pytest.raises(InvalidOutputError, match=r"it has 20,00. elements"):
+    with pytest.raises(InvalidOutputError, match="it has more than 10,000 elements"):
         read_version_info(CALL, Outcome(stdout=bomb))
-    with pytest.raises(InvalidOutputError, match=r"it has 20,00. elements"):
+    with pytest.raises(InvalidOutputError, match="it has more than 10,000 elements"):
         read_add_result(CALL, Outcome(stdout=bomb), "1.0.0", strict=False)
