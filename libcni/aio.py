@@ -257,6 +257,9 @@ class _AsyncNode(Node):
         except TimeoutError:
             raise self.turn_timeout() from None
 
+    async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
+        return await _side_by_side(self._limit.of_a_sweep, works)
+
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return await self._executor.execute(invocation, options)
 

@@ -537,6 +537,9 @@ class _BlockingNode(Node):
             if not has_come.wait(self.seconds_left()):
                 raise self.turn_timeout()
 
+    async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        return await _side_by_side(self._limit.of_a_sweep, works)
+
     async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
         return self._executor.execute(invocation, options)
 
@@ -546,7 +549,7 @@ class _BlockingNode(Node):
 
 async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
     """Run coroutines that never suspend in ``most`` threads, and return their values in order."""
-    if len(works) < 2:  # noqa: PLR2004 - one needs no thread
+    if min(most, len(works)) < 2:  # noqa: PLR2004 - one needs no thread
         return [await work() for work in works]
     from concurrent.futures import ThreadPoolExecutor  # takes 5 ms, and few programs sweep
 

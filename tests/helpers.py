@@ -125,7 +125,12 @@ class RecordingNode(Node):
         self.log.append(f"find {' '.join(plugin.type for plugin in net.plugins)}")
         return super().find_all(net, skip_missing=skip_missing)
 
-    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+    async def wait_for_turn(self) -> None:
+        return
+
+    async def lock(
+        self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = 0.0
+    ) -> None:
         self.note(f"lock {'exclusive ' if exclusive else ''}{' '.join([*networks, container_id]).strip()}")
 
     async def lock_container(self, container_id: str, seconds: float) -> None:

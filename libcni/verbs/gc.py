@@ -11,16 +11,24 @@ from libcni.config.identifiers import check_container_id, check_ifname, check_ne
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
-from libcni.errors import CNIError, CNIErrorGroup, NetworkNotFoundError, PluginNotFoundError, RecordError
+from libcni.errors import (
+    CNIError,
+    CNIErrorGroup,
+    LockTimeoutError,
+    NetworkNotFoundError,
+    PluginNotFoundError,
+    RecordError,
+)
+from libcni.observe.protocol import Operation
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
 from libcni.store.records import without_hash
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import detach
-from libcni.verbs.detach_each import detach_each
+from libcni.verbs.delete import check_unchanged, detach
+from libcni.verbs.detach_each import detach_side_by_side
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment, check_type
+from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment, check_type
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -64,8 +72,8 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     pairs = valid_pairs(valid)
     if net is not None and net.disable_gc:
         return GCReport(disabled=True)
-    # Exclusive: an ADD that is not in the list of valid attachments must not run while the plugins use that list.
-    await node.lock([network], exclusive=True)
+    # Shared: only the plugins' own GC has the network for itself. ADDs go on while stale attachments are detached.
+    await node.lock([network])
     found = await node.on_disk(lambda: _sort(node, network, set(pairs)))
     used = net or found.network
     if used is None:
@@ -76,16 +84,16 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     if dry_run:
         return report
     errors: list[CNIError] = []
+    # Neither a lock nor a turn is held while the DELs run, which need their own.
+    node.release()
     detached = await _detach_all(node, found, net, policy, errors)
     called: list[str] = []
     try:
+        await node.wait_for_turn()
         if negotiate_version:
             used = await negotiate(node, used)
-        if supports(used.cni_version, "GC"):
-            for container_id in sorted(found.unfinished):
-                # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
-                await node.lock_container(container_id, _LOCK_SECONDS)
-            called = await _call_plugins(node, used, _valid_list(pairs, found, network), policy, errors)
+        if supports(used.cni_version, "GC") and not (errors and node.seconds_left() == 0):
+            await _call_plugins(node, used, pairs, policy, called, errors)
     except CNIError as error:
         errors.append(error)
     report = replace(report, detached=_attachments(detached), plugins=tuple(called), errors=tuple(errors))
@@ -109,6 +117,9 @@ class _Found:
 def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
     found = _Found(set_aside=node.records.names_set_aside())
     for record in node.records.iter_records():
+        if node.seconds_left() == 0:
+            path = node.records.results
+            raise RecordError(f"{path}: the deadline passed while its records were read", path=path)
         if record.state == CORRUPT:
             found.corrupt.append(record)
         elif record.state == LEGACY:
@@ -155,46 +166,43 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
 
 
 class _NotReachedError(CNIError):
-    """The deadline passed before this attachment's turn."""
+    """The deadline passed before this attachment's turn, or it is no longer the one that was found to be stale."""
 
 
 async def _detach_all(
     node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
 ) -> list[Record]:
-    """Detach the stale attachments, go on after errors, and return the detached ones. The others stay valid.
+    """Detach the stale attachments side by side, go on after errors, and return the detached ones."""
 
-    Stop at the first error after the deadline: each further DEL would fail for the same reason, and mark its record.
-    """
-    too_late: CNIError | None = None
-
-    async def detach_one(record: Record) -> DelReport:
-        nonlocal too_late
-        if too_late is not None:
+    async def detach_one(record: Record) -> None:
+        # A DEL without time would only mark the record.
+        if node.seconds_left() == 0:
             raise _NotReachedError("no time was left")
-        try:
-            await node.lock_container(record.container_id, _LOCK_SECONDS)
-            return await detach(node, record, net, RuntimeConf(record.container_id, None, record.ifname), policy)
-        except CNIError as error:
-            if node.seconds_left() == 0:
-                too_late = error
-            raise
+        operation = Operation("DEL", record.network, record.container_id, record.ifname)
+        with node.part(operation) as part:
+            try:
+                await part.wait_for_turn()
+                await part.lock([record.network], record.container_id, seconds=_LOCK_SECONDS)
+                now = part.records.find(record.identity)
+                if now is not None:
+                    # An ADD may have ended since the listing, and its container live.
+                    check_unchanged(now, record)
+                    await detach(part, now, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+            finally:
+                await part.discard_prepared()
 
-    detached = []
-    not_reached = 0
-    async for record, outcome in detach_each(found.stale, detach_one, lambda one: one.container_id):
-        if isinstance(outcome, CNIError):
-            if isinstance(outcome, _NotReachedError):
-                not_reached += 1
-            else:
-                outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
-                errors.append(outcome)
-            # It still exists, so the plugins must not free its address.
-            found.living.append((record.container_id, record.ifname))
-        else:
-            detached.append(record)
-    if too_late is not None and not_reached:
-        too_late.add_note(f"GC did not reach {not_reached} more; call it again, or give it more time")
-    return detached
+    outcomes = await detach_side_by_side(
+        found.stale, detach_one, lambda one: (one.container_id, one.network), node.side_by_side
+    )
+    missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
+    for record, outcome in zip(found.stale, outcomes, strict=True):
+        if isinstance(outcome, CNIError) and not isinstance(outcome, _NotReachedError):
+            outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
+            errors.append(outcome)
+    if missed:
+        problem = f"GC of network {found.stale[0].network} did not reach {missed} stale attachments in its time"
+        errors.append(LockTimeoutError(f"{problem}; call it again, or give it more time"))
+    return [record for record, outcome in zip(found.stale, outcomes, strict=True) if outcome is None]
 
 
 def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
@@ -219,13 +227,26 @@ def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
     return list(dict.fromkeys([*pairs, *found.living, *unnamed]))
 
 
-async def _call_plugins(
-    node: Node, net: NetworkConfigList, valid: list[Pair], policy: DelPolicy, errors: list[CNIError]
-) -> list[str]:
-    """Run GC of each plugin, go on after errors, and return the types of the plugins that succeeded."""
-    text = valid_attachments(valid)
-    called = []
+async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
+    node: Node,
+    net: NetworkConfigList,
+    pairs: list[Pair],
+    policy: DelPolicy,
+    called: list[str],
+    errors: list[CNIError],
+) -> None:
+    """Run GC of each plugin, go on after errors, and add the types of the plugins that succeeded to ``called``."""
     for index, plugin in enumerate(net.plugins):
+        # Exclusive: an ADD that is not in the list must not run while a plugin uses it. For each plugin anew, so that
+        # an ADD waits for one plugin at most, and is in the list of the next one.
+        await node.lock([net.name], exclusive=True)
+        found = await node.on_disk(lambda: _sort(node, net.name, set(pairs)))
+        for container_id in sorted(found.unfinished | {one.container_id for one in found.stale if one.result is None}):
+            # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
+            await node.lock_container(container_id, _LOCK_SECONDS)
+        # What is stale and still on record could not be detached: its addresses are in use.
+        found.living += [(one.container_id, one.ifname) for one in found.stale]
+        text = valid_attachments(_valid_list(pairs, found, net.name))
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
             await node.execute(chain.invocation("GC", index, valid=text))
@@ -235,4 +256,3 @@ async def _call_plugins(
                 logger.warning('GC of network %s: plugin "%s" is missing and was skipped', net.name, plugin.type)
             else:
                 errors.append(error)
-    return called

@@ -85,7 +85,9 @@ class LockingNode:
         await self.sleep(seconds)
         return True
 
-    async def lock(self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False) -> None:
+    async def lock(
+        self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf
+    ) -> None:
         """Release the locks that this verb holds and acquire these, network before container.
 
         Then wait, for a limited time, for a plugin of this container whose runtime was killed: it could change the
@@ -95,9 +97,10 @@ class LockingNode:
             networks: the networks' names.
             container_id: the container, always exclusive; "" for none.
             exclusive: whether to lock the networks exclusively (GC).
+            seconds: how long to wait for the locks, at most.
 
         Raises:
-            LockTimeoutError: other verbs held the locks until the deadline.
+            LockTimeoutError: other verbs held the locks for ``seconds``, or until the deadline.
             RecordError: the lock file cannot be used.
         """
         while self._locks:
@@ -105,7 +108,8 @@ class LockingNode:
         request = LockRequest(tuple(networks), container_id, exclusive)
         # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
         # each other.
-        await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), self._deadline)
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
         """Acquire a container's lock in addition to those of ``lock``. Release the one that this acquired before.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -28,6 +29,7 @@ from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
 from libcni.store.record import PENDING, Record, boot_id, pid_namespace
+from libcni.verbs.limit import Turn
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.settings import ClientState, VersionCache
 
@@ -127,6 +129,17 @@ class Node(LockingNode):
     async def shielded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine to its end, even if the verb is cancelled meanwhile."""
         return await work
+
+    async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
+        """Run coroutines at the same time, and return their values in order."""
+        return [await work() for work in works]
+
+    def part(self, operation: Operation) -> Self:
+        """Return a node for a verb that this one runs: with a turn and locks of its own, within this verb's time."""
+        part = copy(self)
+        part._operation, part._turn = operation, Turn(self._limit, operation.container_id)  # noqa: SLF001 - own class
+        part._locks, part._env, part._observer_env = [], None, {}  # noqa: SLF001 - own class
+        return part
 
     # Plugins.
 

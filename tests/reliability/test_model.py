@@ -139,7 +139,7 @@ class Model(RuleBasedStateMachine):
     def restart(self, start_ahead: Any) -> None:
         self.cni = CNIConfig(
             ["/nowhere"], self.directory / "cache", conf_dir=self.directory, executor=self.plugins, durable=False,
-            start_ahead=start_ahead,
+            start_ahead=start_ahead, max_verbs=2,  # so that GC detaches one after the other
         )  # fmt: skip
 
     @rule()

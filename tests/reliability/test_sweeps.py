@@ -1,0 +1,76 @@
+"""Sweeps beside ADDs: what is stale is detached side by side, and no ADD of its network waits for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from nodes import FakeNode
+
+from libcni import AsyncCNIConfig, CNIConfig, RuntimeConf
+from libcni.testing import wait_until
+
+STALE = 24
+
+
+@pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> FakeNode:
+    node = FakeNode(tmp_path, request.param)
+    node.plugin("slow", "[ $CNI_COMMAND != DEL ] || sleep 0.5")
+    node.configure("slow", cniVersion="1.1.0")
+    for number in range(STALE):
+        node.cni.add_network_list("slow", rt(f"c{number}"))
+    return node
+
+
+def rt(container_id: str) -> RuntimeConf:
+    return RuntimeConf(container_id, None, "eth0")
+
+
+def test_an_add_does_not_wait_for_the_stale_attachments(node: FakeNode) -> None:
+    """One after the other, exclusively, the DELs would keep the network for 12 seconds."""
+    client = node.client(max_verbs=4)
+    reports = []
+    sweep = threading.Thread(target=lambda: reports.append(client.gc_network_list("slow", [("live", "eth0")])))
+    sweep.start()
+    wait_until(lambda: any(verb.startswith("DEL") for verb in node.verbs()))
+    client.add_network_list("slow", rt("live"), timeout=4)
+    assert sweep.is_alive()
+    sweep.join()
+    assert len(reports[0].detached) == STALE
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["live"]
+
+
+def test_the_stale_attachments_are_detached_side_by_side(node: FakeNode) -> None:
+    started = time.monotonic()
+    report = node.cni.gc_network_list("slow", [], timeout=10)
+    assert len(report.detached) == STALE
+    assert report.plugins == ("slow",)
+    assert time.monotonic() - started < 10, "one after the other they take 12 seconds"
+
+
+def test_gc_with_one_turn_ends(node: FakeNode) -> None:
+    """It holds no turn itself while its DELs wait for theirs."""
+    keep = [(f"c{number}", "eth0") for number in range(2, STALE)]
+    assert len(node.client(max_verbs=1).gc_network_list("slow", keep, timeout=10).detached) == 2
+
+
+def test_a_cancelled_gc_stops_its_dels(node: FakeNode) -> None:
+    cni = node.async_client(max_verbs=4)
+
+    async def main() -> None:
+        sweep = asyncio.create_task(cni.gc_network_list("slow", []))
+        while not any(verb.startswith("DEL") for verb in node.verbs()):  # noqa: ASYNC110 - in other processes
+            await asyncio.sleep(0.01)
+        sweep.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sweep
+
+    asyncio.run(main())
+    ended = len(node.verbs())
+    time.sleep(0.7)
+    assert len(node.verbs()) == ended
+    assert len(node.cni.get_cached_attachments()) > STALE // 2
