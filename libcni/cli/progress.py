@@ -1,10 +1,14 @@
-"""Show on a terminal what a slow verb is doing."""
+"""Show on a terminal what a slow command is doing."""
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from libcni import Invocation, Observer, Operation, Outcome, lock_users, printable
 
@@ -12,16 +16,25 @@ _AFTER, _EVERY = 1.0, 0.25
 _COLUMNS = 79
 
 
-class Progress(Observer):
-    """Show one line on stderr if a verb takes longer than a second: the lock that it waits for, or its running plugin.
+@functools.cache
+def progress_of(cache_dir: str) -> Progress:
+    """Return the line of the commands on a record directory: a terminal has one, for all clients."""
+    return Progress(cache_dir)
 
-    The line is erased when the verb ends. It is overwritten with spaces, not with an escape sequence, because
-    NO_COLOR and simple terminals allow none.
+
+class Progress(Observer):
+    """Show one line on stderr if a command takes longer than a second.
+
+    It names the records that the command reads, and of a verb the lock that it waits for, or its running plugin. The
+    line is erased in the end. It is overwritten with spaces, not with an escape sequence, because NO_COLOR and simple
+    terminals allow none.
     """
 
     def __init__(self, cache_dir: str) -> None:
-        self._lock_file = f"{cache_dir}/locks"
+        self._cache_dir = cache_dir
         self._lock = threading.Lock()
+        self._users = 0
+        self._command = ""
         self._verbs = 0
         self._text = ""
         self._since = 0.0
@@ -29,17 +42,24 @@ class Progress(Observer):
         self._width = 0
         self._ended = threading.Event()
 
+    @contextmanager
+    def working(self, command: str) -> Iterator[None]:
+        """Show the line while a command works through the records."""
+        with suppress(OSError):
+            command += f" of {len(os.listdir(f'{self._cache_dir}/results')):,} records"
+        self._command = command
+        self._start()
+        self._set("")
+        try:
+            yield
+        finally:
+            self._command = ""
+            self._stop()
+
     def begin(self, operation: Operation) -> None:
         """Start the line."""
-        with self._lock:
-            self._verbs += 1
-            if self._verbs > 1:
-                return
-            self._ended = threading.Event()
-            # A daemon thread: it must not keep the process alive if a verb ends with an exception of the interpreter.
-            thread = threading.Thread(target=self._show, args=(self._ended,), daemon=True)
+        self._start()
         self._set(f"{operation.verb}: waiting for a lock", is_waiting=True)
-        thread.start()
 
     def before_call(self, operation: Operation, invocation: Invocation) -> None:
         """Name the plugin that runs."""
@@ -54,10 +74,25 @@ class Progress(Observer):
         self._set(f"{operation.verb}: after plugin {invocation.plugin}")
 
     def end(self, _operation: Operation, _error: BaseException | None) -> None:
-        """Erase the line."""
+        """Erase the line, unless a command goes on."""
+        self._verbs += 1
+        self._set("")
+        self._stop()
+
+    def _start(self) -> None:
         with self._lock:
-            self._verbs -= 1
-            if self._verbs > 0:
+            self._users += 1
+            if self._users > 1:
+                return
+            self._verbs = 0
+            self._ended = threading.Event()
+            # A daemon thread: it must not keep the process alive if a verb ends with an exception of the interpreter.
+            threading.Thread(target=self._show, args=(self._ended,), daemon=True).start()
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users > 0:
                 return
             self._ended.set()
             if self._width:
@@ -74,13 +109,15 @@ class Progress(Observer):
         while not ended.wait(seconds):
             seconds = _EVERY
             # Reading /proc of all processes takes milliseconds, so it is done outside the lock.
-            holders = ", ".join(lock_users(self._lock_file)) if self._is_waiting else ""
-            # end() takes the same lock, so no line is written after it has erased the last one.
+            holders = ", ".join(lock_users(f"{self._cache_dir}/locks")) if self._is_waiting else ""
+            # _stop() takes the same lock, so no line is written after it has erased the last one.
             with self._lock:
                 if ended.is_set():
                     return
                 text = f"{self._text} of {holders}" if holders and self._is_waiting else self._text
-                line = printable(f"{text} ({time.monotonic() - self._since:.0f} s)")[:_COLUMNS]
+                done = f"{self._verbs} done" if self._command and self._verbs else ""
+                shown = "; ".join(filter(None, (self._command, done, text)))
+                line = printable(f"{shown} ({time.monotonic() - self._since:.0f} s)")[:_COLUMNS]
                 sys.stderr.write(f"\r{line:{self._width}}")
                 sys.stderr.flush()
                 self._width = max(self._width, len(line))

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,10 +57,18 @@ class Session:
 
             return CallPrinter()
         if sys.stderr.isatty():
-            from libcni.cli.progress import Progress
+            from libcni.cli.progress import progress_of
 
-            return Progress(self.cache_dir)
+            return progress_of(self.cache_dir)
         return None
+
+    def working(self, command: str) -> AbstractContextManager[None]:
+        """Show on a terminal, after a second, that a command works through the records. Print nothing meanwhile."""
+        if self.verbose or not sys.stderr.isatty():
+            return nullcontext()
+        from libcni.cli.progress import progress_of
+
+        return progress_of(self.cache_dir).working(command)
 
     def _options(self) -> dict[str, Any]:
         # 0 means no limit on the command line. The library refuses 0, and takes None for it.

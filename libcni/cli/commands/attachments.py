@@ -41,12 +41,13 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
       libcni attachments -n front -s gone -o json
     """
     cni = session.client()
-    container = recorded_container(cni, container)
+    with session.working("attachments"):
+        container = recorded_container(cni, container)
+        recorded = [] if watch else cni.get_cached_attachments()
     wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
     if watch:
         follow(session, cni, wanted, no_trunc=no_trunc)
         return
-    recorded = cni.get_cached_attachments()
     found = [one for one in recorded if matches(one, wanted)]
     if quiet:
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):

@@ -9,7 +9,7 @@ from typing import Any
 
 import libcni
 from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.listing import find_attachments, identity_data, note_left_out
+from libcni.cli.listing import identity_data, matches, note_left_out
 from libcni.cli.options import NO_TRUNC, OPTIONAL_NETWORK, RECORDED_CONTAINER
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -26,24 +26,26 @@ def diff(session: Session, network: str, container: str, no_trunc: bool) -> None
       libcni diff front
     """
     cni = session.client()
-    container = recorded_container(cni, container)
     networks = {net.name: net for net in cni.networks()}
     found: list[dict[str, Any]] = []
-    # A misspelt name must not look like a network without differences.
-    if network and network not in networks and not find_attachments(cni, "", network=network):
-        cni.network(network)
-    for one in find_attachments(cni, container, network=network):
-        if not one.network:
-            continue
-        changes = _changes(one, networks.get(one.network))
-        found += [{**identity_data(one), **asdict(change)} for change in changes]
+    with session.working("diff"):
+        container = recorded_container(cni, container)
+        recorded = cni.get_cached_attachments(container or None)
+        wanted = {"container_id": container, "network": network}
+        matching = [one for one in recorded if matches(one, wanted)]
+        # A misspelt name must not look like a network without differences.
+        if network and network not in networks and not matching:
+            cni.network(network)
+        for one in matching:
+            changes = _changes(one, networks.get(one.network)) if one.network else []
+            found += [{**identity_data(one), **asdict(change)} for change in changes]
     short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
     rows = []
     for change in found:
         values = [_text(change["recorded"]), _text(change["current"])]
         rows.append([short[change["container_id"]], change["network"], change["key"] or "(file)", *values])
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
-    note_left_out(cni.get_cached_attachments(container or None))
+    note_left_out(recorded)
     if found:
         raise SystemExit(1)
 

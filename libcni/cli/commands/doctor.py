@@ -32,7 +32,8 @@ def doctor(session: Session, check: bool) -> None:
       libcni doctor --check
     """
     cni = session.client()
-    report = with_ended(libcni.diagnose(cni, run_check=check), cni)
+    with session.working("doctor"):
+        report = with_ended(libcni.diagnose(cni, run_check=check), cni)
     # The commands are for this shell: they need the directories that were given as options.
     findings = [
         replace(

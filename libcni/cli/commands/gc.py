@@ -63,8 +63,9 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         raise UsageError("--none-valid contradicts --valid and --from-file")
     cni = session.client()
     net = network_of(network)
-    pairs = _pairs(cni, wanted)
-    report = cni.gc_network_list(net, pairs, dry_run=dry_run)
+    with session.working("gc"):
+        pairs = _pairs(cni, wanted)
+        report = cni.gc_network_list(net, pairs, dry_run=dry_run)
     _show(session, report, dry_run=dry_run)
     if session.output == "text":
         _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
@@ -72,7 +73,8 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
 
 def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) -> None:
     """Say on stderr which owners have attachments that are not valid: gc without output looks as if there were none."""
-    recorded = session.client().get_cached_attachments()
+    with session.working("gc"):
+        recorded = session.client().get_cached_attachments()
     others = [one for one in recorded if one.network == network and one.owner != session.owner]
     counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
     for owner, count in counts.items():

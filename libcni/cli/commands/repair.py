@@ -32,8 +32,9 @@ def repair(session: Session, yes: bool, pending_after: float, skip_missing: bool
     """
     cni = session.client()
     policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
-    actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), ())
-    actions += _of_others(session, pending_after)
+    with session.working("repair"):
+        actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), ())
+        actions += _of_others(session, pending_after)
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
     session.show(actions, Table(("action", "what", "why"), rows, empty="nothing to repair"))
     if not yes and any(one["action"] != "left" for one in actions):
