@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from contextlib import closing
 from dataclasses import dataclass
 
 from libcni._namespace import is_empty_file, namespace_identity
@@ -13,7 +11,7 @@ from libcni._netlink import links
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
-from libcni.errors import InvalidIdentifierError, LockTimeoutError
+from libcni.errors import InvalidIdentifierError
 from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
 from libcni.manager.recorded import may_belong_to
 from libcni.store.files import (
@@ -24,15 +22,11 @@ from libcni.store.files import (
     replace_file,
     sync_directory,
 )
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import CORRUPT, STALE_BOOT, Record, boot_id
 from libcni.store.records import RecordStore
 from libcni.verbs.ownership import made_no_interface
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-_REPAIR_SECONDS = 30.0
-"""Seconds to wait for a repair to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +74,8 @@ class ContainerNamespaces:
     def ensure(self, container_id: str) -> str:
         """Return the path of the container's namespace: a new one, or one that an earlier set-up left.
 
-        Raises NamespaceError if another program made the namespace of that name or none can be made, RecordError if the
-        record cannot be written, and LockTimeoutError if a repair runs; then no namespace was made.
+        Raises NamespaceError if another program made the namespace of that name or none can be made, and RecordError if
+        the record cannot be written; then no namespace was made.
         """
         path = self.path(container_id)
         self._refuse_other_maker(container_id)
@@ -211,19 +205,6 @@ class ContainerNamespaces:
         return NamespaceRecord(identity if boot == boot_id() else (), owner, made)
 
     def _write(self, container_id: str, identity: NamespaceIdentity) -> None:
-        # This is no container's ID, so only repair waits for this lock: a verb of the container may run for minutes.
-        with closing(LockSet(self._cache_dir, LockRequest((), f"//manager/namespace/{container_id}"))) as locks:
-            try:
-                # A repair would remove the draft: it removes all of them while no verb of any container runs.
-                for delay in locks.retry_delays(time.monotonic() + _REPAIR_SECONDS):
-                    time.sleep(delay)
-            except LockTimeoutError as error:
-                what = f"container {container_id}"
-                text = f"{what}: a repair of the records ran for {error.seconds:.1f} s ({error.path})"
-                raise LockTimeoutError(text, what=what, path=error.path, seconds=error.seconds) from None
-            self._replace(container_id, identity)
-
-    def _replace(self, container_id: str, identity: NamespaceIdentity) -> None:
         document = {
             "containerId": container_id,
             "path": self.path(container_id),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from libcni.manager import Container, NamespaceError, Namespaces
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import namespace_at
 from libcni.store import files
-from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import boot_id
 from manager.fakes import Announce, FakeNamespaces, Make, ManagerNode, removed
 
@@ -126,28 +124,19 @@ def test_a_torn_record_of_a_namespace_removes_nothing(
     assert str(record) in caplog.text
 
 
-def test_a_repair_waits_while_the_record_of_a_namespace_is_written(
-    node: ManagerNode, make: Make, monkeypatch: pytest.MonkeyPatch
+def test_a_repair_leaves_the_record_of_a_namespace_that_is_being_written(
+    node: ManagerNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The repair of another program, which excludes the verbs, would remove the draft of the record."""
-    node.configure("a")
+    """The repair of another program removes old drafts only."""
     write = files.write_draft
-    repairs: list[threading.Thread] = []
 
     def write_and_repair(*args: Any, **options: Any) -> str:
         draft = write(*args, **options)
-        if not repairs:
-            repairs.append(threading.Thread(target=repair_records, args=(node.cache,)))
-            repairs[0].start()
-            repairs[0].join(0.2)
+        monkeypatch.setattr(files, "write_draft", write)
+        repair_records(node.cache)
         return draft
 
+    namespaces = ContainerNamespaces(FakeNamespaces(), str(node.cache))
     monkeypatch.setattr(files, "write_draft", write_and_repair)
-    manager = make(namespaces=FakeNamespaces())
-    assert manager.set_up(Container("c1")).netns == "/run/netns/c1"
-    repairs[0].join()
-    # A verb of the container may run for minutes, for example one of another program.
-    hold = LockSet(str(node.cache), LockRequest((), "c2"))
-    assert hold.try_acquire()
-    ContainerNamespaces(FakeNamespaces(), str(node.cache)).ensure("c2")
-    hold.close()
+    assert namespaces.ensure("c1") == "/run/netns/c1"
+    assert namespaces.recorded() == ["c1"]
