@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.diagnosis.locks import lock_users
-    from libcni.diagnosis.plugins import check_network_plugins
     from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
     from libcni.diagnosis.stale import StaleAttachment, find_stale_attachments
     from libcni.errors import (
@@ -105,9 +104,8 @@ _MODULES = {
     "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
     "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
     "diagnosis.locks": "lock_users",
-    "diagnosis.stale": "StaleAttachment find_stale_attachments",
     "diagnosis.executable": "executable_problem",
-    "diagnosis.plugins": "check_network_plugins",
+    "diagnosis.stale": "StaleAttachment find_stale_attachments",
     "diagnosis.report": "Checked Disruption DoctorReport NodeFinding NotChecked",
     "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
     "PluginValidation RetryPolicy ValidationReport",
@@ -134,7 +132,7 @@ __all__ = [
     "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
     "PluginTimeoutError", "PluginValidation", "PortMapping", "ProcessExecutor", "RecordError", "RepairReport", "Result",
     "RetryPolicy", "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
-    "attachment_age", "check_network_plugins", "conf_files", "config_changes", "diagnose", "executable_problem",
+    "attachment_age", "conf_files", "config_changes", "diagnose", "executable_problem",
     "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
     "network_args", "network_conf_from_bytes", "network_conf_from_file", "parse_args", "plugin_conf_from_bytes",
     "plugin_conf_from_file", "printable", "read_config_directory", "repair_records",

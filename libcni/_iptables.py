@@ -12,7 +12,36 @@ _CHAIN_CHARACTERS = 28
 _SECONDS = 20.0
 
 Rule = tuple[str, ...]
-"""A rule as ``iptables -S`` prints it, in words: ``-A CHAIN ...``; for an empty chain ``-N CHAIN``."""
+"""A rule as ``iptables -S`` prints it, in words: ``-A CHAIN ...``."""
+
+
+class Table:
+    """The chains and rules of one table; its rules are found by a target, or by the address of one host.
+
+    With 10,000 containers a chain has 10,000 rules.
+    """
+
+    def __init__(self) -> None:
+        self.chains: dict[str, list[Rule]] = {}
+        self._found: dict[tuple[str, str], list[Rule]] = {}
+        self._jumps: dict[str, list[Rule]] = {}
+
+    def add(self, rule: Rule) -> None:
+        """Add a rule at the end of its chain."""
+        chain = rule[1]
+        self.chains.setdefault(chain, []).append(rule)
+        target = rule[rule.index("-j") + 1] if "-j" in rule else ""
+        self._jumps.setdefault(target, []).append(rule)
+        for word in (target, *(one for one in rule if one.endswith(("/32", "/128")))):
+            self._found.setdefault((chain, word), []).append(rule)
+
+    def find(self, chain: str, word: str) -> list[Rule]:
+        """Return the rules of a chain with this target, or with this address and its prefix length."""
+        return self._found.get((chain, word), [])
+
+    def leading_to(self, chain: str) -> list[Rule]:
+        """Return the rules of all chains with this target."""
+        return self._jumps.get(chain, [])
 
 
 def program_of(address: str) -> str:
@@ -34,22 +63,22 @@ def _chain(prefix: str, network: str, container_id: str) -> str:
     return f"{prefix}{hashlib.sha512(f'{network}{container_id}'.encode()).hexdigest()}"[:_CHAIN_CHARACTERS]
 
 
-def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str, list[Rule]]:
+def saved_rules(program: str, env: Mapping[str, str] | None = None) -> dict[str, Table]:
     """Return the rules of all tables that exist, by table. Changes nothing, and makes no table.
 
     Raises:
         OSError: the program is missing, or it failed; a PermissionError if only root may read the rules.
     """
     # "iptables -S" would load the modules of a table that does not exist.
-    found: dict[str, list[Rule]] = {}
-    rules: list[Rule] = []
+    found: dict[str, Table] = {}
+    table = Table()
     for line in _run([f"{program}-save"], env).splitlines():
         if line.startswith("*"):
-            rules = found.setdefault(line[1:].strip(), [])
+            table = found.setdefault(line[1:].strip(), Table())
         elif line.startswith(":"):
-            rules.append(("-N", line[1:].split()[0]))
+            table.chains.setdefault(line[1:].split()[0], [])
         elif line.startswith("-A"):
-            rules.append(tuple(shlex.split(line)))
+            table.add(tuple(shlex.split(line)))
     return found
 
 

@@ -11,12 +11,10 @@ from libcni.client import CNIConfig
 from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
-from libcni.diagnosis.executable import examine_executable
+from libcni.diagnosis.executable import executable_problem
 from libcni.diagnosis.reading import Reading
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations, quoted
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
-
-__all__ = ["check_network_plugins"]
 
 _error = partial(NodeFinding, "plugins", "error")
 
@@ -35,13 +33,13 @@ def check_plugins(node: Reading) -> Observations:
         yield from writable_by_others("plugins", directory)
     reported: set[Observation] = set()
     for net in node.networks:
-        for found in check_network_plugins(node.cni, net):
+        for found in _check_network(node.cni, net):
             if found not in reported:
                 reported.add(found)
                 yield found
 
 
-def check_network_plugins(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Observation]:
+def _check_network(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Observation]:
     """Check the executables of a network, IPAM plugins included. Asks for VERSION and, from 1.1.0 on, for STATUS.
 
     Each call ends after 5 seconds.
@@ -76,9 +74,8 @@ def _plugin_problem(  # noqa: PLR0911 - one return for each problem
         return _error(subject, error.text, meaning, remedy, commands)
     except CNIError as error:
         return _error(subject, str(error), meaning, f"correct the type in {net.file}")
-    problem = examine_executable(path)
-    if problem is not None:
-        return _error(subject, f"{path}: {problem.seen}", meaning, problem.remedy, problem.commands)
+    if (problem := executable_problem(path)) is not None:
+        return _error(subject, f"{path}: {problem[0]}", meaning, problem[1])
     try:
         versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
     except PluginTimeoutError:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from libcni import _iptables
-from libcni._iptables import Rule
+from libcni._iptables import Table
 from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
 from libcni.client import CNIConfig
@@ -83,12 +83,14 @@ class Reading:
     host: Network | None = None
     spaces: dict[Identity, Space] = field(default_factory=dict)
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
-    rules: dict[str, dict[str, list[Rule]]] = field(default_factory=dict)
+    rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[int, bool] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     started: float = 0.0
     _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
     _by_address: dict[str, list[tuple[Space, Link]]] = field(default_factory=dict)
+    _by_container: dict[tuple[str, str], list[Attachment]] = field(default_factory=dict)
+    _addresses: set[str] = field(default_factory=set)
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
@@ -136,10 +138,22 @@ class Reading:
         """A namespace that could not be read, so that nobody can say that an address is unused; "" if all were."""
         return next((space.path for space in self.spaces.values() if space.network is None), "")
 
-    def table(self, program: str, table: str) -> list[Rule] | None:
-        """Return the rules of a table, [] if it does not exist, or None if the program cannot be read."""
-        found = self.rules.get(program)
-        return None if found is None else found.get(table, [])
+    def table(self, program: str, table: str) -> Table:
+        """Return a table of a program; one without chains if it does not exist or cannot be read."""
+        return self.rules.get(program, {}).get(table) or Table()
+
+    def interfaces_of(self, network: str, container_id: str) -> list[Attachment]:
+        """Return the attachments of a container on a network."""
+        if not self._by_container:
+            for one in self.attachments:
+                self._by_container.setdefault((one.network, one.container_id), []).append(one)
+        return self._by_container.get((network, container_id), [])
+
+    def recorded_addresses(self) -> set[str]:
+        """Return the addresses of all records."""
+        if not self._addresses:
+            self._addresses.update(address for one in self.attachments for address in addresses_of(one))
+        return self._addresses
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:
         """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
@@ -155,9 +169,8 @@ class Reading:
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
         """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
-        for one in self.attachments:
-            if one.container_id == container_id and one.network in {network, ""} and ifname in {"", one.ifname}:
-                return True
+        if any(ifname in {"", one.ifname} for one in self.interfaces_of(network, container_id)):
+            return True
         corrupt = {os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT}
         prefix = f"{network}-{container_id}-"
         return any(without_hash(name).startswith(f"{prefix}{ifname}") for name in (*corrupt, *self.set_aside))

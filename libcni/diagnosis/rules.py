@@ -19,7 +19,6 @@ _GATEWAYS = {"bridge", "ptp"}
 _FIREWALLD = "/run/firewalld.pid"
 _FORWARD = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 _OWNER = re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"')
-_HASHED = re.compile(r"CNI-(DN-)?[0-9a-f]{20,24}")
 _SHOWN = 5
 
 
@@ -69,24 +68,24 @@ def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[str, str, bool | N
             chain = masquerade_chain(one.network, one.container_id)
             for address in addresses:
                 yield "masquerade", *_is_there(node, document, "ipMasqBackend", address, "nat", [
-                    ("POSTROUTING", ("-s", _host(address)), chain), (chain, (), "MASQUERADE"),
+                    ("POSTROUTING", chain, ("-s", _host(address))), (chain, "MASQUERADE", ()),
                 ])  # fmt: skip
         elif kind == "portmap":
             yield from _wanted_ports(node, one, document, addresses)
         elif kind == "firewall":
             for address in addresses:
                 yield "firewall", *_is_there(node, document, "backend", address, "filter", [
-                    ("FORWARD", (), "CNI-FORWARD"),
-                    ("CNI-FORWARD", ("-s", _host(address)), "ACCEPT"),
-                    ("CNI-FORWARD", ("-d", _host(address)), "ACCEPT"),
+                    ("FORWARD", "CNI-FORWARD", ()),
+                    ("CNI-FORWARD", _host(address), ("-s", _host(address))),
+                    ("CNI-FORWARD", _host(address), ("-d", _host(address))),
                 ])  # fmt: skip
 
 
 def _wanted_ports(
     node: Reading, one: Attachment, document: Mapping[str, Any], addresses: list[str]
 ) -> Iterator[tuple[str, str, bool | None]]:
-    mappings = one.capability_args.get("portMappings")
-    if not isinstance(mappings, list) or document.get("capabilities", {}).get("portMappings") is not True:
+    mappings, declared = one.capability_args.get("portMappings"), document.get("capabilities")
+    if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
         return
     chain = ports_chain(one.network, one.container_id)
     # portmap publishes the first address of each family.
@@ -97,9 +96,9 @@ def _wanted_ports(
                 continue
             port, protocol = str(mapping.get("hostPort")), str(mapping.get("protocol") or "tcp").lower()
             yield f"port {port}/{protocol}", *_is_there(node, document, "backend", address, "nat", [
-                ("PREROUTING", (), "CNI-HOSTPORT-DNAT"),
-                ("CNI-HOSTPORT-DNAT", ("-p", protocol), chain),
-                (chain, ("--dport", port), "DNAT"),
+                ("PREROUTING", "CNI-HOSTPORT-DNAT", ()),
+                ("CNI-HOSTPORT-DNAT", chain, ("-p", protocol)),
+                (chain, "DNAT", ("--dport", port)),
             ])  # fmt: skip
 
 
@@ -109,22 +108,19 @@ def _is_there(  # noqa: PLR0913, PLR0917 - what to look for, and where
     backend: str,
     address: str,
     table: str,
-    wanted: list[tuple[str, tuple[str, ...], str]],
+    wanted: list[tuple[str, str, tuple[str, ...]]],
 ) -> tuple[str, bool | None]:
-    """Return the program, and whether it has a rule for each (chain, words, target)."""
+    """Return the program, and whether it has a rule for each (chain, target or address, words)."""
     program = program_of(address)
-    rules = node.table(program, table)
     # firewalld and nftables keep the rules elsewhere, and whatever is in iptables is not the plugin's.
-    if rules is None or document.get(backend, "iptables") != "iptables":
+    if program not in node.rules or document.get(backend, "iptables") != "iptables":
         return program, None
     if table == "filter" and os.path.exists(_FIREWALLD):
         return program, None
-    return program, all(any(_matches(rule, *one) for rule in rules) for one in wanted)
-
-
-def _matches(rule: Rule, chain: str, words: tuple[str, ...], target: str) -> bool:
-    text = " ".join(rule)
-    return rule[:2] == ("-A", chain) and f"-j {target}" in text and " ".join(words) in text
+    found = node.table(program, table)
+    return program, all(
+        any(" ".join(words) in " ".join(rule) for rule in found.find(chain, word)) for chain, word, words in wanted
+    )
 
 
 def _host(address: str) -> str:
@@ -160,60 +156,47 @@ def removal_commands(
     stay. ``is_recorded``: not those of portmap and firewall, which their DEL removes if there is a record.
     """
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
-    of_others = {
-        address
-        for one in node.attachments
-        if (one.network, one.container_id) == (network, container_id)
-        for address in addresses_of(one)
-    } - set(addresses)
+    recorded = {address for one in node.interfaces_of(network, container_id) for address in addresses_of(one)}
     commands = []
     for program in sorted({program_of(address) for address in addresses}):
-        rules = node.table(program, "nat") or []
+        nat = node.table(program, "nat")
         hosts = {_host(address) for address in addresses}
-        jumps = [rule for rule in rules if rule[0] == "-A" and rule[-1] == masquerade and hosts & set(rule)]
-        chains = [masquerade] if ("-N", masquerade) in rules and not _leads_to(rules, masquerade, jumps) else []
-        if not is_recorded and not of_others and ("-N", published) in rules:
-            jumps += [rule for rule in rules if rule[0] == "-A" and rule[-1] == published]
+        jumps = [rule for rule in nat.leading_to(masquerade) if hosts & set(rule)]
+        chains = [masquerade] if masquerade in nat.chains and len(jumps) == len(nat.leading_to(masquerade)) else []
+        if not is_recorded and not recorded - set(addresses) and published in nat.chains:
+            jumps += nat.leading_to(published)
             chains.append(published)
         commands += [shlex.join([program, "-t", "nat", "-D", *rule[1:]]) for rule in jumps]
         commands += [f"{program} -t nat {flag} {chain}" for chain in chains for flag in ("-F", "-X")]
         if not is_recorded:
             # These have no container's name: another container may have the address by now.
-            hosts -= {_host(address) for one in node.attachments for address in addresses_of(one)}
-            allowed = [one for one in node.table(program, "filter") or [] if one[:2] == ("-A", "CNI-FORWARD")]
-            commands += [shlex.join([program, "-D", *one[1:]]) for one in allowed if hosts & set(one)]
+            hosts -= {_host(address) for address in node.recorded_addresses()}
+            allowed = [
+                rule for host in sorted(hosts) for rule in node.table(program, "filter").find("CNI-FORWARD", host)
+            ]
+            commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
     return commands
-
-
-def _leads_to(rules: list[Rule], chain: str, without: list[Rule]) -> bool:
-    return any(rule[0] == "-A" and rule[-1] == chain and rule not in without for rule in rules)
 
 
 def _left_over(node: Reading) -> Observations:
     """Find rules of containers that have neither a record nor a reservation, and whose addresses nobody has."""
     found: dict[tuple[str, str], set[str]] = {}
     for program in node.rules:
-        rules = node.table(program, "nat") or []
-        for rule in rules:
+        nat = node.table(program, "nat")
+        for rule in (*nat.chains.get("POSTROUTING", ()), *nat.chains.get("CNI-HOSTPORT-DNAT", ())):
             match = next(filter(None, map(_OWNER.search, rule)), None)
-            if match is None or rule[0] != "-A" or not _HASHED.fullmatch(rule[-1]):
-                continue
-            owner = match["network"], match["container"]
-            if rule[-1] in {masquerade_chain(*owner), ports_chain(*owner)}:
-                inside = [one for one in rules if one[:2] == ("-A", rule[-1])]
-                found.setdefault(owner, set()).update(_addresses([rule, *inside], program))
+            if match is not None:
+                owner = match["network"], match["container"]
+                if rule[-1] in {masquerade_chain(*owner), ports_chain(*owner)}:
+                    inside = nat.chains.get(rule[-1], ())
+                    found.setdefault(owner, set()).update(_addresses([rule, *inside], program))
+    reserved = {(network, one.container_id) for (network, _), every in node.reservations.items() for one in every}
     for (network, container_id), addresses in found.items():
-        is_reserved = any(
-            (name, one.container_id) == (network, container_id)
-            for (name, _), reservations in node.reservations.items()
-            for one in reservations
-        )
-        if node.record_error or is_reserved or node.is_known(network, container_id) or not addresses:
+        is_known = (network, container_id) in reserved or node.is_known(network, container_id)
+        if node.record_error or node.unknown_namespace or is_known or not addresses:
             continue
-        owned = {address for one in node.attachments if one.network == network for address in addresses_of(one)}
         # Another runtime's container may have them.
-        used = [address for address in addresses - owned if node.holders(address)]
-        if used or node.unknown_namespace:
+        if any(node.holders(address) for address in addresses - node.recorded_addresses()):
             continue
         yield NodeFinding(
             "rules", "warning", f"rules of container {container_id}, {network}",

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from libcni import _iptables
-from libcni._iptables import Rule
+from libcni._iptables import Rule, Table
 from libcni.config.host_local import is_in_ranges, plugin_documents
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -141,11 +141,11 @@ def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresse
     kept: _Kept = []
     for program in sorted({_iptables.program_of(address) for address in addresses}):
         try:
-            rules = _iptables.saved_rules(program, env).get("nat", [])
-            if masquerades and ("-N", chain) not in rules:
+            table = _iptables.saved_rules(program, env).get("nat", Table())
+            if masquerades and chain not in table.chains:
                 _iptables.change(program, "-N", chain, env=env)
             if is_shared:
-                own = [rule for rule in rules if rule[0] == "-A" and chains & set(rule)]
+                own = [rule for one in chains for rule in (*table.leading_to(one), *table.chains.get(one, ()))]
                 kept += [(program, rule) for rule in own]
                 for rule in own:
                     if masquerades and rule[1] == "POSTROUTING" and chain in rule:
@@ -160,10 +160,10 @@ def _put_back(node: Node, kept: _Kept, addresses: list[str]) -> None:
     env = node.settings.environment()
     for program, rule in kept:
         try:
-            rules = _iptables.saved_rules(program, env).get("nat", [])
-            if rule in rules or any(_names(rule, address) for address in addresses):
+            table = _iptables.saved_rules(program, env).get("nat", Table())
+            if rule in table.chains.get(rule[1], ()) or any(_names(rule, address) for address in addresses):
                 continue
-            if ("-N", rule[1]) not in rules:
+            if rule[1] not in table.chains:
                 _iptables.change(program, "-N", rule[1], env=env)
             _iptables.change(program, *rule, env=env)
         except OSError as error:

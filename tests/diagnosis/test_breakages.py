@@ -395,3 +395,18 @@ def test_nothing_becomes_worse(
     assert broken.rules() == rules
     assert broken.leased() == leases
     assert_no_duplicates(broken)
+
+
+@pytest.mark.slow
+def test_ten_containers_after_a_firewalls_reload(broken: BreakableNode) -> None:
+    for number in range(4, 11):
+        broken.start(f"c{number}")
+    before, rules, leases = broken.look(), broken.host.rules("nat", "-A"), broken.leased()
+    run(FLUSH_NAT, FLUSH_FILTER)(broken)
+    assert not any(one.is_published or one.reaches_outside for one in broken.look().values())
+    [found] = broken.diagnose().findings
+    assert len(found.containers) == 10
+    assert broken.type("libcni reload --all").count("reloaded") == 10
+    assert broken.look() == before
+    assert sorted(broken.host.rules("nat", "-A")) == sorted(rules), "nothing is doubled"
+    assert broken.leased() == leases

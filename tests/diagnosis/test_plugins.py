@@ -20,6 +20,30 @@ def test_a_plugin_that_is_not_executable(node: OperatorNode) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        (b"", "the file is empty"),
+        (b"#!/usr/bin/python9\n", "its interpreter /usr/bin/python9 does not exist"),
+        (b"#!/usr/bin/env -S nosuchpython -E\n", "its interpreter nosuchpython is not in PATH"),
+        (b"#!/bin/sh\r\n", "CRLF"),
+        (b"\x7fELF\x02\x01\x01", "neither a program for this machine"),
+    ],
+)
+def test_an_executable_that_cannot_be_started_is_found_without_an_add(
+    node: OperatorNode, content: bytes, seen: str
+) -> None:
+    path = install(node, content)
+    found = node.finding(seen)
+    assert found.severity == "error"
+    assert found.remedy
+    assert "failed" in node.type("libcni networks --check", code=1)
+    path.unlink()  # "install the plugin again": the good one is found now
+    node.assert_healthy()
+    node.type("libcni networks --check")
+
+
+@pytest.mark.real
 def test_an_ipam_plugin_that_is_misspelt(node: OperatorNode) -> None:
     node.write_bridge(ipam={"type": "host-locl"})
     assert 'plugin "host-locl" not found' in node.finding("host-locl").seen
