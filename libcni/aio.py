@@ -117,6 +117,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
         )
 
+    async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
+        """Check a recorded attachment; as ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""
+        running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
+        await self._run(running, timeout, check, attachment.network, None, rt)
+
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:

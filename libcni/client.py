@@ -184,6 +184,20 @@ class CNIConfig(ClientBase[Executor]):
             operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
         )
 
+    def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
+        """Check a recorded attachment with its record alone (spec 1.1.0, section 3, Checking an attachment).
+
+        Args:
+            attachment: one of ``get_cached_attachments``.
+            timeout: seconds for the whole verb; None: no limit.
+
+        Raises:
+            RecordError: the record does not identify an attachment.
+            CNIError: as for ``check_network_list``.
+        """
+        running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
+        self._run(running, timeout, check, attachment.network, None, rt)
+
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:

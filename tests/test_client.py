@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import errno
 import io
@@ -482,3 +483,14 @@ def test_a_pending_record_can_be_taken_over(node: FakeNode, rt: RuntimeConf) -> 
     assert (taken.state, taken.owner) == ("pending", "mine")
     assert theirs.gc_network_list(network("bad"), []).detached == ()
     assert len(mine.gc_network_list(network("bad"), []).detached) == 1
+
+
+def test_a_recorded_attachment_is_all_that_check_needs(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
+    cni.add_network_list(node.network("a"), rt)
+    [attachment] = cni.get_cached_attachments()
+    cni.check_attachment(attachment)
+    asyncio.run(node.async_client().check_attachment(attachment))
+    assert node.verbs() == ["ADD a", "CHECK a", "CHECK a"]
+    cni.del_attachment(attachment)
+    with pytest.raises(NotAttachedError):
+        cni.check_attachment(attachment)

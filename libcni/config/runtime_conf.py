@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -51,7 +52,7 @@ class RuntimeConf:
     def __init__(  # noqa: PLR0913, PLR0917 - the specification's attachment parameters
         self,
         container_id: str,
-        netns: str | None,
+        netns: str | os.PathLike[str] | None,
         ifname: str,
         args: Iterable[tuple[str, str]] | Mapping[str, str] | None = None,
         capability_args: Mapping[str, Any] | CapabilityArgs | None = None,
@@ -60,7 +61,7 @@ class RuntimeConf:
         # A frozen dataclass refuses plain assignment, also in its own __init__.
         put = object.__setattr__
         put(self, "container_id", container_id)
-        put(self, "netns", netns)
+        put(self, "netns", os.fspath(netns) if isinstance(netns, os.PathLike) else netns)
         put(self, "ifname", ifname)
         put(self, "args", None if args is None else check_args(args))
         put(self, "capability_args", _frozen("capability_args", capability_args))

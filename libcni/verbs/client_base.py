@@ -57,7 +57,7 @@ class ClientBase(Generic[ExecutorT]):
 
     def __init__(  # noqa: PLR0913 - the settings of a client
         self,
-        path: Sequence[str | os.PathLike[str]] | str,
+        path: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
         cache_dir: str | os.PathLike[str] = "/var/lib/cni",
         *,
         conf_dir: str | os.PathLike[str] = "/etc/cni/net.d",
@@ -76,7 +76,7 @@ class ClientBase(Generic[ExecutorT]):
         """Store the settings. The client opens, reads and locks nothing before the first verb.
 
         Args:
-            path: the directories with plugins (CNI_PATH), a sequence, or one string split at ``os.pathsep``.
+            path: the directories with plugins (CNI_PATH), a sequence, or one string or path split at ``os.pathsep``.
             cache_dir: the directory of the records and the lock file.
             conf_dir: the directory from which networks are loaded by name.
             owner: the program that the attachments belong to, such as ``my-runtime``; it is written to each record.
@@ -101,10 +101,12 @@ class ClientBase(Generic[ExecutorT]):
             ValueError: a time limit is 0, negative or NaN, ``start_ahead`` has an unknown value, or ``max_verbs`` is
                 below 1.
             InvalidIdentifierError: a ValueError: ``owner`` is not printable text.
-            TypeError: ``env``, ``executor`` or ``max_verbs`` is of another type than this client needs.
+            TypeError: ``env``, ``executor``, ``observer`` or ``max_verbs`` is of another type than this client needs.
         """
         check_word("start_ahead", start_ahead, StartAhead)
-        directories = path.split(os.pathsep) if isinstance(path, str) else [os.fspath(part) for part in path]
+        if isinstance(path, str | os.PathLike):
+            path = os.fspath(path).split(os.pathsep)
+        directories = [os.fspath(part) for part in path]
         self._settings = Settings(
             path=tuple(part for part in directories if part),
             # Absolute: the program may change its directory between ADD and DEL.
@@ -117,7 +119,7 @@ class ClientBase(Generic[ExecutorT]):
             env=_checked_env(env),
             durable=durable,
             stderr=stderr,
-            observer=observer,
+            observer=_checked_observer(observer),
             start_ahead=start_ahead,
         )
         if executor is not None:
@@ -326,6 +328,13 @@ def _checked_env(env: Env | None) -> Env | None:
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(f"env: names and values must be strings, not {about}")
     return env
+
+
+def _checked_observer(observer: Observer | None) -> Observer | None:
+    methods = [getattr(observer, name, None) for name in ("begin", "before_call", "after_call", "end")]
+    if observer is not None and not all(map(callable, methods)):
+        raise TypeError(f"observer must have the methods of libcni.Observer, not be {short_repr(observer)}")
+    return observer
 
 
 def _check_executor(executor: object, *, on_asyncio: bool) -> None:

@@ -72,7 +72,10 @@ class Stage:
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def _client(self, owner: str = "") -> CNIConfig:
-        return CNIConfig(["/opt/cni/bin"], CACHE, executor=self.executor, env={}, timeout=60.0, owner=owner)
+        # max_verbs: so that a sweep detaches one after the other, not in threads, which greenlets cannot switch to.
+        return CNIConfig(
+            ["/opt/cni/bin"], CACHE, executor=self.executor, env={}, timeout=60.0, owner=owner, max_verbs=3
+        )
 
     def _try(self, what: str, work: Callable[[], object]) -> bool:
         assert self.sim.current is not None

@@ -127,3 +127,14 @@ def test_a_wrong_retry_policy_is_refused_before_a_verb_begins(values: Any, error
     (name,) = values
     with pytest.raises(error, match=f"^{name} must be"):
         RetryPolicy(**values)
+
+
+def test_paths_may_be_path_objects(tmp_path: Path) -> None:
+    assert CNIConfig(tmp_path, tmp_path, conf_dir=tmp_path).path == (str(tmp_path),)
+    assert libcni.RuntimeConf("c1", tmp_path, "eth0").netns == str(tmp_path)
+
+
+def test_something_that_is_no_observer_is_refused_at_once(tmp_path: Path) -> None:
+    given: Any = print
+    with pytest.raises(TypeError, match="observer must have the methods"):
+        CNIConfig([], tmp_path, observer=given)
