@@ -14,23 +14,20 @@ if TYPE_CHECKING:
     from libcni.executor.protocol import (
         AsyncExecutor,
         AsyncPreparedPlugin,
-        AsyncPreparingExecutor,
         CallOptions,
         Executor,
         PreparedPlugin,
-        PreparingExecutor,
     )
 
 _MODULES = {
     "find": "find_plugin",
     "process": "ProcessExecutor",
-    "protocol": "AsyncExecutor AsyncPreparedPlugin AsyncPreparingExecutor CallOptions Executor PreparedPlugin "
-    "PreparingExecutor",
+    "protocol": "AsyncExecutor AsyncPreparedPlugin CallOptions Executor PreparedPlugin",
 }
 
 __all__ = [
-    "AsyncExecutor", "AsyncPreparedPlugin", "AsyncPreparingExecutor", "CallOptions", "Executor", "PreparedPlugin",
-    "PreparingExecutor", "ProcessExecutor", "find_plugin",
+    "AsyncExecutor", "AsyncPreparedPlugin", "CallOptions", "Executor", "PreparedPlugin",
+    "ProcessExecutor", "find_plugin",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

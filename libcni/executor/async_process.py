@@ -59,7 +59,7 @@ class AsyncProcessExecutor:
         return await self._run(Child(invocation, options, self.output_limit), options.timeout, None)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> AsyncPreparedProcess | None:
-        """Start a plugin that waits for its configuration; see ``AsyncPreparingExecutor.prepare``."""
+        """Start a plugin that waits for its configuration; see ``AsyncExecutor``."""
         child = Child(invocation, options, self.output_limit)
         return AsyncPreparedProcess(child, self._run) if child.start_ahead() else None
 

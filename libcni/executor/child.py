@@ -306,7 +306,7 @@ class Child:
     def release(self) -> None:
         """Reap the process if it has ended, and close its descriptors. Does not block."""
         # A forked child may have closed these descriptors and opened files with the same numbers: leave them alone.
-        if not self.is_owned():
+        if os.getpid() != self._owner:
             return
         self.streams.close()
         _running.discard(self.streams)

@@ -61,7 +61,7 @@ class ProcessExecutor:
         return self._run(Child(invocation, options, self.output_limit), options.timeout)
 
     def prepare(self, invocation: Invocation, options: CallOptions) -> PreparedProcess | None:
-        """Start a plugin that waits for its configuration; see ``PreparingExecutor.prepare``."""
+        """Start a plugin that waits for its configuration; see ``Executor``."""
         child = Child(invocation, options, self.output_limit)
         return PreparedProcess(child, self._run) if child.start_ahead() else None
 

@@ -11,11 +11,9 @@ from libcni.protocol.invocation import Invocation, Outcome
 __all__ = [
     "AsyncExecutor",
     "AsyncPreparedPlugin",
-    "AsyncPreparingExecutor",
     "CallOptions",
     "Executor",
     "PreparedPlugin",
-    "PreparingExecutor",
 ]
 
 
@@ -50,7 +48,11 @@ class CallOptions:
 
 @runtime_checkable
 class Executor(Protocol):
-    """An object that finds and runs plugins, blocking."""
+    """An object that finds and runs plugins, blocking.
+
+    It may have a method ``prepare(invocation, options)``, which starts a plugin before its configuration is known. It
+    ignores ``stdin`` and ``timeout`` and returns a PreparedPlugin, or None if the plugin cannot be started now.
+    """
 
     def find(self, plugin: str, path: Sequence[str], /) -> str:
         """Return the path of a plugin type's executable.
@@ -83,7 +85,10 @@ class Executor(Protocol):
 
 @runtime_checkable
 class AsyncExecutor(Protocol):
-    """An object that finds and runs plugins on asyncio; the methods are those of Executor."""
+    """An object that finds and runs plugins on asyncio; the methods are those of Executor.
+
+    ``prepare`` is no coroutine, must not block, and returns an AsyncPreparedPlugin or None.
+    """
 
     def find(self, plugin: str, path: Sequence[str], /) -> str:
         """Return the path of a plugin type's executable, as ``Executor.find`` does. It is quick, so no coroutine.
@@ -143,32 +148,4 @@ class AsyncPreparedPlugin(Protocol):
 
     async def discard(self) -> None:
         """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
-        ...
-
-
-@runtime_checkable
-class PreparingExecutor(Executor, Protocol):
-    """An executor that can start a plugin before its configuration is known. The method is optional."""
-
-    def prepare(self, invocation: Invocation, options: CallOptions, /) -> PreparedPlugin | None:
-        """Start a plugin that waits for its configuration on an empty pipe.
-
-        Use it only for a plugin that reads stdin before it acts (see ``libcni.executor.start_ahead.reads_first``).
-
-        Args:
-            invocation: as for ``execute``; its ``stdin`` is ignored.
-            options: as for ``execute``; its ``timeout`` is ignored, ``feed`` has one.
-
-        Returns:
-            The waiting plugin, or None if it cannot be started now: ``execute`` reports why.
-        """
-        ...
-
-
-@runtime_checkable
-class AsyncPreparingExecutor(AsyncExecutor, Protocol):
-    """An asyncio executor that can start a plugin before its configuration is known. The method is optional."""
-
-    def prepare(self, invocation: Invocation, options: CallOptions, /) -> AsyncPreparedPlugin | None:
-        """Start a plugin that waits for its configuration, as ``PreparingExecutor.prepare`` does. It does not block."""
         ...

@@ -84,6 +84,12 @@ def test_elements_are_counted_outside_of_strings(text: str, count: int) -> None:
             check_elements(text, count - 1)
 
 
+def test_the_count_ends_where_the_text_is_no_json() -> None:
+    """Otherwise megabytes of closing brackets would take seconds."""
+    for text in ("]" * 9 + "[" * 9, '"' + "[" * 9, '{}}"x"' + "[" * 9):
+        assert check_elements(text, 3) == text
+
+
 def test_as_many_elements_as_are_allowed() -> None:
     fits = '{"cniVersion":"1.0.0","x":[' + "1," * (MAX_ELEMENTS - 3) + "1]}"
     assert read_result(fits, "1.0.0").text == fits

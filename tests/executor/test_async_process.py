@@ -137,11 +137,13 @@ def test_a_time_that_comes_before_the_others_is_kept(tmp_path: Path) -> None:
     async def main() -> None:
         events = loop_events.of_running_loop()
         now = time.monotonic()
-        for name, seconds in {"late": 30.0, "third": 0.06, "first": 0.02, "cancelled": 0.01, "second": 0.04}.items():
+        times = {"late": 30.0, "third": 0.06, "first": 0.02, "cancelled": 0.01, "second": 0.04, "last": 30.0}
+        for name, seconds in times.items():
             events.call_at(now + seconds, name, partial(called.append, name))
         events.cancel("cancelled")
         await asyncio.sleep(0.2)
         events.cancel("late")
+        events.cancel("last")
 
     asyncio.run(main())
     assert called == ["first", "second", "third"]

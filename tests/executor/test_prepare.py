@@ -18,7 +18,7 @@ from processes import fork, is_running, wait
 
 from executor.plugins import BASE, Kind, invocation, number_in, python, replace_in_executor, script
 from libcni.errors import InvalidOutputError, PluginError, PluginTimeoutError
-from libcni.executor import AsyncPreparingExecutor, CallOptions, PreparingExecutor, ProcessExecutor, child
+from libcni.executor import CallOptions, ProcessExecutor, child
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.child import running_plugins
 from libcni.protocol.invocation import Outcome
@@ -73,11 +73,6 @@ def logging(directory: Path, after: str = "") -> str:
 def log(directory: Path) -> list[str]:
     path = directory / "log"
     return path.read_text().splitlines() if path.exists() else []
-
-
-def test_the_executors_can_prepare() -> None:
-    assert isinstance(ProcessExecutor(), PreparingExecutor)
-    assert isinstance(AsyncProcessExecutor(), AsyncPreparingExecutor)
 
 
 def test_a_plugin_waits_for_its_configuration(tmp_path: Path, kind: Kind) -> None:
