@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -81,7 +82,7 @@ class Container:
     """
 
     id: str
-    netns: str | None = None
+    netns: str | os.PathLike[str] | None = None
     networks: Iterable[str | NetworkRequest] | None = None
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None

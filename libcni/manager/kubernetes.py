@@ -274,7 +274,7 @@ class Pod:
     name: str
     uid: str
     sandbox_id: str
-    netns: str | None = None
+    netns: str | os.PathLike[str] | None = None
 
     def args(self) -> tuple[tuple[str, str], ...]:
         """Return the CNI_ARGS that container runtimes pass for a pod."""

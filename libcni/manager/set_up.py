@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -76,7 +77,7 @@ class SetUp:
 
     async def _netns(self) -> str:
         if self.container.netns is not None:
-            return self.container.netns
+            return os.fspath(self.container.netns)
         namespaces, container_id = self.namespaces, self.container.id
         assert namespaces is not None, "the manager refuses a container without namespace before this"
         self.has_made_namespace = not await self.context.node.on_disk(lambda: namespaces.exists(container_id))

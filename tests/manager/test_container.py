@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from libcni import (
@@ -10,7 +12,7 @@ from libcni import (
     InvalidIdentifierError,
     PortMapping,
 )
-from libcni.manager import Container, NetworkRequest
+from libcni.manager import Container, NetworkRequest, Pod
 from manager.fakes import ManagerNode
 
 
@@ -85,6 +87,18 @@ def test_a_network_is_not_given_what_it_does_not_declare_and_so_does_not_refuse_
     request = NetworkRequest("b", capability_args=given)
     with pytest.raises(ConfigError):
         node.manager().set_up(Container("c2", "/ns", [request]), strict=True)
+
+
+def test_a_namespace_may_be_a_path_object(node: ManagerNode, tmp_path: Path) -> None:
+    node.configure("a")
+    netns = tmp_path / "ns"
+    netns.touch()
+    for container in (Container("c1", netns), Pod("shop", "web", "u", "c1", netns).container(default=["a"])):
+        manager = node.manager()
+        assert manager.set_up(container).netns == str(netns)
+        assert node.last_call("a", "ADD", "eth0").env["CNI_NETNS"] == str(netns)
+        manager.tear_down(container)
+        assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(netns)
 
 
 def test_a_string_is_no_list_of_networks() -> None:
