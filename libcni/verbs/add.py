@@ -34,6 +34,9 @@ from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
 
+_PLUGIN_END_SECONDS = 1.0
+"""Seconds to wait, before a roll-back, for processes that the plugins left."""
+
 
 async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
     node: Node,
@@ -192,6 +195,8 @@ async def _undo(node: Node, chain: Chain, record: Record, result: Result | None)
     """Run DEL through the chain of an ADD. Go on after errors, and return them."""
     chain = _own_chain(chain, record, result)
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
+    # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
+    await node.wait_for_plugins(_PLUGIN_END_SECONDS)
     reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
     problems = [report.error for report in reports if report.error is not None]
     if not problems and node.has_running_plugin():

@@ -165,6 +165,12 @@ class LockingNode:
         """Return whether this process is a plugin, and the verb that runs it works on this record."""
         return any(locks.is_held_by_caller(record.network, record.container_id) for locks in self._locks)
 
+    async def wait_for_plugins(self, seconds: float) -> None:
+        """Wait until no process of this verb's plugins runs, or until ``seconds`` have passed."""
+        deadline = min(self._deadline, time.monotonic() + seconds)
+        while self.has_running_plugin() and time.monotonic() < deadline:
+            await self.sleep(_ORPHAN_POLL)
+
     def has_running_plugin(self) -> bool:
         """Return whether a process of this verb's plugins still runs. Raises RecordError."""
         return bool(self._locks) and self._locks[-1].has_running_plugin()
