@@ -22,7 +22,7 @@ from libcni.diagnosis.reading import (
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.diagnosis.rules import removal_commands
 from libcni.store.attachments import Attachment
-from libcni.store.record import READY, sees_same_processes
+from libcni.store.record import READY
 
 _error = partial(NodeFinding, "ipam", "error")
 
@@ -64,13 +64,8 @@ class Unrecorded:
 def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unrecorded:
     """Look in every namespace for a container without a usable record, by the addresses that are reserved for it."""
     identity = network, container_id, ifname
-    reserved = [
-        one
-        for (name, _), reservations in node.reservations.items()
-        for one in reservations
-        # host-local before 0.8 wrote no interface name
-        if (name, one.container_id) == (network, container_id) and one.ifname in {"", ifname}
-    ]
+    # host-local before 0.8 wrote no interface name.
+    reserved = [one for one in node.reserved_for(network, container_id) if one.ifname in {"", ifname}]
     found = [(one.address, space, link) for one in reserved for space, link in node.holders(one.address)]
     if found:
         address, space, link = found[0]
@@ -102,7 +97,7 @@ def _why_unknown(node: Reading) -> str:
         return "only root sees the namespaces of all processes"
     if node.unknown_namespace:
         return f"{node.unknown_namespace} cannot be entered"
-    if not all(sees_same_processes(one.record) for one in node.attachments):
+    if not node.sees_all_processes:
         return "this program is in another PID namespace than the runtime, and cannot see all containers"
     return ""
 

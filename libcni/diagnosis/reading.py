@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import time
@@ -21,7 +22,7 @@ from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
 from libcni.store.namespace import is_no_namespace
-from libcni.store.record import CORRUPT, READY, STALE_BOOT, namespaces_of_processes
+from libcni.store.record import CORRUPT, READY, STALE_BOOT, namespaces_of_processes, sees_same_processes
 from libcni.store.records import RecordStore, without_hash
 
 _NAMED = "/run/netns"
@@ -56,7 +57,7 @@ class Reservation:
     changed: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """A node at one moment.
 
@@ -89,6 +90,7 @@ class Reading:
     started: float = 0.0
     _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
     _by_address: dict[str, list[tuple[Space, Link]]] = field(default_factory=dict)
+    _by_holder: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     _by_container: dict[tuple[str, str], list[Attachment]] = field(default_factory=dict)
     _addresses: set[str] = field(default_factory=set)
 
@@ -133,10 +135,23 @@ class Reading:
                         self._by_address.setdefault(one.partition("/")[0], []).append((space, link))
         return self._by_address.get(address, [])
 
-    @property
+    def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
+        """Return the reservations of a container on a network."""
+        if not self._by_holder:
+            for (name, _), reservations in self.reservations.items():
+                for one in reservations:
+                    self._by_holder.setdefault((name, one.container_id), []).append(one)
+        return self._by_holder.get((network, container_id), [])
+
+    @functools.cached_property
     def unknown_namespace(self) -> str:
         """A namespace that could not be read, so that nobody can say that an address is unused; "" if all were."""
         return next((space.path for space in self.spaces.values() if space.network is None), "")
+
+    @functools.cached_property
+    def sees_all_processes(self) -> bool:
+        """Whether this program would see a process of each container on record."""
+        return all(sees_same_processes(one.record) for one in self.attachments)
 
     def table(self, program: str, table: str) -> Table:
         """Return a table of a program; one without chains if it does not exist or cannot be read."""

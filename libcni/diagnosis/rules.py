@@ -190,9 +190,8 @@ def _left_over(node: Reading) -> Observations:
                 if rule[-1] in {masquerade_chain(*owner), ports_chain(*owner)}:
                     inside = nat.chains.get(rule[-1], ())
                     found.setdefault(owner, set()).update(_addresses([rule, *inside], program))
-    reserved = {(network, one.container_id) for (network, _), every in node.reservations.items() for one in every}
     for (network, container_id), addresses in found.items():
-        is_known = (network, container_id) in reserved or node.is_known(network, container_id)
+        is_known = node.is_known(network, container_id) or bool(node.reserved_for(network, container_id))
         if node.record_error or node.unknown_namespace or is_known or not addresses:
             continue
         # Another runtime's container may have them.

@@ -38,6 +38,20 @@ def test_a_namespace_that_has_gone_and_the_rules_that_the_plugin_cannot_remove(
 
 
 @pytest.mark.real
+def test_del_says_what_its_plugins_leave_behind(node: OperatorNode, named_namespace: str) -> None:
+    node.write_bridge(ipMasq=True)
+    for container, netns in (("c1", f"/run/netns/{named_namespace}"), ("c2", node.new_namespace().path)):
+        node.cni.add_network_list("net", RuntimeConf(container, netns, "eth0"))
+    subprocess.run(["ip", "netns", "del", named_namespace], check=True)
+    left = [node.cni.del_network_list("net", RuntimeConf(one, None, "eth0")).left for one in ("c1", "c2")]
+    assert left == [("the masquerade rules of its addresses",), ()]
+    assert 'id: \\"c1\\"' in masquerade_rules()
+    node.mend("and the container has no record")
+    assert "CNI-" not in masquerade_rules()
+    node.assert_healthy()
+
+
+@pytest.mark.real
 def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
     node: OperatorNode, named_namespace: str
 ) -> None:
