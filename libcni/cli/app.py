@@ -54,7 +54,11 @@ def _run(argv: Sequence[str], interruption: Interruption) -> None:
         raise SystemExit(0 if argv else 2)
     command = next((one for one in COMMANDS if one.name == argv[0]), None)
     if command is None:
-        print_block(f"error: there is no command {argv[0]}; see: libcni --help", sys.stderr)
+        from difflib import get_close_matches
+
+        near = get_close_matches(argv[0], [one.name for one in COMMANDS], 1)
+        meant = f"did you mean {near[0]}?" if near else "see: libcni --help"
+        print_block(f"error: there is no command {argv[0]}; {meant}", sys.stderr)
         raise SystemExit(2)
     function, _ = command.load()
     # Intermixed: an option may stand between two arguments of which the second one may be missing.

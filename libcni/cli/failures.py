@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -140,7 +141,7 @@ def cause_of(error: CNIError) -> str:
     """Say why the plugin's file cannot be started: it says more than the kernel's error number."""
     if not isinstance(error, PluginError) or isinstance(error, PluginTimeoutError):
         return ""
-    if not error.path or error.signal or error.exit_status not in _NOT_STARTED:
+    if not os.path.exists(error.path) or error.signal or error.exit_status not in _NOT_STARTED:
         return ""
     problem = executable_problem(error.path)
     return f"{problem[0]}; {problem[1].rstrip(':')}" if problem is not None else ""

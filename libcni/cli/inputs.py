@@ -60,8 +60,11 @@ def network_of(text: str) -> str | NetworkConfigList:
     return _network_from(read_bytes(text), "stdin" if text == "-" else text)
 
 
-def network_from_object(document: Any, source: str) -> NetworkConfigList:
-    """Return the network in a decoded configuration or NetworkAttachmentDefinition; raises ConfigError."""
+def _network_from(data: bytes, source: str) -> NetworkConfigList:
+    if data.lstrip().startswith(b"{") and b'"kind"' not in data:
+        # Not decoded here: from_bytes keeps each number as it is written.
+        return libcni.NetworkConfigList.from_bytes(data, file=source)
+    document = _parse(data, source)
     if not isinstance(document, dict):
         raise ConfigError("a network's configuration must be an object", file=source)
     try:
@@ -70,13 +73,6 @@ def network_from_object(document: Any, source: str) -> NetworkConfigList:
         return libcni.NetworkConfigList.from_dict(document)
     except ConfigError as error:
         raise error.located(source) from error
-
-
-def _network_from(data: bytes, source: str) -> NetworkConfigList:
-    if data.lstrip().startswith(b"{") and b'"kind"' not in data:
-        # Not decoded here: from_bytes keeps each number as it is written.
-        return libcni.NetworkConfigList.from_bytes(data, file=source)
-    return network_from_object(_parse(data, source), source)
 
 
 def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigList:

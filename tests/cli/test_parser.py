@@ -64,6 +64,7 @@ def test_a_variable_is_a_default_and_an_empty_one_is_none(monkeypatch: pytest.Mo
         ("attachments --state nosuch", "invalid choice: 'nosuch'"),
         ("networks -o openmetrics", "only doctor has --output openmetrics"),
         ("nosuch", "there is no command nosuch; see: libcni --help"),
+        ("attachmnts", "there is no command attachmnts; did you mean attachments?"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_words(node: CommandNode, line: str, problem: str) -> None:
