@@ -52,7 +52,7 @@ def request(**more: Any) -> Request:
 def test_a_dataclass_is_filled_with_typed_values() -> None:
     ipam = {
         "dataDir": "/x",
-        "ranges": [{"subnet": "10.0.0.0/8"}, {"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}],
+        "ranges": [{"subnet": "10.0.0.0/8", "gateway": None}, {"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}],
         "mode": "fast",
         "limits": {"a": 1},
         "share": 1,

@@ -107,35 +107,10 @@ def test_unknown_fields_of_a_previous_result_are_passed_on(version: str) -> None
     assert document["cniVersion"] == version
 
 
-def test_a_result_of_0_2_is_converted_to_1_0() -> None:
-    document = {
-        "cniVersion": "0.2.0",
-        "ip4": {"ip": "10.0.0.2/24", "gateway": "10.0.0.1", "routes": [{"dst": "0.0.0.0/0"}]},
-        "ip6": {"ip": "fd00::2/64"},
-        "dns": {},
-    }
-    assert PluginResult.from_document(document, "1.0.0").to_document() == {
-        "cniVersion": "1.0.0",
-        "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}, {"address": "fd00::2/64"}],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-
-
 def test_a_result_of_0_4_loses_the_version_of_its_addresses_in_1_0() -> None:
     previous = {"ips": [{"version": "4", "address": "10.0.0.2/24"}]}
     document = call_plugin(Recorder().plugin, "ADD", config("1.0.0", prevResult=previous)).document
     assert document["ips"] == [{"address": "10.0.0.2/24"}]
-
-
-def test_the_first_address_of_a_family_counts_in_0_2() -> None:
-    document = PluginResult.from_document(OF_1_1, "0.2.0").to_document()
-    assert document["ip4"] == {
-        "ip": "10.1.0.5/16",
-        "gateway": "10.1.0.1",
-        "y": 2,
-        "routes": [{"dst": "0.0.0.0/0"}],
-    }
-    assert document["vendor"] == OF_1_1["vendor"]
 
 
 @pytest.mark.parametrize(

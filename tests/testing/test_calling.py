@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from plugin.plugins import example
+import time
+from subprocess import TimeoutExpired
 
-from libcni.testing import Answer, call_plugin
+import pytest
+from plugin.plugins import Recorder, config, example
+
+from libcni.testing import Answer, FakePlugins, call_plugin
 
 
 def test_the_answer_of_a_call_can_be_looked_into() -> None:
@@ -13,3 +16,18 @@ def test_the_answer_of_a_call_can_be_looked_into() -> None:
     assert got.code is None
     with pytest.raises(ValueError, match="not a JSON object"):
         _ = Answer(0, "[]", "").document
+
+
+def test_the_result_of_a_function_is_compared_with_the_specification() -> None:
+    loose = Recorder(add=lambda request: {"ips": [{"address": "10.0.0.2"}]})
+    answer = call_plugin(loose.plugin, "ADD", config())
+    assert (answer.code, answer.document["msg"]) == (6, "ADD returned no valid result")
+    assert "ips[0].address: '10.0.0.2' is not an address in CIDR notation" in answer.document["details"]
+
+
+def test_a_plugin_that_does_not_end_in_time_is_killed(cni_fakes: FakePlugins) -> None:
+    fake = cni_fakes.scenario("fake", {"DEL": {"sleep": 60}})
+    began = time.monotonic()
+    with pytest.raises(TimeoutExpired):
+        call_plugin(fake.path, "DEL", config(), timeout=0.5)
+    assert time.monotonic() - began < 30

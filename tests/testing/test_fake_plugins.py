@@ -359,8 +359,8 @@ def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run
     ips = {"ips": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}
     flat = {"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24", "routes": [{"dst": "0.0.0.0/0"}]}, "dns": {}}
     assert answer(run("ADD", config=conf("0.2.0", fake={"ADD": {"result": ips}}))) == flat
-    own = {"cniVersion": "0.3.0", **ips}
-    assert answer(run("ADD", config=conf("1.1.0", fake={"result": own}))) == own
+    own = {"cniVersion": "1.0.0", **ips}
+    assert answer(run("ADD", config=conf("0.2.0", fake={"result": own}))) == own
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

@@ -76,12 +76,6 @@ def test_a_silent_plugin_is_said_to_be_silent(cni_fakes: FakePlugins) -> None:
         _ = call(cni_fakes).document
 
 
-def test_a_plugin_that_does_not_end_in_time_is_stopped(cni_fakes: FakePlugins) -> None:
-    fake = cni_fakes.scenario("fake", {"DEL": {"sleep": 60}})
-    with pytest.raises(subprocess.TimeoutExpired):
-        call_plugin(fake.path, "DEL", config(), timeout=0.5)
-
-
 def test_a_few_lines_of_shell_are_a_plugin(cni_fakes: FakePlugins) -> None:
     answers = "[ $CNI_COMMAND != DEL ] || exit 4"
     fake = cni_fakes.shell("fake", answers, versions=["0.4.0"], result={"x": '$CNI_IFNAME `$HOME` \\ "'})

@@ -10,6 +10,7 @@ from plugin.plugins import Recorder, nothing
 
 from libcni.plugin import Request, VerbError
 from libcni.testing import NetworkNamespace, check_plugin
+from libcni.testing.snapshot import difference
 from testing.faulty import NEWEST, failing, ip
 
 LINK = "cnitest0"
@@ -70,3 +71,8 @@ def test_state_in_the_kernel_is_seen(
         return
     found = {finding.check: finding.problem for finding in report.failures}
     assert problem in found[check]
+
+
+def test_a_difference_names_what_is_new_and_what_is_gone() -> None:
+    assert difference(frozenset({"a", "b"}), frozenset({"b", "c"})) == "new: a; gone: c"
+    assert difference(frozenset({"a"}), frozenset({"a"})) == ""
