@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=1_000_000, help="so many schedules of each scenario")
     parser.add_argument("--version", default="1.1.0", help="cniVersion; before 1.1.0 plugins get no GC")
     parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="put a fault into the library first")
+    parser.add_argument("--asyncio", action="store_true", help="the verbs of AsyncCNIConfig")
     parser.add_argument("--story", action="store_true")
     options = parser.parse_args()
     with seam.in_place_of_the_system(), faults.seeded(options.fault):
@@ -28,7 +29,13 @@ def main() -> None:
             if name == "mixture":
                 found = explore_seeds(mixture, range(options.first, options.first + options.seeds), options.version)
             else:
-                found = explore(SCENARIOS[name], bound=options.bound, limit=options.limit, version=options.version)
+                found = explore(
+                    SCENARIOS[name],
+                    bound=options.bound,
+                    limit=options.limit,
+                    version=options.version,
+                    on_asyncio=options.asyncio,
+                )
             speed = found.schedules / (time.process_time() - began)
             row = f"{name:45} {found.schedules:6} schedules, {speed:4.0f}/s  {found.violation}"
             sys.stdout.write(f"{row}\n{found.story if options.story else ''}\n".replace("\n\n", "\n"))

@@ -189,28 +189,38 @@ class SimExecutor:
         effects, step = caller.looked
         return step if caller.effects - effects <= AT_ONCE else self.sim.world.steps
 
-    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
-        """Run a plugin to its end, or to its time limit."""
+    def begin(self, invocation: Invocation, options: CallOptions) -> Program:
+        """Start the plugin of a verb."""
         sim, env = self.sim, dict(invocation.env)
         inherited = options.inherited()
         netns = env["CNI_NETNS"] or "-"
         sim.point(f"starts {invocation.plugin} {invocation.verb} for {invocation.container_id}, netns {netns}")
         file = sim.me().descriptors.get(inherited)
-        conf = json.loads(invocation.stdin)
-        running = self.start(invocation.plugin, invocation.verb, env, conf)
+        running = self.start(invocation.plugin, invocation.verb, env, json.loads(invocation.stdin))
         if file is not None and running.process is not None:
             file.references += 1
             running.process.put(file)
         if options.on_started is not None:
             options.on_started()
-        sim.wait(lambda: running.done, options.timeout)
+        return running
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        """Run a plugin to its end, or to its time limit."""
+        running = self.begin(invocation, options)
+        self.sim.wait(lambda: running.done, options.timeout)
         if not running.done:
             running.kill()
             raise PluginTimeoutError("it was stopped", invocation)
-        if running.value is None:
-            return Outcome(exit_status=None, signal=9)
-        assert isinstance(running.value, tuple)
-        status, answer = running.value
-        sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}")
-        text = json.dumps({"cniVersion": conf["cniVersion"], **answer}).encode() if answer else b""
-        return Outcome(exit_status=status, stdout=text)
+        return outcome_of(self.sim, running, invocation)
+
+
+def outcome_of(sim: Sim, running: Program, invocation: Invocation) -> Outcome:
+    """Return what a plugin that has ended printed."""
+    if running.value is None:
+        return Outcome(exit_status=None, signal=9)
+    assert isinstance(running.value, tuple)
+    status, answer = running.value
+    sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}")
+    version = json.loads(invocation.stdin)["cniVersion"]
+    text = json.dumps({"cniVersion": version, **answer}).encode() if answer else b""
+    return Outcome(exit_status=status, stdout=text)

@@ -201,6 +201,17 @@ def killed_add(s: Stage) -> tuple[str, ...]:
 
 
 @scenario
+def cancelled_add(s: Stage) -> tuple[str, ...]:
+    add = s.runtime("add", lambda: s.add("A", "bws"))
+    s.event("cancel", s.cancel(add))
+    s.race()
+    s.alone("again", lambda: s.add("A", "bws", on_existing="replace"))
+    if s.outcomes["ADD A"] != "ok":
+        s.sim.violate(f"a container cannot start after a cancellation: {s.outcomes}")
+    return ("bws",)
+
+
+@scenario
 def killed_del(s: Stage) -> tuple[str, ...]:
     s.alone("setup", lambda: s.add("A", "bws"))
     gone = s.runtime("del", lambda: s.delete("A", "bws"))
@@ -320,11 +331,11 @@ class Found:
     story: str = ""
 
 
-def run(work: Scenario, chooser: Chooser, version: str = "1.1.0") -> Sim:
+def run(work: Scenario, chooser: Chooser, version: str = "1.1.0", *, on_asyncio: bool = False) -> Sim:
     """Run one schedule."""
     sim = Sim(chooser)
     with seam.running(sim):
-        stage = Stage(sim, "A", "B", version=version)
+        stage = Stage(sim, "A", "B", version=version, on_asyncio=on_asyncio)
         try:
             stage.finish(*work(stage))
         except Violation as problem:
@@ -334,11 +345,13 @@ def run(work: Scenario, chooser: Chooser, version: str = "1.1.0") -> Sim:
     return sim
 
 
-def explore(work: Scenario, *, bound: int = 1, limit: int = 1_000_000, version: str = "1.1.0") -> Found:
+def explore(
+    work: Scenario, *, bound: int = 1, limit: int = 1_000_000, version: str = "1.1.0", on_asyncio: bool = False
+) -> Found:
     """Run every schedule with at most ``bound`` deviations, until one violates something."""
     count = 0
     for count, chooser in enumerate(all_plans(bound), 1):
-        sim = run(work, chooser, version)
+        sim = run(work, chooser, version, on_asyncio=on_asyncio)
         if sim.violations:
             return Found(count, sim.violations[0], tell(sim))
         if count >= limit:

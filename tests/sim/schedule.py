@@ -7,12 +7,13 @@ random. A failing schedule shrinks to the deviations that it needs.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from greenlet import greenlet
+from greenlet import getcurrent, greenlet
 
 from sim.world import Process, World
 
@@ -26,6 +27,16 @@ Steps = Generator["str | Callable[[], bool]", None, object]
 
 Events = Generator["str | Callable[[], bool]", None, None]
 """The same without a value."""
+
+
+def _swap_current_task(loop: asyncio.AbstractEventLoop, task: Any) -> Any:
+    tasks: Any = asyncio.tasks
+    if hasattr(tasks, "_swap_current_task"):
+        return tasks._swap_current_task(loop, task)
+    before = tasks._current_tasks.pop(loop, None)
+    if task is not None:
+        tasks._current_tasks[loop] = task
+    return before
 
 
 class Killed(BaseException):
@@ -82,7 +93,7 @@ class Code(Actor):
         self.own_process = process
         process.threads += 1
         self.work = work
-        self.greenlet = greenlet(self._run)
+        self.greenlet = greenlet(self._run, sim.loop)
 
     def _run(self) -> None:
         try:
@@ -96,10 +107,18 @@ class Code(Actor):
                 super().kill()
 
     def pause(self) -> None:
-        """Go back to the loop."""
+        """Go back to the loop. An event loop of asyncio that runs here does not run in the other actors."""
         parent = self.greenlet.parent
         assert parent is not None
-        parent.switch()
+        running = asyncio._get_running_loop()
+        task = _swap_current_task(running, None) if running is not None else None
+        asyncio._set_running_loop(None)
+        try:
+            parent.switch()
+        finally:
+            asyncio._set_running_loop(running)
+            if running is not None:
+                _swap_current_task(running, task)
 
     def step(self) -> None:
         """Go on to the next effect."""
@@ -147,6 +166,7 @@ class Sim:
 
     def __init__(self, chooser: Chooser) -> None:
         self.world, self.chooser = World(), chooser
+        self.loop = getcurrent()
         self.now, self.exploring = 1000.0, False
         self.actors: list[Actor] = []
         self.current: Actor | None = None

@@ -14,17 +14,20 @@ import logging
 import os
 import posixpath
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
 from libcni import NetworkConfigList
 from libcni.errors import ConfigError
+from libcni.store import files
 from libcni.store.lock_file import ALL_CONTAINERS, CONTAINER, NETWORK
+from libcni.verbs.node import run_to_end
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
-from sim.schedule import Killed, Sim
+from sim.schedule import Code, Killed, Sim
 from sim.world import Namespace
 
 _HAS_PLACES = importlib.util.find_spec("libcni.store.place")
@@ -270,18 +273,23 @@ class SimLockFile:
     """In place of LockFile: an open file with locks of bytes."""
 
     def __init__(self, path: str, cache_dir: str, mode: int = os.O_RDWR) -> None:
-        from libcni.store.files import make_directory
-
         self._process = sim().me()
-        self.closed = False
+        self.closed = True
         try:
-            self._descriptor = SYSTEM.open(path, mode | os.O_CREAT)
-        except FileNotFoundError:
-            make_directory(cache_dir, durable=False)
-            self._descriptor = SYSTEM.open(path, mode | os.O_CREAT)
+            self._descriptor = self._open(path, cache_dir, mode)
+        except OSError as error:
+            raise files.record_error("cannot be opened", path, error) from error
+        self.closed = False
         self._file = self._process.descriptors[self._descriptor]
         status = _status(self._file.inode)
         self.identity = f"{status.st_dev}:{status.st_ino}"
+
+    def _open(self, path: str, cache_dir: str, mode: int) -> int:
+        try:
+            return SYSTEM.open(path, mode | os.O_CREAT)
+        except FileNotFoundError:
+            files.make_directory(cache_dir, durable=False)
+            return SYSTEM.open(path, mode | os.O_CREAT)
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -380,6 +388,42 @@ class SimEntered:
             self._namespace.release()
 
 
+class SimEvent:
+    """In place of ``threading.Event``."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Wake who waits."""
+        self._is_set = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait in simulated time."""
+        sim().wait(lambda: self._is_set, timeout)
+        return self._is_set
+
+
+async def _side_by_side(_most: int, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> list[Any]:
+    """Run blocking verbs in threads of the process that runs."""
+    caller = sim().current
+    assert isinstance(caller, Code)
+    values: dict[int, Any] = {}
+
+    def run(number: int) -> None:
+        try:
+            values[number] = run_to_end(works[number]())
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            values[number] = error
+
+    threads = [sim().run_code(f"{caller.name}.{number}", partial(run, number), caller) for number in range(len(works))]
+    sim().wait(lambda: all(one.done for one in threads), None)
+    for value in values.values():
+        if isinstance(value, Exception):
+            raise value
+    return [values[number] for number in range(len(works))]
+
+
 SYSTEM, TIME = SimOS(), SimTime()
 
 
@@ -418,7 +462,9 @@ SEAM: dict[str, dict[str, object]] = {
     },
     "libcni.store.place": {"os": SYSTEM, "namespace_identity": _identity},
     "libcni.verbs.ownership": {"os": SYSTEM, "namespace_identity": _identity},
-    "libcni.client": {"time": TIME},
+    "libcni.client": {
+        "time": TIME, "threading": SimpleNamespace(Event=SimEvent), "_side_by_side": _side_by_side
+    },
 }  # fmt: skip
 """Module to the names that it sees differently."""
 
@@ -457,8 +503,6 @@ def in_place_of_the_system() -> Iterator[None]:
 @contextmanager
 def running(one: Sim) -> Iterator[None]:
     """Make a simulation the one that runs."""
-    from libcni.store import files
-
     _running.append(one)
     files._serial = itertools.count()
     try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any, cast
 
-from libcni import CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
+from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
 from libcni.store.record import CORRUPT, READY, Record, decode
 from sim.disk import Directory, File
+from sim.loop import OnAsyncio, SimAsyncExecutor
 from sim.plugins import SimExecutor
 from sim.schedule import Code, Events, Program, Sim
 from sim.world import NEIGHBOUR, Namespace
@@ -57,10 +60,12 @@ class Stage:
         outcomes: "VERB container" to "ok" or the error's class.
     """
 
-    def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0") -> None:
+    def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0", on_asyncio: bool = False) -> None:
         self.sim, self.world = sim, sim.world
         self.networks = networks(version)
         self.executor = SimExecutor(sim)
+        self.on_asyncio = on_asyncio
+        self.tasks: dict[Code, asyncio.Task[Any]] = {}
         self.outcomes: dict[str, str] = {}
         self.attached: set[tuple[str, str]] = set()
         self.disturbed: set[str] = set()
@@ -72,10 +77,11 @@ class Stage:
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def _client(self, owner: str = "") -> CNIConfig:
-        # max_verbs: so that a sweep detaches one after the other, not in threads, which greenlets cannot switch to.
-        return CNIConfig(
-            ["/opt/cni/bin"], CACHE, executor=self.executor, env={}, timeout=60.0, owner=owner, max_verbs=3
-        )
+        given: dict[str, Any] = {"cache_dir": CACHE, "env": {}, "timeout": 60.0, "owner": owner}
+        if not self.on_asyncio:
+            return CNIConfig(["/opt/cni/bin"], executor=self.executor, **given)
+        client = AsyncCNIConfig(["/opt/cni/bin"], executor=SimAsyncExecutor(self.sim), **given)
+        return cast("CNIConfig", OnAsyncio(self.sim, client, self.tasks))
 
     def _try(self, what: str, work: Callable[[], object]) -> bool:
         assert self.sim.current is not None
@@ -88,9 +94,13 @@ class Stage:
                 self.sim.violate(f"{what} waited for a lock for ever")
             self.sim.log(name, f"{what}: {type(error).__name__}: {str(error)[:200]}")
             return False
-        except Exception as error:
+        except InterruptedError:
+            self.outcomes[what] = "cancelled"
+            self.sim.log(name, f"{what}: cancelled")
+            return False
+        except Exception as error:  # noqa: BLE001 - no verb may raise anything else
             self.sim.violate(f"{what} raised {type(error).__name__}: {error}")
-            raise
+            return False
         self.outcomes[what] = "ok"
         self.sim.log(name, f"{what}: ok")
         return True
@@ -217,6 +227,12 @@ class Stage:
             else:
                 one.wake = self.sim.now + ORPHAN_SECONDS
         yield f"SIGKILL of {victim.name}{' and its plugins' if plugins else ''}"
+
+    def cancel(self, victim: Code) -> Events:
+        """Cancel the task of a process, if it runs on asyncio; its verb ends as after a kill."""
+        if victim in self.tasks:
+            self.tasks[victim].cancel()
+            yield f"the task of {victim.name} is cancelled"
 
     def kill_plugin(self) -> Events:
         """Kill a plugin that runs."""
