@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from libcni.cli import completion
+from libcni.cli.completion import containers, namespaces, networks, owners
 from libcni.cli.session import DEFAULTS
 
 Completer = Callable[[argparse.Namespace, str], Iterable[str]]
@@ -64,20 +64,20 @@ def seconds(text: str) -> float:
 
 
 NETWORK = Argument(
-    "network", metavar="NETWORK", complete=completion.networks,
+    "network", metavar="NETWORK", complete=networks,
     help="A network's name, or a path to a configuration (JSON, YAML or a NetworkAttachmentDefinition); -: stdin.",
 )  # fmt: skip
 OPTIONAL_NETWORK = NETWORK.but(nargs="?", default="")
-NETNS = Argument("netns", metavar="NETNS", complete=completion.namespaces, help="The network namespace, a path.")
+NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The network namespace, a path.")
 OPTIONAL_NETNS = NETNS.but(nargs="?", default="")
 IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, as cnitool does.")
 ATTACHMENT = Argument(
-    "attachment", metavar="ID[:IFNAME]", complete=completion.containers,
+    "attachment", metavar="ID[:IFNAME]", complete=containers,
     help="A container, or one of its interfaces. The beginning of an ID is enough.",
 )  # fmt: skip
 WHOLE_ATTACHMENT = ATTACHMENT.but(help="A container, or one of its interfaces: a whole ID.")
 CONTAINER = Argument(
-    "--container", "-c", metavar="ID", complete=completion.containers,
+    "--container", "-c", metavar="ID", complete=containers,
     help="The container's ID; by default derived from NETNS, as cnitool does.",
 )  # fmt: skip
 RECORDED_CONTAINER = CONTAINER.but(default="", help="Only this container. The beginning of its ID is enough.")
@@ -90,9 +90,7 @@ CAPABILITIES = Argument(
     "--capabilities", variable="CAP_ARGS", default="", metavar="OBJECT|@FILE",
     help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
 )  # fmt: skip
-ONLY_NETWORK = Argument(
-    "--network", "-n", default="", metavar="NETWORK", complete=completion.networks, help="Only this network."
-)
+ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
 NO_TRUNC = Argument("--no-trunc", action="store_true", help="Do not shorten container IDs.")
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
@@ -103,7 +101,7 @@ COMMON = (
     Argument("--path", variable="CNI_PATH", default=DEFAULTS["path"], metavar="DIR[:DIR]", help="Plugins."),
     Argument("--cache-dir", variable="LIBCNI_CACHE_DIR", default=DEFAULTS["cache_dir"], metavar="DIR",
         help="Records and locks."),
-    Argument("--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=completion.owners,
+    Argument("--owner", variable="LIBCNI_OWNER", default="", metavar="NAME", complete=owners,
         help="The owner of what add attaches. gc and repair detach only its attachments."),
     Argument("--timeout", type=seconds, default=60.0, metavar="SECONDS", help="Limit of each verb; 0: none."),
     Argument("--output", "-o", choices=("text", "json", "yaml", "openmetrics"), default="text", metavar="FORMAT",
