@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _socket  # the C part alone: importing socket takes 3 ms
 import functools
+import gc
+import operator
 import os
 import stat
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
 
 CLONE_NEWNET = 0x40000000
+AF_NETLINK = 16
 _MS_BIND, _MNT_DETACH, _UMOUNT_NOFOLLOW = 4096, 2, 8
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
@@ -135,6 +139,75 @@ def call_in_thread(function: Callable[[], _T]) -> _T:
     for problem in problems:
         raise problem
     return answers[0]
+
+
+def netlink_socket(namespace: int) -> int:
+    """Return the descriptor of a netlink socket in an open network namespace, or -1 if that is not possible.
+
+    A socket stays in the namespace in which it was made, so later requests enter nothing.
+    """
+    try:
+        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    try:
+        if _can_return():
+            made, came_back = _visit(namespace, home)
+            if not came_back:
+                raise AssertionError("this thread is in another network namespace and cannot return")
+            return made
+    finally:
+        os.close(home)
+    return _made_in_thread(namespace)
+
+
+def _visit(namespace: int, home: int) -> tuple[int, bool]:
+    """Make a netlink socket in a namespace; return its descriptor, or -1, and whether the thread is at home again."""
+    setns, socket = _functions_without_release()
+    # One map over C functions, which keep the interpreter's lock: no other Python code, signal handler or finaliser
+    # runs in the wrong namespace, and nothing can prevent the return.
+    steps: tuple[Callable[[], Any], ...] = (
+        gc.disable,
+        functools.partial(setns, namespace, CLONE_NEWNET),
+        functools.partial(socket, AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, 0),
+        functools.partial(setns, home, CLONE_NEWNET),
+        *([gc.enable] if gc.isenabled() else []),
+    )
+    failed, made, lost = list(map(operator.call, steps))[1:4]
+    if failed and made >= 0:
+        os.close(made)  # it is in this thread's own namespace
+    return (-1 if failed else made), not lost
+
+
+def _made_in_thread(namespace: int) -> int:
+    """Make the socket in a thread that ends: a rootless program may enter a namespace of its own and not return."""
+    import threading
+
+    answer: list[int] = []
+    thread = threading.Thread(target=lambda: answer.append(_visit(namespace, -1)[0]), name="libcni-namespace")
+    thread.start()
+    thread.join()
+    return answer[0]
+
+
+@functools.cache
+def _functions_without_release() -> tuple[Any, Any]:
+    """Return setns and socket of the C library, as functions that do not release the interpreter's lock."""
+    import ctypes  # takes 10 ms
+
+    library = ctypes.PyDLL(None)
+    return library.setns, library.socket
+
+
+@functools.cache
+def _can_return() -> bool:
+    """Return whether a thread of this program may enter its own namespace."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        result: int = _functions_without_release()[0](home, CLONE_NEWNET)
+        return result == 0
+    finally:
+        os.close(home)
 
 
 def call_libc(name: str, *arguments: object) -> None:

@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
+import _socket
+import errno
 import os
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from libcni._namespace import call_in_thread, enter_namespace, open_namespace
+from libcni._namespace import netlink_socket, open_namespace
 
 _NLM_F_REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_GETADDR = 20, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER = 1, 3, 10
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_INFO_KIND = 1, 3, 10, 18, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
 _IFF_UP = 1
@@ -36,8 +37,6 @@ _ROUTE = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE = struct.Struct("=HH")
 _SECONDS = 5.0
 
-_T = TypeVar("_T")
-
 
 @dataclass(slots=True)
 class Link:
@@ -48,6 +47,7 @@ class Link:
         index: its number.
         master: the number of the bridge that it belongs to, or 0.
         mac: its hardware address, "" if it has none.
+        kind: its driver, such as ``veth``, "" if the kernel does not say it.
         is_up: whether it is administratively up.
         addresses: its IP addresses with prefix length, such as ``10.1.0.2/24``.
     """
@@ -56,6 +56,7 @@ class Link:
     index: int
     master: int = 0
     mac: str = ""
+    kind: str = ""
     is_up: bool = False
     addresses: list[str] = field(default_factory=list)
 
@@ -110,30 +111,21 @@ def links(netns: str | None = None) -> dict[str, Link]:
 
 def open_netlink(netns: str | None = None) -> socket.socket:
     """Return a netlink socket in the network namespace at a path; None: in that of this thread. Raises OSError."""
-    # A socket stays in the namespace in which it was made, so no other call has to enter it.
-    connection = _open_socket() if netns is None else call_in_namespace(netns, _open_socket)
+    connection = _open_socket() if netns is None else _open_socket_in(netns)
     # The kernel answers at once. The limit is for a kernel that never ends a list.
     connection.settimeout(_SECONDS)
     return connection
 
 
-def call_in_namespace(netns: str, function: Callable[[], _T]) -> _T:
-    """Call a function in a thread that is in the network namespace at a path, and ends there.
-
-    Raises OSError if the path is no network namespace, or if this user may not enter it; and any error of the function.
-    """
-
-    def enter_and_call() -> _T:
-        descriptor = open_namespace(netns)
-        try:
-            enter_namespace(descriptor)
-        except OSError as error:
-            raise OSError(error.errno, os.strerror(error.errno or 0), netns) from error
-        finally:
-            os.close(descriptor)
-        return function()
-
-    return call_in_thread(enter_and_call)
+def _open_socket_in(netns: str) -> socket.socket:
+    descriptor = open_namespace(netns)
+    try:
+        made = netlink_socket(descriptor)
+    finally:
+        os.close(descriptor)
+    if made < 0:
+        raise OSError(errno.EINVAL, "it is no network namespace, or this user may not enter it", netns)
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0, made)
 
 
 def _open_socket() -> socket.socket:
@@ -147,7 +139,7 @@ def _cookie(connection: socket.socket) -> int:
 
 
 def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:
-    found = {link.index: link for link in _read_links(connection)}
+    found = {link.index: link for link in read_links(connection)}
     for index, address in _read_addresses(connection):
         # An interface can be made between the two lists, so an address may have no interface here.
         if index in found:
@@ -155,7 +147,8 @@ def _links_with_addresses(connection: socket.socket) -> dict[str, Link]:
     return {link.name: link for link in found.values()}
 
 
-def _read_links(connection: socket.socket) -> Iterator[Link]:
+def read_links(connection: _socket.socket) -> Iterator[Link]:
+    """Read the interfaces of a netlink socket's namespace, without their IP addresses; raises OSError."""
     for body in _dump(connection, _RTM_GETLINK, _RTM_NEWLINK, bytes(_LINK.size)):
         _, _, index, flags, _ = _LINK.unpack_from(body)
         attributes = _attributes(body[_LINK.size :])
@@ -164,6 +157,7 @@ def _read_links(connection: socket.socket) -> Iterator[Link]:
             index=index,
             master=_number(attributes.get(_IFLA_MASTER)),
             mac=attributes.get(_IFLA_ADDRESS, b"").hex(":"),
+            kind=_attributes(attributes.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
             is_up=bool(flags & _IFF_UP),
         )
 
@@ -198,7 +192,7 @@ def _number(value: bytes | None) -> int:
     return struct.unpack_from("=I", value)[0] if value else 0
 
 
-def _dump(connection: socket.socket, request: int, wanted: int, body: bytes) -> Iterator[bytes]:
+def _dump(connection: _socket.socket, request: int, wanted: int, body: bytes) -> Iterator[bytes]:
     """Send a dump request and yield the bodies of the answers."""
     connection.send(_HEADER.pack(_HEADER.size + len(body), request, _NLM_F_REQUEST_DUMP, 1, 0) + body)
     while True:

@@ -153,13 +153,23 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         dry_run: bool = False,
         policy: DelPolicy | None = None,
         negotiate_version: bool = False,
+        include_go: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> GCReport:
         """Detach all attachments that are not valid; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         name, given = self._named_or_gone(net)
         chosen, running = policy or DelPolicy(), Operation("GC", name)
         return await self._run(
-            running, timeout, gc, name, given, valid, chosen, dry_run=dry_run, negotiate_version=negotiate_version
+            running,
+            timeout,
+            gc,
+            name,
+            given,
+            valid,
+            chosen,
+            dry_run=dry_run,
+            negotiate_version=negotiate_version,
+            include_go=include_go,
         )
 
     async def status_network_list(

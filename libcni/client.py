@@ -286,6 +286,7 @@ class CNIConfig(ClientBase[Executor]):
         dry_run: bool = False,
         policy: DelPolicy | None = None,
         negotiate_version: bool = False,
+        include_go: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> GCReport:
         """Detach a network's attachments that are not ``valid``, and call its plugins (spec 1.1.0, section 2, GC).
@@ -299,6 +300,8 @@ class CNIConfig(ClientBase[Executor]):
             policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins'
                 GC, too. ``use_given`` has no effect: GC uses the recorded configurations.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
+            include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
+                the running containers of podman or containerd.
             timeout: seconds for the whole verb; None: no limit.
 
         Returns:
@@ -316,7 +319,16 @@ class CNIConfig(ClientBase[Executor]):
         # GC has no container: it locks the whole network, and each container only while it detaches it.
         chosen, running = policy or DelPolicy(), Operation("GC", name)
         return self._run(
-            running, timeout, gc, name, given, valid, chosen, dry_run=dry_run, negotiate_version=negotiate_version
+            running,
+            timeout,
+            gc,
+            name,
+            given,
+            valid,
+            chosen,
+            dry_run=dry_run,
+            negotiate_version=negotiate_version,
+            include_go=include_go,
         )
 
     def status_network_list(

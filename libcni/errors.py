@@ -480,7 +480,7 @@ class RecordError(CNIError):
         *,
         path: str = "",
         errno: int | None = None,
-        missing: Literal["", "attachment", "configuration"] = "",
+        missing: Literal["", "attachment", "configuration", "namespace"] = "",
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)

@@ -13,7 +13,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.namespace import InterfaceLookup
+from libcni.store.place import Place
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -86,6 +86,7 @@ class RecordingNode(Node):
         self.time_left = time_left
         self.networks = {net.name: net for net in configured}
         self.calls: list[Invocation] = []
+        self.looks = 0
 
     def run(self, verb: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
         """Run a verb to its end; return its value or raise its error."""
@@ -143,17 +144,23 @@ class RecordingNode(Node):
     def start_cleanup(self) -> None:
         self.note("start-cleanup")
 
-    def namespace_identity(self, netns: str) -> tuple[int, int] | None:
-        return self.namespaces.get(netns)
-
     def is_own_namespace(self, netns: str) -> bool:
         return netns == self.own_netns
 
     def is_no_namespace(self, netns: str) -> bool:
         return netns in self.not_namespaces
 
-    def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
-        return InterfaceLookup(self.interfaces.get((netns, ifname), 0))
+    def namespace(self, netns: str) -> Place:
+        return Place(self.namespaces.get(netns))
+
+    def look(self, netns: str, ifname: str) -> Place:
+        self.looks += 1
+        there = self.namespaces.get(netns)
+        return Place(there, ifindex=None if there is None else self.interfaces.get((netns, ifname), 0))
+
+    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> str:
+        names = [name for (path, name), index in self.interfaces.items() if (path, index) == (netns, made.ifindex)]
+        return "".join(names[:1])
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)
@@ -168,13 +175,14 @@ class _Records(RecordStore):
     def __init__(self, node: RecordingNode) -> None:
         super().__init__("", durable=False)
         self._world = node
-        self._partial: dict[Identity, str] = {}
+        self._partial: dict[Identity, Record] = {}
 
-    def keep_partial(self, record: Record, result: str) -> None:
-        self._partial[record.identity] = result
+    def keep_partial(self, record: Record) -> None:
+        self._partial[record.identity] = record
 
-    def partial(self, record: Record) -> str | None:
-        return self._partial.get(record.identity)
+    def with_partial(self, record: Record) -> Record:
+        kept = self._partial.get(record.identity, record)
+        return record.with_fields(result=kept.result, ifindex=kept.ifindex, mac=kept.mac)
 
     def find(self, identity: Identity) -> Record | None:
         self._world.note("lookup")

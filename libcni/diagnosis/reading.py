@@ -21,7 +21,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
-from libcni.store.namespace import is_no_namespace
+from libcni.store.place import is_no_namespace
 from libcni.store.record import CORRUPT, READY, STALE_BOOT, namespaces_of_processes, sees_same_processes
 from libcni.store.records import RecordStore, without_hash
 

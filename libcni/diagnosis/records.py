@@ -85,7 +85,7 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
     meaning = "it is attached in part" if verb == "ADD" else "it is detached in part"
     detach = detach_command(one.container_id, one.ifname)
     about = partial(_warning, name_of(one), containers=(id_of(one),))
-    if one.record.is_shared and verb == "ADD" and not processes:
+    if one.record.is_refused and verb == "ADD" and not processes:
         seen = "its ADD found the interface there, and did not succeed"
         return about(seen, "the interface is another program's", commands=(detach,))
     if not processes:

@@ -13,7 +13,7 @@ from libcni.diagnosis.reading import Reading, addresses_of, detach_command, id_o
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.diagnosis.rules import removal_commands
 from libcni.store.attachments import Attachment, namespace_has_gone
-from libcni.store.namespace import is_no_namespace
+from libcni.store.place import is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
 
 __all__ = ["StaleAttachment", "find_stale_attachments"]

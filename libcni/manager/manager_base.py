@@ -110,7 +110,7 @@ class ManagerBase(Generic[ClientT]):
         self.cni = cni
         self.minimum: Final[int | None] = minimum
         self.prefix: Final[str] = prefix
-        self.policy: Final[DelPolicy] = merge_policies(DelPolicy(empty_gone_netns=True), policy)
+        self.policy: Final[DelPolicy] = merge_policies(DelPolicy(), policy)
         self.on_cancel: Final[OnCancel] = on_cancel
         self._on_event = on_event
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback

@@ -24,7 +24,6 @@ from libcni.store.files import (
 )
 from libcni.store.record import CORRUPT, STALE_BOOT, Record, boot_id
 from libcni.store.records import RecordStore
-from libcni.verbs.ownership import made_no_interface
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -169,8 +168,10 @@ class ContainerNamespaces:
             pass
         here = namespace_identity(path)
         for one in self._attachments.iter_records():
-            is_here = (one.netns_id or namespace_identity(one.netns)) == here and one.state != STALE_BOOT
-            if one.state == CORRUPT or (is_here and not made_no_interface(one)):
+            # An ADD of this library that found no namespace has no identity of one.
+            known = one.netns_id if one.version else namespace_identity(one.netns)
+            is_here = known == here and one.state != STALE_BOOT
+            if one.state == CORRUPT or (is_here and not one.is_refused):
                 return one
         return None
 

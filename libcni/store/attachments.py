@@ -18,7 +18,6 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, Record
-from libcni.store.records import without_hash
 
 __all__ = ["Attachment"]
 
@@ -103,21 +102,6 @@ def unnamed_error(attachment: Attachment) -> RecordError:
     """Return the error for a record that does not identify its attachment."""
     problem = attachment.problem or "the record does not identify an attachment"
     return RecordError(f"{attachment.path}: {problem}", path=attachment.path, missing="attachment")
-
-
-def pairs_that_name_may_mean(filename: str, network: str) -> list[tuple[str, str]]:
-    """Return each (container ID, interface name) whose record on a network could have this file name.
-
-    A name is ambiguous: ``net-a-b-eth0`` is container ``a-b`` with ``eth0``, or ``a`` with ``b-eth0``. GC's list of
-    valid attachments must not omit a live container, so this returns all pairs. The list is empty if the name belongs
-    to another network or is only a hash.
-    """
-    name = without_hash(filename)
-    if not name.startswith(f"{network}-"):
-        return []
-    rest = name[len(network) + 1 :]
-    splits = [(rest[:index], rest[index + 1 :]) for index, char in enumerate(rest) if char == "-"]
-    return [(container_id, ifname) for container_id, ifname in splits if is_valid_pair(container_id, ifname)]
 
 
 def is_valid_pair(container_id: str, ifname: str) -> bool:

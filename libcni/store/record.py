@@ -65,10 +65,10 @@ class Record:
         boot: the boot ID when it was made, or "".
         pid_namespace: the inode of the PID namespace of the program that ran the ADD, or None.
         owner: the program that the attachment belongs to, "" for none.
-        ifindex: the number of its interface in the namespace, or None if it is not recorded.
+        ifindex: the number of its interface in the namespace, 0 if it has none, or None if it is not recorded.
+        mac: the hardware address of its interface, or "".
         netns_cookie: the kernel's number of the namespace, or None. Unlike inode numbers it is never used again.
-        is_shared: whether the interface existed before the ADD, so that it does not belong to this attachment alone.
-        is_refused: whether the ADD was refused for that reason, before it ran a plugin.
+        is_refused: whether the ADD was refused before it ran a plugin, because the interface existed.
         path: the file.
         problem: why it is corrupt, or "".
     """
@@ -92,8 +92,8 @@ class Record:
     pid_namespace: int | None = None
     owner: str = ""
     ifindex: int | None = None
+    mac: str = ""
     netns_cookie: int | None = None
-    is_shared: bool = False
     is_refused: bool = False
     path: str = ""
     problem: str = ""
@@ -195,7 +195,7 @@ def encode(record: Record) -> bytes:
         "owner": record.owner,
     }
     if record.ifindex is not None or record.netns_cookie is not None:
-        own |= {"netnsCookie": record.netns_cookie, "ifindex": record.ifindex, "shared": record.is_shared}
+        own |= {"netnsCookie": record.netns_cookie, "ifindex": record.ifindex, "mac": record.mac}
     if record.is_refused:
         own["refused"] = True
     config = base64.b64encode(record.config).decode()
@@ -312,9 +312,10 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "boot": boot,
         "pid_namespace": None if own.get("pidNamespace") is None else int(_number(own["pidNamespace"])),
         "owner": _text(own.get("owner") or ""),
-        "ifindex": None if own.get("ifindex") is None else int(_number(own["ifindex"])),
+        # 0.2.0 recorded the number of an interface that existed before the ADD.
+        "ifindex": None if own.get("ifindex") is None or own.get("shared") is True else int(_number(own["ifindex"])),
+        "mac": _text(own.get("mac") or ""),
         "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
-        "is_shared": own.get("shared") is True,
     }
 
 

@@ -108,7 +108,7 @@ class RecordStore:
                 yield record
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
-        """Return the records of one (container, interface) on any network, without corrupt ones."""
+        """Return the records of one (container, interface) on any network, and corrupt ones that may be of it."""
         wanted = (container_id, ifname)
         ending = f"-{container_id}-{ifname}"
         try:
@@ -121,7 +121,7 @@ class RecordStore:
             return []
         except OSError as error:
             raise record_error("cannot be listed", self.results, error) from error
-        records = [record for record in found if record and (record.container_id, record.ifname) == wanted]
+        records = [one for one in found if one and ((one.container_id, one.ifname) == wanted or one.state == CORRUPT)]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
     def iter_names(self) -> Iterator[str]:
@@ -207,17 +207,14 @@ class RecordStore:
         self._replace(record, encode(record))
         self._remove_partial(record)
 
-    def keep_partial(self, record: Record, result: str) -> None:
-        """Keep the result of the plugins that have run so far, until ``complete`` or ``forget``.
+    def keep_partial(self, record: Record) -> None:
+        """Keep the place and the result of the plugins that have run so far, until ``complete`` or ``forget``.
 
-        It has a file of its own, which is not synced: a power cut may leave a file of 0 bytes, and a record of 0 bytes
-        would be worse than none. After a power cut the namespace has gone anyway.
-
-        Args:
-            record: the pending record, from ``begin``.
-            result: the text of the last plugin's result.
+        They have a file of their own, which is not synced: a power cut may leave a file of 0 bytes, and a record of
+        0 bytes would be worse than none. After a power cut the namespace does not exist any more.
         """
-        data = f'{_PARTIAL_START.decode()}{dumps(record.created)},"result":{result}}}'
+        known = f'"ifindex":{dumps(record.ifindex)},"mac":{dumps(record.mac)},"result":{record.result or "null"}'
+        data = f"{_PARTIAL_START.decode()}{dumps(record.created)},{known}}}"
         name = _name_of(record)
         try:
             with Directory(self.partials, create=True) as directory:
@@ -225,19 +222,24 @@ class RecordStore:
         except OSError as error:
             raise record_error("cannot be written", f"{self.partials}/{name}", error) from error
 
-    def partial(self, record: Record) -> str | None:
-        """Return the text of the result that ``keep_partial`` kept for this ADD, or None."""
+    def with_partial(self, record: Record) -> Record:
+        """Return the record of an unfinished ADD with what ``keep_partial`` kept for it."""
         try:
             with Directory(self.partials) as directory:
                 text = jsontext.decode_utf8(read_file(_name_of(record), directory))
             kept = {member.key: member for member in jsontext.members(text)}
             # The file of an earlier ADD of the same name may have stayed after a kill.
-            return kept["result"].text if kept["created"].value == record.created else None
+            if kept["created"].value != record.created:
+                return record
+            result = kept["result"].text if kept["result"].value is not None else None
+            # 0.2.0 kept no place.
+            place = {key: kept[key].value for key in ("ifindex", "mac") if key in kept}
+            return record.with_fields(result=result, **place)
         except FileNotFoundError:
-            return None
+            return record
         except (OSError, UnusableFileError, JSONTextError, KeyError) as error:
             logger.warning("%s/%s: the intermediate result cannot be read: %s", self.partials, _name_of(record), error)
-            return None
+            return record
 
     def _remove_partial(self, record: Record) -> None:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
@@ -16,19 +16,12 @@ from libcni.errors import AttachmentExistsError, CNIError, ConfigError, Interfac
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
-from libcni.store.namespace import InterfaceLookup
-from libcni.store.record import READY, Record, check_readable
+from libcni.store.place import NOT_OURS, Place, compare
+from libcni.store.record import CORRUPT, READY, Record, check_readable
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import (
-    checked_conf,
-    is_same_interface,
-    is_same_namespace,
-    look_up_interface,
-    made_no_interface,
-    netns_of_own_interface,
-)
+from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, place_of, state_of, taken
 from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_word
 from libcni.verbs.version import negotiate
 
@@ -38,7 +31,7 @@ _PLUGIN_END_SECONDS = 1.0
 """Seconds to wait, before a roll-back, for processes that the plugins left."""
 
 
-async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
+async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     node: Node,
     net: NetworkConfigList,
     rt: RuntimeConf,
@@ -57,7 +50,7 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
     last one, and rolls back a failure in between.
     """
     check_network_name(net.name)
-    rt = checked_conf(node, rt)
+    rt = checked_conf(rt)
     check_word("on_existing", on_existing, OnExisting)
     check_word("on_cancel", on_cancel, OnCancel)
     check_plugins(net)
@@ -74,52 +67,109 @@ async def add(  # noqa: C901, PLR0913 - the verb from top to bottom, and its opt
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net), retry)
     draft = check_readable(pending_record(net, rt))
-    earlier = await _make_room(node, net, rt, draft, on_existing)
-    before = look_up_interface(node, rt)
-    is_there = before is not None and before.ifindex > 0
-    if before is not None and is_there and on_existing != "allow":
-        await _refuse(node, draft, before)
+    earlier, is_first = await _make_room(node, net, rt, draft, on_existing)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
-    is_shared = is_there and (earlier is None or earlier.is_shared)
-    path = earlier.path if earlier is not None else ""
+    netns = rt.netns or ""
+    place = node.namespace(netns)
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
-    draft = draft.with_fields(path=path, is_shared=is_shared, **_identity_fields(before))
+    draft = draft.with_fields(path=earlier.path if earlier is not None else "", **_fields(place))
     record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
-    result: Result | None = None
-    printed: bytes | None = None
-
-    def undoing() -> Chain | None:
-        # DEL would detach the earlier attachment, which is in use.
-        return None if earlier is not None else _own_chain(chain, record, result)
-
+    begun = _Begun(chain, record, place)
+    # Not before the record is on the disk, which takes a millisecond or more: a neighbour may come meanwhile.
+    before = node.look(netns, rt.ifname)
+    if on_existing != "allow":
+        await _refuse_existing(node, record, place, before, is_first=is_first)
+    elif before.ifindex and earlier is None:
+        begun.leave_alone()
     try:
-        for index in range(len(net.plugins)):
-            prev_result = result.text if result is not None else None
-            invocation = chain.invocation("ADD", index, prev_result)
-            then = index + 1 if index + 1 < len(net.plugins) else None
-            outcome = await chain.call(invocation, prev_result, then=then, undo=undoing)
-            if outcome.stdout != printed:  # most plugins after the first print the result that they received
-                read = partial(read_add_result, invocation, outcome, net.cni_version, strict=strict)
-                result = await node.decode(invocation, outcome.stdout, read)
-                printed = outcome.stdout
-                # If this process is killed later, DEL gives this result to the plugins: some plugins, such as firewall,
-                # find the address only there.
-                if then is not None:
-                    node.records.keep_partial(record, result.text)
+        # Before a further ADD of a plugin comes its DEL, which would detach the earlier attachment. That is in use.
+        await begun.run(strict=strict, undo=None if earlier is not None else begun.ownership().chain)
+        result = begun.result
         if result is None:
             raise AssertionError("a list without plugins is refused above")
-        seen = {} if is_shared else _identity_fields(look_up_interface(node, rt))
-        await node.complete(record.with_fields(state=READY, result=result.text, **seen))
+        await node.complete(record.with_fields(state=READY, result=result.text, **_fields(begun.place)))
     except BaseException as error:
         # The caller of a cancelled ADD does not want to wait. DEL or GC can use the pending record later.
         is_cancelled = node.is_interrupted or not isinstance(error, Exception)
         keep = is_cancelled and (on_cancel == "keep" or isinstance(error, GeneratorExit))
+        if not is_cancelled:
+            begun.take_after_failure()
         if rollback and not keep:
-            await node.shielded(_roll_back(chain, record, earlier, result, error))
+            await node.shielded(_roll_back(begun, earlier, error))
         raise
     return replace(result, unused_capabilities=unused)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """An ADD whose record is on the disk, and what its plugins have made so far.
+
+    Attributes:
+        chain: the plugins.
+        record: the pending record.
+        place: the namespace, and the interface as soon as a plugin has made it.
+        result: the result of the last plugin that ended, or None.
+    """
+
+    chain: Chain
+    record: Record
+    place: Place
+    result: Result | None = None
+
+    def ownership(self) -> Ownership:
+        """Return the question before each plugin of a roll-back."""
+        return Ownership(self.chain.node, self.record, by_number(self.place), self.record.netns, self.record.ifname)
+
+    async def run(self, *, strict: bool, undo: Callable[[Chain], Chain] | None) -> None:
+        """Run ADD of each plugin, with the result of the one before."""
+        chain, node, version = self.chain, self.chain.node, self.chain.net.cni_version
+        printed: bytes | None = None
+        undoing = (lambda: None) if undo is None else partial(undo, chain)
+        for index in range(len(chain.net.plugins)):
+            prev_result = self.result.text if self.result is not None else None
+            invocation = chain.invocation("ADD", index, prev_result)
+            then = index + 1 if index + 1 < len(chain.net.plugins) else None
+            outcome = await chain.call(invocation, prev_result, then=then, undo=undoing)
+            if outcome.stdout != printed:  # most plugins after the first print the result that they received
+                read = partial(read_add_result, invocation, outcome, version, strict=strict)
+                self.result = await node.decode(invocation, outcome.stdout, read)
+                printed = outcome.stdout
+                self._take(self.result, is_last=then is None)
+            elif then is None and self.result is not None:
+                self._take(self.result, is_last=True)
+
+    def _take(self, result: Result, *, is_last: bool) -> None:
+        """Take the place after a plugin, and keep it with the result, for a DEL after a kill.
+
+        Some plugins, such as firewall, find the address only in the result.
+        """
+        node, record = self.chain.node, self.record
+        self.place = taken(self.place, node.look(record.netns, record.ifname), result, record.ifname, is_last=is_last)
+        if not is_last:
+            # Not keep: without the result a later DEL could not undo what this plugin did, so the ADD must fail.
+            node.records.keep_partial(record.with_fields(result=result.text, **_fields(self.place)))
+
+    def take_after_failure(self) -> None:
+        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made."""
+        if self.place.ifindex is None:
+            now = self.chain.node.look(self.record.netns, self.record.ifname)
+            if now.ifindex and compare(self.place, replace(now, ifindex=None)) != "other":
+                self.keep(now)
+
+    def leave_alone(self) -> None:
+        """Note that the interface existed before the first plugin, so that no DEL of this ADD removes it."""
+        self.keep(replace(self.place, ifindex=NOT_OURS))
+
+    def keep(self, place: Place) -> None:
+        """Set the place, and keep it with the result for a DEL after a kill. A full disk only causes a warning."""
+        self.place = place
+        text = self.result.text if self.result is not None else None
+        try:
+            self.chain.node.records.keep_partial(self.record.with_fields(result=text, **_fields(place)))
+        except RecordError as error:
+            logger.warning("a DEL after this ADD may touch another program's %s: %s", self.record.ifname, error)
 
 
 def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, strict: bool) -> tuple[str, ...]:
@@ -132,57 +182,69 @@ def _unused_capabilities(net: NetworkConfigList, given: Mapping[str, Any], *, st
     return unused
 
 
-def _identity_fields(found: InterfaceLookup | None) -> dict[str, Any]:
-    """Return a record's fields that identify the interface and the namespace that were found."""
-    return {} if found is None else {"ifindex": found.ifindex or None, "netns_cookie": found.cookie or None}
+def _fields(place: Place) -> dict[str, Any]:
+    """Return a record's fields for a place."""
+    return {
+        "netns_id": place.netns,
+        "netns_cookie": place.cookie or None,
+        "ifindex": place.ifindex,
+        "mac": place.mac,
+    }
 
 
-async def _refuse(node: Node, draft: Record, found: InterfaceLookup, *, is_recorded: bool = False) -> NoReturn:
-    """Refuse an ADD whose interface exists and is another program's: a roll-back would delete it.
+async def _refuse_existing(node: Node, record: Record, place: Place, before: Place, *, is_first: bool) -> None:
+    """Refuse an ADD that has run nothing yet, if its interface exists or another namespace is at its path.
 
-    Callers usually call DEL after an ADD that failed. The pending record that this leaves tells the DEL whose the
-    interface is. ``is_recorded``: there is a record of this attachment already.
+    Callers usually call DEL after an ADD that failed. The pending record tells that DEL that nothing was run; unless a
+    corrupt record shows that an earlier ADD may have run something (not ``is_first``).
+
+    Raises:
+        InterfaceExistsError: the interface exists, or a namespace has appeared: a roll-back would delete what is there.
     """
-    if not is_recorded:
-        try:
-            # A record that cannot be read may be of an attachment whose plugins have run.
-            is_refused = node.records.find(draft.identity) is None
-            draft = draft.with_fields(is_shared=True, is_refused=is_refused, **_identity_fields(found))
-            await node.begin(draft, None, take_back=False)
-        except RecordError as error:
-            logger.warning("a DEL after this ADD would delete %s in %s: %s", draft.ifname, draft.netns, error)
-    raise InterfaceExistsError(
-        f"the namespace {draft.netns} has an interface {draft.ifname} already, and no record says that this library "
-        "made it",
-        container_id=draft.container_id,
-        ifname=draft.ifname,
-        network=draft.network,
-        netns=draft.netns,
+    is_replaced = compare(place, replace(before, ifindex=None)) != "unknown"
+    if not before.ifindex and not is_replaced:
+        return
+    await node.discard_prepared()
+    try:
+        await node.complete(record.with_fields(is_refused=is_first))
+    except RecordError as error:
+        logger.warning("%s: it is not marked as refused: %s", record.path, error)
+    raise _exists(record, f"the namespace at {record.netns} was replaced" if is_replaced else "")
+
+
+def _exists(record: Record, problem: str = "") -> InterfaceExistsError:
+    there = f"the namespace {record.netns} has an interface {record.ifname} already"
+    return InterfaceExistsError(
+        problem or f"{there}, and no record says that this library made it",
+        container_id=record.container_id,
+        ifname=record.ifname,
+        network=record.network,
+        netns=record.netns,
         hint='remove it or choose another name; on_existing="allow" if the plugins may change it',
     )
 
 
-async def _roll_back(
-    chain: Chain, record: Record, earlier: Record | None, result: Result | None, error: BaseException
-) -> None:
+async def _roll_back(begun: _Begun, earlier: Record | None, error: BaseException) -> None:
     """Run DEL through the whole chain in reverse order. Go on after errors, and add them to ``error``.
 
     Each plugin receives the last good result as ``prevResult``, because some find only there what to remove. If the
     record replaced an ``earlier`` one of the same attachment, nothing is run and the earlier record is restored: DEL
     would detach the earlier attachment, which is in use. A DEL of it undoes both ADDs.
     """
-    node = chain.node
+    node = begun.chain.node
     node.start_cleanup()
+    problems: list[CNIError] = []
     try:
         # A plugin that waits for its configuration must not count as one that still runs.
         await node.discard_prepared()
-        has_run = result is not None or not isinstance(error, PluginError) or error.was_run
-        # A DEL without effect could fail for the same reason, such as a variable that is too long.
-        problems = await _undo(node, chain, record, result) if earlier is None and has_run else []
+        has_run = begun.result is not None or not isinstance(error, PluginError) or error.was_run
         if earlier is not None:
             node.records.complete(earlier)
-        elif not problems:
-            node.records.forget(record)
+        else:
+            # A DEL without effect could fail for the same reason, such as a variable that is too long.
+            problems = await _undo(begun) if has_run else []
+            if not problems:
+                node.records.forget(begun.record)
     except CNIError as undoing:
         problems = [undoing]
     if isinstance(error, CNIError):
@@ -191,38 +253,32 @@ async def _roll_back(
         error.add_note(f"when it was rolled back: {problem}")
 
 
-async def _undo(node: Node, chain: Chain, record: Record, result: Result | None) -> list[CNIError]:
+async def _undo(begun: _Begun) -> list[CNIError]:
     """Run DEL through the chain of an ADD. Go on after errors, and return them."""
-    chain = _own_chain(chain, record, result)
+    chain, result = begun.chain, begun.result
     prev_result = result.text if result is not None and supports(chain.net.cni_version, "prevResult on DEL") else None
     # Processes that were killed with the plugin take a moment to end, on a busy machine longer than a DEL.
-    await node.wait_for_plugins(_PLUGIN_END_SECONDS)
-    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True))
+    await chain.node.wait_for_plugins(_PLUGIN_END_SECONDS)
+    reports = await detach_chain(chain, prev_result, DelPolicy(keep_going=True), begun.ownership())
     problems = [report.error for report in reports if report.error is not None]
-    if not problems and node.has_running_plugin():
+    if not problems and chain.node.has_running_plugin():
         # It may still act, and nothing would undo that. The next verb of the container waits for its end.
-        text = f"{record.path}: a process of a plugin is still running, so the record stays pending"
-        problems.append(RecordError(text, path=record.path))
+        text = f"{begun.record.path}: a process of a plugin is still running, so the record stays pending"
+        problems.append(RecordError(text, path=begun.record.path))
     return problems
-
-
-def _own_chain(chain: Chain, record: Record, result: Result | None) -> Chain:
-    """Return the chain for DEL of an ADD that did not end: without namespace if the interface is not of this ADD."""
-    known = record.with_fields(result=result.text if result is not None else None)
-    rt = RuntimeConf(record.container_id, record.netns, record.ifname)
-    return chain.with_netns(netns_of_own_interface(chain.node, known, rt, record.network))
 
 
 async def _make_room(
     node: Node, net: NetworkConfigList, rt: RuntimeConf, draft: Record, on_existing: OnExisting
-) -> Record | None:
+) -> tuple[Record | None, bool]:
     """Acquire the locks, and detach earlier attachments of the same (container, interface) on any network.
 
     The attachments to detach may belong to other networks. Network locks come before the container's lock, so this
     releases all locks, adds the other networks and starts again, until it finds no further network.
 
     Returns:
-        The record of the same attachment, which the new record replaces, or None.
+        The record of the same attachment, which the new record replaces, or None; and whether there is no corrupt
+        record that may be of the same attachment.
 
     Raises:
         AttachmentExistsError: the container has the interface, and ``on_existing`` is "refuse".
@@ -232,10 +288,13 @@ async def _make_room(
         await node.lock(sorted(networks), rt.container_id)
         found = node.records.of_interface(rt.container_id, rt.ifname)
         if not found:
-            return None
+            return None, True
+        is_first = all(record.state != CORRUPT for record in found)
+        found = [record for record in found if record.state != CORRUPT]
         # A meta-plugin may attach to other networks under the interface's own name. Its caller's ADD is at work.
         found = [record for record in found if record.network == net.name or not node.is_of_caller(record)]
-        live = [record for record in found if record.state == READY and is_same_namespace(node, record)]
+        states = {record.path: state_of(node, record) for record in found}
+        live = [record for record in found if STATES[states[record.path]].add == "refuse"]
         if live and on_existing == "refuse":
             other = live[0]
             raise AttachmentExistsError(
@@ -251,18 +310,20 @@ async def _make_room(
         if needed == networks:
             break
         networks = needed
-    if stale and on_existing != "allow" and (seen := look_up_interface(node, rt)) and seen.ifindex:
+    if stale and on_existing != "allow" and (now := node.look(rt.netns or "", rt.ifname)).ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
-        here = node.namespace_identity(rt.netns or "")
-        may_be_in = [one for one in stale if one.netns_id in {None, here} and not made_no_interface(one)]
-        if all(is_same_interface(one, seen) is False for one in may_be_in):
-            await _refuse(node, draft, seen, is_recorded=any(one.network == net.name for one in stale))
+        places = [(place_of(node.records.with_partial(one) if one.result is None else one), one) for one in stale]
+        if all(one.is_refused or compare(made, now) == "other" for made, one in places):
+            raise _exists(draft)
+    renamed = [record for record in live if states[record.path] == "renamed"]
+    if renamed:
+        Ownership.of(node, renamed[0], rt.with_netns(renamed[0].netns)).netns()  # raises the error that names it
     if any(record in live for record in stale):
         # A full disk must be found before a running container is detached, not after.
         node.records.ensure_writable(draft)
     for record in stale:
         await _detach_stale(node, record, net, rt)
-    return next((record for record in kept if record.network == net.name), None)
+    return next((record for record in kept if record.network == net.name), None), is_first
 
 
 async def _detach_stale(node: Node, record: Record, net: NetworkConfigList, rt: RuntimeConf) -> None:

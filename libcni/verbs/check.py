@@ -8,15 +8,15 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.store.record import CORRUPT, LEGACY
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import checked_conf, is_another_namespace, netns_to_use
+from libcni.verbs.ownership import STATES, checked_conf, path_to_use, state_of
 from libcni.verbs.reports import RetryPolicy
 
 
-async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its options
+async def check(  # noqa: PLR0913 - the verb from top to bottom, and its options
     node: Node,
     network: str,
     net: NetworkConfigList | None,
@@ -27,7 +27,7 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
-    rt = checked_conf(node, rt)
+    rt = checked_conf(rt)
     if net is not None and net.disable_check:
         return
     # CHECK only reads, so a read-only disk must not stop it.
@@ -50,36 +50,18 @@ async def check(  # noqa: C901, PLR0913 - the verb from top to bottom, and its o
         )
     if record is None:
         raise _not_attached(network, rt, "there is no record of an ADD")
-    if record.state == DETACHING:
-        raise _not_attached(network, rt, "its DEL has begun and did not end", DETACHING)
-    if record.result is None:
-        raise _not_attached(network, rt, "its ADD has not ended", PENDING)
+    path = path_to_use(node, record, rt.netns, use_given=use_given)
+    state = state_of(node, record, path)
+    if STATES[state].check and not (use_given and state == "gone"):
+        raise _not_attached(network, rt, STATES[state].check, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
-        netns = netns_to_use(node, record, rt, use_given=use_given)
-        if record.netns_id is not None and (not netns or (not use_given and not _is_of_add(node, record, netns))):
-            if record.state == STALE_BOOT:
-                raise _not_attached(network, rt, "it was attached before the last reboot", STALE_BOOT)
-            # Another container's namespace may be there: what the plugins see in it says nothing about this one. If
-            # none is there, some plugins succeed, because they look at the host only.
-            is_another = node.namespace_identity(record.netns) is not None
-            problem = f", and {record.netns} is another one now" if is_another else ""
-            raise _not_attached(network, rt, f"its namespace has gone{problem}", "gone")
-        netns = netns or record.netns
-        rt = recorded_conf(record, rt.with_netns(netns), use_given=use_given)
+        rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
     chain = Chain(node, used, rt, node.find_all(used), retry)
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), result.text, then=then)
-
-
-def _is_of_add(node: Node, record: Record, netns: str) -> bool:
-    """Return whether a namespace exists and is the one of the ADD. ``netns`` has the recorded inode, or none."""
-    if node.namespace_identity(netns) is None:
-        return False
-    found = node.look_up(netns, record.ifname) if record.netns_cookie else None
-    return found is None or not is_another_namespace(record, found)
 
 
 def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from libcni.config import jsontext
 from libcni.config.host_local import plugin_documents
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
@@ -21,11 +22,12 @@ from libcni.errors import (
     VersionError,
     way_out,
 )
-from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
-from libcni.store.record import CORRUPT, LEGACY, READY, STALE_BOOT, Identity, Record
+from libcni.protocol.result import read_result
+from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf, recorded_result
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import checked_conf, netns_of_own_interface, netns_to_use
+from libcni.verbs.ownership import STATES, Ownership, checked_conf, path_to_use, state_of
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -54,7 +56,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         RecordError: the record is, or may be, of another ADD than the one to undo; nothing was run.
     """
     check_network_name(network)
-    rt = checked_conf(node, rt)
+    rt = checked_conf(rt)
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
     record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))
@@ -63,6 +65,14 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     if record is None and net is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration nor a record of network "{network}" for this attachment', network=network
+        )
+    if seen == "unreadable" and rt.netns is None:
+        path = corrupt.path if corrupt is not None else node.records.results
+        raise RecordError(
+            f"{path}: the record cannot be read, so the namespace of the attachment is not known",
+            path=path,
+            missing="namespace",
+            hint='give the namespace, or "" if it no longer exists',
         )
     report = await detach(node, record, net, rt, policy, is_unreadable=seen == "unreadable")
     if corrupt is not None:
@@ -137,12 +147,16 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         # No plugin has run. A DEL would free the addresses that this container ID has by other records.
         _remove_record(node, record)
         return DelReport(())
-    netns = netns_to_use(node, record, rt, use_given=policy.use_given)
-    if not (policy.use_given and rt.netns is not None):
-        name = net.name if net is not None else ""
-        netns = netns_of_own_interface(node, record, rt.with_netns(netns), name, is_unreadable=is_unreadable)
-    if policy.empty_gone_netns and netns and node.namespace_identity(netns) is None:
-        netns = ""
+    path = path_to_use(node, record, rt.netns, use_given=policy.use_given)
+    if record is not None and STATES[state_of(node, record)].delete == "empty":
+        path = ""
+    is_given = policy.use_given and bool(rt.netns)
+    rt = rt.with_netns(path)
+    known = node.records.with_partial(record) if record is not None and record.result is None else record
+    ownership = None
+    if not is_given:
+        ownership = Ownership.of(node, known, rt, is_unreadable=is_unreadable)
+    netns = path if ownership is None else ownership.netns()
     failed: CNIError | None = None
     for chain in _chains(node, record, net, rt.with_netns(netns), policy):
         if record is not None and record.state == READY:
@@ -151,7 +165,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
                 node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
             record = await node.mark_detaching(record)
         try:
-            reports = await detach_chain(chain, _prev_result(node, record, chain.net.cni_version), policy)
+            reports = await detach_chain(chain, _prev_result(node, known, chain.net.cni_version), policy, ownership)
             report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
             CNIErrorGroup.raise_any(
                 f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed", report.errors, report
@@ -159,7 +173,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         except (PluginError, CNIErrorGroup) as error:
             if failed is None:
                 failed = error
-            elif not any(str(error) in known for known in (str(failed), *getattr(failed, "__notes__", ()))):
+            elif not any(str(error) in text for text in (str(failed), *getattr(failed, "__notes__", ()))):
                 failed.add_note(f"with the current configuration or arguments: {error}")
             continue
         if record is not None:
@@ -178,7 +192,7 @@ def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
     """Return what Go's plugins leave behind without a namespace, in words: bridge and ptp find no address there."""
     if record is None or record.result is None or record.state == STALE_BOOT:
         return ()  # nothing is known, or no rule has survived the reboot
-    if chain.rt is not None and chain.rt.netns and chain.node.namespace_identity(chain.rt.netns) is not None:
+    if chain.rt is not None and chain.rt.netns and chain.node.namespace(chain.rt.netns).netns is not None:
         return ()
     types = {str(document.get("type")) for document in plugin_documents(chain.net) if document.get("ipMasq") is True}
     return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
@@ -224,13 +238,51 @@ def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
     # Go records versions that this library does not know. Their DEL runs without prevResult.
     except VersionError:
         return None
-    if record.result is None:
-        record = record.with_fields(result=node.records.partial(record))
-    return prev_result_for_del(record, version)
+    text = prev_result_for_del(record, version)
+    if text is None or record.state not in {PENDING, DETACHING}:
+        return text
+    return _without_given_away(node, record, text, version)
 
 
-async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy) -> list[PluginReport]:
-    """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``."""
+def _without_given_away(node: Node, record: Record, text: str, version: str) -> str:
+    """Return the result of a half-done attachment without the addresses that another attachment has on record by now.
+
+    An earlier DEL may have freed them. The plugin firewall deletes rules by address alone, whoever has it.
+    """
+    ips = read_result(text, version, lenient=True).ips
+    if not ips:
+        return text
+    in_use: set[str] = set()
+    try:
+        for other in node.records.iter_records():
+            if other.identity != record.identity and other.container_id:
+                known = node.records.with_partial(other) if other.result is None else other
+                if known.result is not None:
+                    in_use.update(_addresses(known))
+    except RecordError as error:
+        logger.warning("DEL goes on without knowing who has its addresses now: %s", error)
+    kept = [ip for ip in ips if ip.address.partition("/")[0] not in in_use]
+    if len(kept) == len(ips):
+        return text
+    logger.warning("%s: DEL leaves out addresses that another attachment has by now", record.path)
+    return jsontext.merge(text, {"ips": [ip.to_json() for ip in kept]})
+
+
+def _addresses(record: Record) -> set[str]:
+    try:
+        return {ip.address.partition("/")[0] for ip in recorded_result(record).ips}
+    except RecordError:
+        return set()
+
+
+async def detach_chain(
+    chain: Chain, prev_result: str | None, policy: DelPolicy, ownership: Ownership | None
+) -> list[PluginReport]:
+    """Run DEL through the chain in reverse order; raises at the first error unless ``policy.keep_going``.
+
+    ``ownership`` is asked before each plugin, because the namespace or the interface can be replaced while one runs;
+    None: the plugins remove whatever is there.
+    """
     reports = []
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
@@ -240,6 +292,8 @@ async def detach_chain(chain: Chain, prev_result: str | None, policy: DelPolicy)
             continue
         try:
             # With keep_going a plugin that hangs must not use up the time of those after it.
+            if ownership is not None:
+                chain = ownership.chain(chain)
             invocation = chain.invocation("DEL", index, prev_result)
             then = index - 1 if index and chain.executables[index - 1] else None
             sharers = index + 1 if policy.keep_going else 1

@@ -21,9 +21,8 @@ from libcni.errors import (
 )
 from libcni.observe.protocol import Operation
 from libcni.protocol.request import valid_attachments
-from libcni.store.attachments import Attachment, attachment_of, pairs_that_name_may_mean, recorded_network
+from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
-from libcni.store.records import without_hash
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach
 from libcni.verbs.detach_each import detach_side_by_side
@@ -48,11 +47,12 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     *,
     dry_run: bool = False,
     negotiate_version: bool = False,
+    include_go: bool = False,
 ) -> GCReport:
     """Clean up a network (spec 1.1.0, section 2, GC). Go on after errors.
 
     GC detaches only attachments of this client's owner, with the configuration of their ADD, at any spec version. It
-    calls the plugins only if the network's version is 1.1.0 or later.
+    calls the plugins only if the network's version is 1.1.0 or later and each of the network's records can be read.
 
     Args:
         node: runs the plugins.
@@ -62,6 +62,8 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         policy: see ``CNIConfig.gc_network_list``.
         dry_run: run nothing, only report.
         negotiate_version: use the highest version that all plugins support.
+        include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
+            the running containers of podman or containerd.
 
     Raises:
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
@@ -74,13 +76,17 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         return GCReport(disabled=True)
     # Shared: only the plugins' own GC has the network for itself. ADDs go on while stale attachments are detached.
     await node.lock([network])
-    found = await node.on_disk(lambda: _sort(node, network, set(pairs)))
+    found = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go))
     used = net or found.network
     if used is None:
         raise NetworkNotFoundError(
             f'there is neither a configuration of network "{network}" nor a record with a usable one', network=network
         )
-    report = GCReport(stale=_attachments(found.stale), corrupt=_attachments(found.corrupt))
+    report = GCReport(
+        stale=_attachments(found.stale),
+        corrupt=_attachments(found.corrupt),
+        made_by_go=_attachments(found.made_by_go),
+    )
     if dry_run:
         return report
     errors: list[CNIError] = []
@@ -107,37 +113,60 @@ class _Found:
 
     stale: list[Record] = field(default_factory=list)
     corrupt: list[Record] = field(default_factory=list)
-    legacy: list[Record] = field(default_factory=list)
+    made_by_go: list[Record] = field(default_factory=list)
     living: list[Pair] = field(default_factory=list)
     unfinished: set[str] = field(default_factory=set)
-    set_aside: list[str] = field(default_factory=list)
     network: NetworkConfigList | None = None
 
+    def keep(self, record: Record, *, is_valid: bool) -> None:
+        """Add a record that is not detached."""
+        if not is_valid:
+            self.living.append((record.container_id, record.ifname))
+        if record.state in {PENDING, DETACHING}:
+            self.unfinished.add(record.container_id)
 
-def _sort(node: Node, network: str, valid: set[Pair]) -> _Found:
-    found = _Found(set_aside=node.records.names_set_aside())
+
+def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool) -> _Found:
+    found = _Found()
     for record in node.records.iter_records():
         if node.seconds_left() == 0:
             path = node.records.results
             raise RecordError(f"{path}: the deadline passed while its records were read", path=path)
-        if record.state == CORRUPT:
-            found.corrupt.append(record)
-        elif record.state == LEGACY:
-            found.legacy.append(record)
-        elif record.network == network:
-            pair = (record.container_id, record.ifname)
-            if record.owner == node.settings.owner and pair not in valid:
-                found.stale.append(record)
-            else:
-                if pair not in valid:
-                    found.living.append(pair)
-                if record.state in {PENDING, DETACHING}:
-                    found.unfinished.add(record.container_id)
-            found.network = found.network or recorded_network(record)
+        if record.state in {CORRUPT, LEGACY}:
+            if _may_be_of(record, network):
+                found.corrupt.append(record)
+            continue
+        if record.network != network:
+            continue
+        pair = (record.container_id, record.ifname)
+        is_stale = record.owner == node.settings.owner and pair not in valid
+        if is_stale and (record.version or include_go):
+            found.stale.append(record)
+        else:
+            found.keep(record, is_valid=pair in valid)
+            if is_stale:
+                found.made_by_go.append(record)
+        found.network = found.network or recorded_network(record)
     # A file system lists its files in any order. The order of the DELs, and the reports, are the same on every node.
-    for records in (found.stale, found.corrupt):
+    for records in (found.stale, found.corrupt, found.made_by_go):
         records.sort(key=lambda record: record.path)
     return found
+
+
+def _may_be_of(record: Record, network: str) -> bool:
+    """Return whether a record without identity may be of a network. A name that is only a hash may be of any."""
+    name = record.path.rpartition("/")[2]
+    return name.startswith((f"{network}-", "~"))
+
+
+def _check_all_readable(corrupt: list[Record]) -> None:
+    """Raise RecordError if a record cannot be read: its container may live, and the plugins would free its address."""
+    for record in corrupt:
+        raise RecordError(
+            f"{record.path}: {record.problem or 'it names no attachment'}, so the plugins' own GC was not called",
+            path=record.path,
+            hint="repair_records sets it aside; do that only if its container has ended",
+        )
 
 
 def valid_pairs(valid: Any) -> list[Pair]:
@@ -205,28 +234,6 @@ async def _detach_all(
     return [record for record, outcome in zip(found.stale, outcomes, strict=True) if outcome is None]
 
 
-def _valid_list(pairs: list[Pair], found: _Found, network: str) -> list[Pair]:
-    """Return the pairs for the plugins. A plugin frees all resources of a pair that is not in this list.
-
-    So the list must not omit a living attachment. It has the caller's pairs and those of the network's records of all
-    owners. If a record has no identity (unreadable or legacy), it has each pair that the record's file name may mean.
-    To set a record aside detaches nothing, so this holds for those that ``repair`` has moved, too.
-
-    Raises:
-        RecordError: an unreadable record has a name that means no pair.
-    """
-    for record in found.corrupt:
-        if not without_hash(record.path.rpartition("/")[2]):
-            raise RecordError(
-                f"{record.path}: {record.problem}, so GC did not call the plugins: they could free its addresses",
-                path=record.path,
-                hint="set it aside with repair_records if its container has ended",
-            )
-    names = [record.path.rpartition("/")[2] for record in (*found.corrupt, *found.legacy)] + found.set_aside
-    unnamed = [pair for name in names for pair in pairs_that_name_may_mean(name, network)]
-    return list(dict.fromkeys([*pairs, *found.living, *unnamed]))
-
-
 async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
     node: Node,
     net: NetworkConfigList,
@@ -240,13 +247,14 @@ async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far
         # Exclusive: an ADD that is not in the list must not run while a plugin uses it. For each plugin anew, so that
         # an ADD waits for one plugin at most, and is in the list of the next one.
         await node.lock([net.name], exclusive=True)
-        found = await node.on_disk(lambda: _sort(node, net.name, set(pairs)))
+        found = await node.on_disk(lambda: _sort(node, net.name, set(pairs), include_go=False))
+        _check_all_readable(found.corrupt)
         for container_id in sorted(found.unfinished | {one.container_id for one in found.stale if one.result is None}):
             # A plugin of a killed runtime may still run. Its ADD must not allocate while the plugins' GC runs.
             await node.lock_container(container_id, _LOCK_SECONDS)
         # What is stale and still on record could not be detached: its addresses are in use.
         found.living += [(one.container_id, one.ifname) for one in found.stale]
-        text = valid_attachments(_valid_list(pairs, found, net.name))
+        text = valid_attachments(list(dict.fromkeys([*pairs, *found.living])))
         try:
             chain = Chain(node, net, None, ("",) * index + (node.find(plugin.type),))
             await node.execute(chain.invocation("GC", index, valid=text))

@@ -27,7 +27,7 @@ from libcni.observe.protocol import Operation
 from libcni.protocol.answer import plugin_error
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.locks import TOKEN_VARIABLE
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_no_namespace, is_own_namespace
+from libcni.store.place import EnteredNamespace, Place, is_no_namespace, is_own_namespace
 from libcni.store.record import PENDING, Record, boot_id, pid_namespace
 from libcni.verbs.limit import Turn
 from libcni.verbs.locking import LockingNode
@@ -314,10 +314,6 @@ class Node(LockingNode):
 
     # Namespaces.
 
-    def namespace_identity(self, netns: str) -> tuple[int, int] | None:
-        """Return (device, inode) of the file at a namespace's path, or None if there is none."""
-        return namespace_identity(netns)
-
     def is_own_namespace(self, netns: str) -> bool:
         """Return whether a path leads to the network namespace of this program."""
         return is_own_namespace(netns)
@@ -326,21 +322,26 @@ class Node(LockingNode):
         """Return whether something else than a network namespace is at a path, or nothing."""
         return is_no_namespace(netns)
 
-    def look_up(self, netns: str, ifname: str) -> InterfaceLookup | None:
-        """Look up an interface in a namespace; return None if this program cannot enter the namespace."""
+    def namespace(self, netns: str) -> Place:
+        """Return the namespace at a path, without looking for an interface."""
         entered = self._enter(netns)
-        return None if entered is None else entered.look_up(ifname)
+        return Place(namespace_identity(netns)) if entered is None else entered.namespace
 
-    def mac_of(self, netns: str, ifname: str) -> str:
-        """Return the hardware address of an interface in a namespace, "" if it is unknown."""
+    def look(self, netns: str, ifname: str) -> Place:
+        """Look at an interface in the namespace at a path. ifindex is None if this program cannot enter it."""
         entered = self._enter(netns)
-        return "" if entered is None else entered.mac_of(ifname)
+        return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
+
+    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> str:
+        """Return where the interface of an ADD is now: its name, or its name and namespace; "" if it is not found."""
+        entered = self._enter(netns)
+        return "" if entered is None else entered.find(made, everywhere=everywhere)
 
     def _enter(self, netns: str) -> EnteredNamespace | None:
-        # Entering takes a thread. An ADD looks twice, and the second time the path may lead elsewhere.
+        # The path may lead elsewhere the next time.
         if self._entered is None or not self._entered.is_at(netns):
             self._leave_namespace()
-            self._entered = EnteredNamespace.enter(netns)
+            self._entered = EnteredNamespace.enter(netns) if netns else None
         return self._entered
 
     def _leave_namespace(self) -> None:
@@ -358,7 +359,7 @@ class Node(LockingNode):
             return None
 
     async def begin(self, record: Record, earlier: Record | None, *, take_back: bool) -> Record:
-        """Write the pending record of an ADD, and return it with its path, time, boot and namespace identity.
+        """Write the pending record of an ADD, and return it with its path, time, and boot.
 
         Args:
             record: the record.
@@ -370,7 +371,6 @@ class Node(LockingNode):
             created=time.time(),
             uptime=time.clock_gettime(time.CLOCK_BOOTTIME),
             boot=boot_id(),
-            netns_id=namespace_identity(record.netns),
             pid_namespace=pid_namespace(),
         )
         try:

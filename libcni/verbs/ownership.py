@@ -1,301 +1,269 @@
-"""Which namespace and which interface an attachment owns, so that DEL touches no other program's.
-
-Plugins delete an interface by its name in the namespace at a path. Both may be another's by now. With an empty
-CNI_NETNS they free their other resources and touch no interface.
-"""
+"""Is it mine, now? The states of an attachment, and the question before each plugin call that removes something."""
 
 from __future__ import annotations
 
 import logging
-import os
-from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NamespaceMismatchError, RecordError
+from libcni.protocol.result import Result
 from libcni.store.attachments import recorded_result
-from libcni.store.namespace import InterfaceLookup, process_start
-from libcni.store.record import LEGACY, STALE_BOOT, Record
+from libcni.store.place import NOT_OURS, NOWHERE, Place, compare, is_other_mac, netns_for_del, path_for_plugins
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_CLOCK_STEP = 60.0
-"""Seconds: when a machine boots, its clock may be set after the first containers have started."""
+State = Literal["pending", "ready", "gone", "renamed", "detaching", "stale-boot", "corrupt"]
 
 
-def checked_conf(node: Node, rt: RuntimeConf) -> RuntimeConf:
-    """Check an attachment's parameters, and return them with the absolute path of the namespace.
+class Row(NamedTuple):
+    """What the verbs do with an attachment in one state.
 
-    The program may change its directory before its next verb. A text that leads to no file may be no path at all: it
-    stays, as an absolute path does.
+    Attributes:
+        add: ``refuse`` the ADD, or ``detach`` the earlier attachment and begin.
+        check: "" to run the plugins, else why CHECK is refused.
+        delete: ``ask`` before each plugin whether the interface is the recorded one, or use an ``empty`` CNI_NETNS.
+    """
+
+    add: Literal["refuse", "detach"]
+    check: str
+    delete: Literal["ask", "empty"]
+
+
+STATES: Final[dict[State, Row]] = {
+    "pending": Row("detach", "its ADD has not ended", "ask"),
+    "ready": Row("refuse", "", "ask"),
+    "gone": Row("detach", "its namespace or its interface no longer exists", "ask"),
+    "renamed": Row("refuse", "its interface was renamed or moved", "ask"),
+    "detaching": Row("detach", "its DEL has begun and did not end", "ask"),
+    # After a reboot nothing of the ADD exists, and the kernel's numbers start again, so equal ones prove nothing.
+    "stale-boot": Row("detach", "it was attached before the last reboot", "empty"),
+    "corrupt": Row("detach", "its record cannot be read", "ask"),
+}
+"""One row for each state. ``gone``: the record says ready, and at its path and name is nothing, or another's.
+
+GC detaches as DEL does. An attachment without a record is in no state: ADD begins, CHECK is refused, and DEL asks.
+"""
+
+
+def state_of(node: Node, record: Record, path: str | None = None) -> State:
+    """Return the state of an attachment; ``path``: its namespace's path, if it is not the recorded one."""
+    if record.state == CORRUPT:
+        return "corrupt"
+    if record.state == STALE_BOOT:
+        return "stale-boot"
+    if record.state == DETACHING:
+        return "detaching"
+    if record.result is None:
+        return "pending"
+    # A changed hardware address is no other interface here: CHECK lets the plugins say it, and ADD refuses.
+    made = by_number(place_of(record))
+    compared = compare(made, look(node, made, record.netns if path is None else path, record.ifname, everywhere=True))
+    if compared == "renamed":
+        return "renamed"
+    return "ready" if compared in {"same", "unknown"} else "gone"
+
+
+def place_of(record: Record) -> Place:
+    """Return the place that an ADD recorded. Go records neither the namespace nor the number of the interface."""
+    if not record.version:
+        return Place(mac=_reported_mac(record))
+    mac = record.mac or ("" if record.ifindex in {0, NOT_OURS} else _reported_mac(record))
+    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, record.ifindex, mac)
+
+
+def _reported_mac(record: Record) -> str:
+    """Return the hardware address in the recorded result. Records of 0.2.0, and Go's, have it only there."""
+    if record.result is None:
+        return ""
+    try:
+        macs = _reported_macs(recorded_result(record), record.ifname)
+    except RecordError:
+        return ""
+    return macs[0] if len(macs) == 1 else ""
+
+
+def _reported_macs(result: Result, ifname: str) -> list[str]:
+    """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
+    return [(one.mac or "").lower() for one in result.interfaces if one.name == ifname and one.sandbox]
+
+
+def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool) -> Place:
+    """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``now``: what is there.
+
+    An interface is this ADD's if it is the one that was there after an earlier plugin, or if the plugin reports it with
+    this hardware address. Simple plugins report addresses only. After the last plugin, what exists is this ADD's.
+    """
+    if now.netns is None or compare(made, replace(now, ifindex=None)) == "other":
+        return made
+    macs = _reported_macs(result, ifname)
+    if (made.ifindex or 0) > 0:
+        return now if made.ifindex == now.ifindex or (now.mac and now.mac in macs) else made
+    if not now.ifindex:
+        return now if is_last else made
+    is_reported = any(not is_other_mac(mac, now.mac) for mac in macs) or bool(result.ips and not result.interfaces)
+    return now if is_reported or is_last else replace(made, ifindex=NOT_OURS)
+
+
+def by_number(made: Place) -> Place:
+    """Return the place for a comparison while plugins of this attachment run, or after some of them have run.
+
+    Plugins such as tuning change the hardware address and put the earlier one back. The number in a namespace that has
+    a cookie is enough then.
+    """
+    return replace(made, mac="") if made.cookie and (made.ifindex or 0) > 0 else made
+
+
+def look(node: Node, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
+    """Look at an attachment's place now. If the interface is not there under its name, find it.
+
+    ``everywhere``: search for it in all namespaces of the node, too, if nothing has its name in its own.
+    """
+    now = node.look(path, ifname)
+    is_known = bool(made.mac) or (made.ifindex or 0) > 0
+    if now.netns is None or now.ifindex is None or not is_known or compare(made, now) == "same":
+        return now
+    if compare(made, replace(now, ifindex=None)) != "unknown":
+        return now  # the namespace is another one
+    # A path that Go recorded may lead to another container while this one lives.
+    everywhere = everywhere and (not now.ifindex or made.netns is None)
+    return replace(now, found_as=node.find_interface(path, made, everywhere=everywhere))
+
+
+def checked_conf(rt: RuntimeConf) -> RuntimeConf:
+    """Check an attachment's parameters, and return them with a path of the namespace that plugins can resolve.
 
     Raises:
         InvalidIdentifierError: a name breaks its rule.
     """
     rt.check()
-    if rt.netns and not rt.netns.startswith("/") and node.namespace_identity(rt.netns) is not None:
-        with suppress(OSError):  # the directory has been removed
-            # Not abspath: it cuts "..", and after a symbolic link that leads elsewhere.
-            return rt.with_netns(os.path.join(os.getcwd(), rt.netns))
-    return rt
+    return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
 
 
-def is_same_namespace(node: Node, record: Record) -> bool:
-    """Return whether the recorded path still leads to the namespace of the ADD. If the record has no identity: True."""
-    # After a reboot the numbers start again, so equal ones prove nothing.
-    if record.state == STALE_BOOT:
-        return False
-    return record.netns_id is None or node.namespace_identity(record.netns) == record.netns_id
+def path_to_use(  # noqa: PLR0911 - a table: one return for each row
+    node: Node, record: Record | None, given: str | None, *, use_given: bool = False
+) -> str:
+    """Return the path of the namespace for DEL and CHECK, or "" for none.
 
-
-def entered_no_namespace(record: Record) -> bool:
-    """Return whether nothing was at the path of an ADD, so that its plugins entered no namespace.
-
-    Go records no namespace's identity: for its records this is unknown, and the answer False.
-    """
-    return bool(record.version) and record.netns_id is None and record.netns_cookie is None
-
-
-def made_no_interface(record: Record) -> bool:
-    """Return whether an ADD found no namespace, or found its interface there already and did not succeed.
-
-    In the second case it was refused, or the plugin may have failed because the interface existed.
-    """
-    return entered_no_namespace(record) or (record.is_shared and record.result is None)
-
-
-def is_another_namespace(record: Record, found: InterfaceLookup) -> bool:
-    """Return whether the kernel's numbers show that a lookup was in another namespace than the recorded one.
-
-    The kernel gives the inode of a removed namespace to the next one, but never its cookie.
-    """
-    return bool(record.netns_cookie and found.cookie and record.netns_cookie != found.cookie)
-
-
-def is_same_interface(record: Record, found: InterfaceLookup) -> bool | None:
-    """Return whether an interface is the recorded one; None if the record has no interface number."""
-    # An interface's number is unique only within its namespace.
-    if is_another_namespace(record, found):
-        return False
-    return None if record.ifindex is None else record.ifindex == found.ifindex
-
-
-def look_up_interface(node: Node, rt: RuntimeConf) -> InterfaceLookup | None:
-    """Look up the container's interface; None: the namespace cannot be examined, or each has such an interface (lo)."""
-    return node.look_up(rt.netns, rt.ifname) if rt.netns and rt.ifname != "lo" else None
-
-
-def netns_to_use(node: Node, record: Record | None, rt: RuntimeConf, *, use_given: bool = False) -> str:
-    """Return the namespace for DEL, or "" for none.
-
-    ==================================  ======================================================
-    The caller gives                    DEL gets
-    ==================================  ======================================================
-    nothing (None)                      the recorded path; "" if another one is there
-    an empty path                       ""
-    a path, and there is no record      that path
-    a path, with ``use_given``          that path
-    any namespace, the ADD found none   ""
-    the recorded namespace              that path, also if the record does not know it
-    a path without a namespace          the recorded path; that path if nothing is there either
-    another one, the recorded has gone  "", also if the ADD did not end, and its path leads to no namespace
-    another one, the recorded exists    NamespaceMismatchError
-    ==================================  ======================================================
-
-    After a reboot nothing of the ADD exists, and inode numbers are used again: then DEL gets "" for every namespace.
+    The recorded path is used if it leads to the recorded namespace, also if the caller gives another path to it.
 
     Raises:
         NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
     """
-    given = rt.netns
-    if record is None or record.state == LEGACY or (use_given and given is not None):
+    if record is None or record.state in {LEGACY, CORRUPT} or (use_given and given is not None):
         return given or ""
-    is_there = is_same_namespace(node, record)
-    # Where the ADD found nothing, a namespace that is there now is another's.
-    found_none = entered_no_namespace(record)
-    if found_none and node.namespace_identity(record.netns) is not None:
-        is_there = False
+    if given in {None, record.netns}:
+        return record.netns
     if not given:
-        return record.netns if given is None and is_there else ""
-    identity = node.namespace_identity(given)
-    if found_none or record.state == STALE_BOOT:
-        return given if identity is None else ""
-    # Plugins treat a path without a namespace like a namespace that no longer exists.
-    if identity is None:
-        return record.netns if record.netns_id is not None and is_there else given
-    # Go records no identity: then the path decides.
-    recorded = record.netns_id or node.namespace_identity(record.netns)
-    if recorded is None or identity == recorded:
-        return given
+        return ""
+    made, there, here = place_of(record), node.namespace(record.netns), node.namespace(given)
+    if made.netns == NOWHERE:
+        return given if here.netns is None else ""  # a namespace that is there now is another's
+    is_there = compare(made, there) == "unknown"  # the interface is not looked at here
+    if here.netns is None:
+        # Plugins treat a path without a namespace like a namespace that no longer exists.
+        return record.netns if is_there and made.netns else given
+    if compare(made if made.netns else there, here) == "unknown":
+        return record.netns if is_there and there.netns else given
     # An ADD with a wrong path made nothing there, and must not stop the ADD with the right one.
     if not is_there or (record.result is None and node.is_no_namespace(record.netns)):
         return ""
-    raise NamespaceMismatchError(
-        f"container {record.container_id}, interface {record.ifname}, network {record.network}: it was attached in "
-        f"the namespace {record.netns}, and {given} is another one",
-        container_id=record.container_id,
-        ifname=record.ifname,
-        network=record.network,
-        netns=given,
-        recorded_netns=record.netns,
-    )
+    raise _mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
 
 
-def netns_of_own_interface(
-    node: Node, record: Record | None, rt: RuntimeConf, network: str, *, is_unreadable: bool = False
-) -> str:
-    """Return the namespace for DEL, or "" if the interface in it is not the one of the ADD.
+@dataclass(slots=True)
+class Ownership:
+    """The place that an ADD made, to be compared with what is there before each plugin that removes it.
 
-    =====================================================  =======================================================
-    The interface of that name in the namespace            DEL gets
-    =====================================================  =======================================================
-    cannot be looked up                                    the path
-    may exist or not, but the namespace is another one     ""
-    may exist or not, but the path is a younger process's  ""
-    does not exist                                         the path
-    has the recorded number                                the path; "" if an ADD that failed had found it there, or
-                                                           if no cookie is known and the hardware address is another
-    has another number                                     ""
-    no number in the record, and no other record names it  the path
-    no number in the record, and is another record's       ""
-    no record at all                                       ""; the path if there is an unreadable one
-    no record at all, and is another record's              NamespaceMismatchError
-    is in the program's namespace, which no record names   ""
-    =====================================================  =======================================================
+    Between the look and the plugin's own system calls something else can come: no kernel call deletes an interface
+    only if it is a certain one. The plugin's start takes a millisecond or a few.
 
-    Args:
-        node: examines the namespace and the records.
-        record: the attachment's record, or None.
-        rt: the attachment, with the namespace.
-        network: the network's name, if there is no record.
-        is_unreadable: whether there is a record of this attachment that cannot be read: so an ADD was made.
-
-    Raises:
-        NamespaceMismatchError: there is no record of this attachment, and there is one of another attachment that has
-            this interface in this namespace.
+    Attributes:
+        node: looks at the namespace.
+        record: the attachment's record; None if there is none, or if it cannot be read.
+        made: what the ADD made.
+        path: the path of the namespace; "" for none.
+        ifname: the interface's name.
+        has_warned: whether the log has the warning already.
+        is_first: whether nothing has been asked yet.
     """
-    netns = rt.netns or ""
-    found = look_up_interface(node, rt)
-    is_elsewhere = found is not None and record is not None and _is_elsewhere(node, record, netns, found)
-    # In another namespace the plugins could find more than this interface.
-    if found is None or not (found.ifindex or is_elsewhere):
-        return netns
-    # ADD refuses this namespace, and its caller may call DEL after that. Go records only a path. If that is
-    # /proc/PID/ns/net, the number may be a process of the host by now.
-    if (record is None or record.netns_id is None) and node.is_own_namespace(netns):
-        logger.warning(
-            "container %s: %s is this program's own namespace, so DEL leaves its %s alone",
-            rt.container_id,
-            netns,
-            rt.ifname,
-        )
-        return ""
-    is_same = None if record is None else not is_elsewhere and is_same_interface(record, found)
-    # Before Linux 5.14 no cookie shows that the inode is another namespace's by now, and most have an interface of this
-    # number.
-    if record is not None and is_same and not (record.netns_cookie and found.cookie):
-        is_same = not _has_other_mac(node, record, netns)
-    if record is not None and is_same is not None:
-        if is_same and not made_no_interface(record):
-            return netns
-        whose = "existed before its ADD" if is_same else "is not the one of its ADD"
-    else:
-        other = _other_attachment_with(node, record, rt, network, found)
-        if other is None:
-            if record is not None or is_unreadable:
-                return netns
-            # Runtimes call DEL after an ADD that was refused, and then once more.
-            logger.warning(
-                "container %s: no record says that this library made %s in %s, so DEL leaves it alone; "
-                "with use_given it removes it",
-                rt.container_id,
-                rt.ifname,
-                netns,
-            )
+
+    node: Node
+    record: Record | None
+    made: Place
+    path: str
+    ifname: str
+    has_warned: bool = False
+    is_first: bool = True
+
+    @classmethod
+    def of(cls, node: Node, record: Record | None, rt: RuntimeConf, *, is_unreadable: bool = False) -> Ownership:
+        """Return it for a DEL in the namespace ``rt.netns``; ``is_unreadable``: an ADD was made, and nothing is known.
+
+        Without a record, nothing in the namespace is this attachment's.
+        """
+        nothing = Place() if is_unreadable else Place(ifindex=NOT_OURS)
+        made = place_of(record) if record is not None else nothing
+        if record is not None and record.state in {PENDING, DETACHING}:
+            made = by_number(made)
+        path = rt.netns or ""
+        # ADD refuses this namespace. Go records only a path: /proc/PID may be a process of the host by now.
+        if path and not made.netns and node.is_own_namespace(path):
+            logger.warning("container %s: %s is this program's own namespace", rt.container_id, path)
+            path = ""
+        return cls(node, record, made, path, rt.ifname)
+
+    def netns(self) -> str:
+        """Return the CNI_NETNS for a plugin that is called now: the path, or "" if the interface is not this ADD's.
+
+        Raises:
+            NamespaceMismatchError: the interface was renamed or moved. Its address must not be freed while it lives.
+        """
+        if not self.path:
             return ""
-        whose = f"belongs to container {other.container_id}, network {other.network}"
-        if record is None:
-            raise NamespaceMismatchError(
-                f"container {rt.container_id}, interface {rt.ifname}, network {network}: there is no record of it, and "
-                f"{rt.ifname} in {netns} {whose}",
-                container_id=rt.container_id,
-                ifname=rt.ifname,
-                network=network,
-                netns=netns,
-                recorded_netns=other.netns,
-            )
-    logger.warning("%s: %s in %s %s, so DEL leaves it alone", record.path, rt.ifname, netns, whose)
-    return ""
+        now = look(self.node, self.made, self.path, self.ifname, everywhere=self.is_first)
+        if self.is_first:
+            self.is_first = False
+            self.made = by_number(self.made)
+        if now.found_as:
+            raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path)
+        netns = netns_for_del(self.made, now, self.path)
+        if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):
+            netns = ""
+        if not netns and now.netns and not self.has_warned:
+            self.has_warned = True
+            logger.warning("%s in %s is not of this attachment: DEL leaves it alone", self.ifname, self.path)
+        return netns
+
+    def chain(self, chain: Chain) -> Chain:
+        """Return the chain for a plugin that is called now."""
+        return chain.with_netns(self.netns())
+
+    def _is_of_another_record(self, now: Place) -> bool:
+        """Return whether another record has this interface. Go's records of some plugins have no hardware address."""
+        try:
+            others = [one for one in self.node.records.iter_records() if one.ifname == self.ifname and one.version]
+        except RecordError as error:
+            logger.warning("DEL goes on without knowing the owner of %s: %s", self.ifname, error)
+            return False
+        own = self.record.identity if self.record is not None else None
+        return any(one.identity != own and compare(place_of(one), now) == "same" for one in others)
 
 
-def _is_elsewhere(node: Node, record: Record, netns: str, found: InterfaceLookup) -> bool:
-    """Return whether a lookup was in another namespace than the one of the ADD."""
-    return is_another_namespace(record, found) or _is_of_another_process(node, record, netns)
-
-
-def _is_of_another_process(node: Node, record: Record, netns: str) -> bool:
-    """Return whether a path such as ``/proc/PID/ns/net`` leads to another container's process by now.
-
-    Go records neither the namespace nor the interface's number, and the kernel uses process numbers again. But a
-    container's process is older than its record, and most plugins report the interface's hardware address.
-    """
-    if record.netns_id is not None or not netns.startswith("/proc/"):
-        return False
-    try:
-        # The caller may give the path of a younger process of the container.
-        started = process_start(netns.split("/")[2]) if netns == record.netns else None
-        if started is not None and started > os.stat(record.path).st_mtime + _CLOCK_STEP:
-            return True
-    except OSError:
-        return False
-    return _has_other_mac(node, record, netns)
-
-
-def _has_other_mac(node: Node, record: Record, netns: str) -> bool:
-    """Return whether the interface has another hardware address than the one in the result of its ADD."""
-    try:
-        interfaces = recorded_result(record).interfaces
-    except RecordError:
-        return False
-    macs = {one.mac.lower() for one in interfaces if one.mac and one.sandbox and one.name == record.ifname}
-    found = node.mac_of(netns, record.ifname)
-    # Nothing is known about an address in another notation.
-    return bool(macs and found) and found not in macs and all(len(mac) == len(found) and ":" in mac for mac in macs)
-
-
-def _other_attachment_with(
-    node: Node, record: Record | None, rt: RuntimeConf, network: str, found: InterfaceLookup
-) -> Record | None:
-    """Return the record of another attachment that has this interface, or None."""
-    identity = record.identity if record is not None else (network, rt.container_id, rt.ifname)
-    here = node.namespace_identity(rt.netns or "")
-    try:
-        for other in node.records.iter_records():
-            if other.ifname != rt.ifname or other.identity == identity or other.state == STALE_BOOT:
-                continue
-            if node.is_of_caller(other):  # this is a plugin that does the work of that attachment
-                continue
-            if other.is_shared and record is not None:  # it uses an interface that may be the one of ``record``
-                continue
-            is_here = (other.netns_id or node.namespace_identity(other.netns)) == here
-            if is_here and _has_interface(other, record, found):
-                return other
-    except RecordError as error:
-        logger.warning("DEL goes on without knowing the owner of %s: %s", rt.ifname, error)
-    return None
-
-
-def _has_interface(other: Record, record: Record | None, found: InterfaceLookup) -> bool:
-    """Return whether the attachment ``other`` has an interface; ``record`` itself has no interface number."""
-    is_same = is_same_interface(other, found)
-    if is_same is not None:
-        return is_same
-    if record is None:
-        return True
-    # ADD refuses to start if the interface exists, so the later ADD made the interface that exists now. The time since
-    # the boot comes first: the clock may have been set back between the two.
-    if other.uptime is not None and record.uptime is not None and other.boot == record.boot:
-        return other.uptime > record.uptime
-    if other.created is not None and record.created is not None:
-        return other.created > record.created
-    return other.result is not None and record.result is None
+def _mismatch(record: Record | None, problem: str, given: str) -> NamespaceMismatchError:
+    container_id, ifname, network, netns = "", "", "", ""
+    if record is not None:
+        container_id, ifname, network, netns = record.container_id, record.ifname, record.network, record.netns
+    return NamespaceMismatchError(
+        f"container {container_id}, interface {ifname}, network {network}: {problem}",
+        container_id=container_id,
+        ifname=ifname,
+        network=network,
+        netns=given,
+        recorded_netns=netns,
+        hint="put it back, or use DelPolicy(use_given=True), which removes what is there",
+    )

@@ -19,11 +19,12 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, NotAttachedError, PluginError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
-from libcni.store.record import DETACHING, LEGACY, READY, Record
+from libcni.store.place import compare
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, READY, Record
 from libcni.verbs.add import add
 from libcni.verbs.delete import check_unchanged
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import is_same_namespace
+from libcni.verbs.ownership import place_of
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -44,10 +45,12 @@ async def reload(node: Node, attachment: Attachment) -> Result:
     check_unchanged(record, attachment.record)
     if record.state not in {READY, DETACHING} or record.result is None:
         raise _not_attached(attachment, f"its record is {record.state}", record.state)
-    if not is_same_namespace(node, record) or node.namespace_identity(record.netns) is None:
+    now = node.namespace(record.netns)
+    if now.netns is None or compare(place_of(record), now) != "unknown":
         raise _not_attached(attachment, f"its namespace {record.netns} has gone", "gone")
     # ADD detaches all attachments of the interface, and only this one can be attached again.
-    others = [one for one in node.records.of_interface(rt.container_id, rt.ifname) if one.identity != record.identity]
+    found = node.records.of_interface(rt.container_id, rt.ifname)
+    others = [one for one in found if one.identity != record.identity and one.state != CORRUPT]
     if others:
         problem = f"the record {others[0].path} is of the same interface: a plugin may have attached it"
         raise RecordError(problem, path=others[0].path, hint="reload the outer network's attachment with its runtime")

@@ -92,14 +92,12 @@ class DelPolicy:
             the plugins remove the interface whoever made it.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
-        empty_gone_netns: send an empty CNI_NETNS if the namespace's path no longer exists.
         retry: how often to call a plugin again that answers "try again later"; None: never.
     """
 
     use_given: bool = False
     keep_going: bool = False
     skip_missing: bool = False
-    empty_gone_netns: bool = False
     retry: RetryPolicy | None = None
 
 
@@ -195,7 +193,8 @@ class GCReport:
     Attributes:
         stale: the attachments that were not valid.
         detached: the stale attachments that were detached; () on a dry run.
-        corrupt: records that cannot be read; GC leaves them alone.
+        corrupt: records that cannot be read; GC leaves them alone, and does not call the plugins.
+        made_by_go: records of Go libcni that are not valid; GC leaves them alone without ``include_go``.
         plugins: the types of the plugins that ran GC.
         disabled: whether the configuration sets ``disableGC``; then GC did nothing.
         errors: the errors, in the order in which they happened.
@@ -204,6 +203,7 @@ class GCReport:
     stale: tuple[Attachment, ...] = ()
     detached: tuple[Attachment, ...] = ()
     corrupt: tuple[Attachment, ...] = ()
+    made_by_go: tuple[Attachment, ...] = ()
     plugins: tuple[str, ...] = ()
     disabled: bool = False
     errors: tuple[CNIError, ...] = ()

@@ -21,11 +21,11 @@ from typing import Any
 from uuid import uuid4
 
 from helpers import network
+from libcni.store.namespace import EnteredNamespace
 from nodes import Blocking, Namespace, RealNode
 from processes import fork, kill_after
 
 from libcni import Attachment, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
-from libcni.store.namespace import EnteredNamespace
 
 _PR_SET_CHILD_SUBREAPER = 36
 PERSON = ("a person", "")

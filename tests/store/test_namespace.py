@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from processes import fork, wait
 
 from libcni import _helper_thread
 from libcni._namespace import enter_namespace
 from libcni.store import namespace as namespace_module
 from libcni.store import record
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from libcni.store.record import pid_namespace
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers import RESULT, RT, RecordingNode, attached, failed, network
+from libcni.store.namespace import InterfaceLookup
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -15,7 +16,6 @@ from libcni.errors import (
     RecordError,
     VersionError,
 )
-from libcni.store.namespace import InterfaceLookup
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
 from libcni.verbs.check import check as check_verb
 

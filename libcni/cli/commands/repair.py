@@ -31,7 +31,7 @@ def repair(session: Session, yes: bool, pending_after: float, skip_missing: bool
       libcni repair --yes
     """
     cni = session.client()
-    policy = libcni.DelPolicy(empty_gone_netns=True, skip_missing=skip_missing)
+    policy = libcni.DelPolicy(skip_missing=skip_missing)
     with session.working("repair"):
         actions, errors = _repair(cni, policy, pending_after) if yes else (_plan(cni, pending_after), ())
         actions += _of_others(session, pending_after)

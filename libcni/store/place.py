@@ -1,0 +1,261 @@
+"""The place of an attachment in the kernel: take it, and compare what an ADD made with what is there now.
+
+Plugins delete an interface by its name in the namespace at a path. Both may be another's by now. With an empty
+CNI_NETNS they free their other resources and touch no interface.
+"""
+
+from __future__ import annotations
+
+import _socket  # the C part alone: importing socket takes 3 ms
+import errno
+import fcntl
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from libcni._namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
+
+_SO_NETNS_COOKIE = 71
+_NS_GET_NSTYPE = 0xB703
+_RTM_GETLINK, _NLM_F_REQUEST, _NLMSG_ERROR = 18, 1, 2
+_IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
+# struct ifinfomsg, all zero, and IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
+_GETLINK = bytes(16) + struct.pack("=HHI", 8, 29, 1 << 3)
+_ATTRIBUTE, _INT = struct.Struct("=HH"), struct.Struct("=i")
+_SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
+
+NOWHERE: Final = (0, 0)
+"""The identity of a namespace that did not exist when the ADD began."""
+
+NOT_OURS: Final = -1
+"""The number of an interface that appeared during an ADD and that no plugin of this ADD reported."""
+
+Comparison = Literal["same", "other", "gone", "renamed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A network namespace and the interface of one name in it.
+
+    Attributes:
+        netns: (device, inode) of the namespace's file; NOWHERE if there was none; None if it is not known.
+        cookie: the kernel's number of the namespace; 0 if it is not known (before Linux 5.14). Inode numbers are used
+            again, cookies are not.
+        ifindex: the number of the interface; 0 if there is none; None if it is not known.
+        mac: its hardware address, such as "0a:58:0a:00:00:02"; "" if it is not known.
+        found_as: where the interface of the ADD is now, if its name or its namespace has changed; else "".
+    """
+
+    netns: tuple[int, int] | None = None
+    cookie: int = 0
+    ifindex: int | None = None
+    mac: str = ""
+    found_as: str = ""
+
+
+def compare(made: Place, now: Place) -> Comparison:  # noqa: PLR0911 - a table: one return for each row
+    """Compare what an ADD made with what is at its path and name now."""
+    if now.netns in {None, NOWHERE}:
+        return "unknown" if made.netns in {None, NOWHERE} else "gone"
+    if made.netns and made.netns != now.netns:
+        return "other"
+    if made.cookie and now.cookie and made.cookie != now.cookie:
+        return "other"  # the kernel gives the inode number of a removed namespace to the next one
+    if now.found_as:
+        return "renamed"
+    if now.ifindex is None:
+        return "unknown"  # this program may not enter the namespace
+    if not now.ifindex:
+        return _compare_missing(made)
+    if is_other_mac(made.mac, now.mac):
+        return "other"  # numbers are unique in one namespace only, and a person can choose them
+    if made.ifindex is None:
+        return "same" if made.mac and now.mac == made.mac else "unknown"
+    return "same" if made.ifindex == now.ifindex else "other"
+
+
+def _compare_missing(made: Place) -> Comparison:
+    if made.ifindex == 0:
+        return "same"  # the plugins of the ADD made no interface of this name
+    return "gone" if made.ifindex or made.mac else "unknown"
+
+
+def netns_for_del(made: Place, now: Place, path: str) -> str:
+    """Return the CNI_NETNS for the next plugin of a DEL: the path, or "" if what is there is not of this ADD."""
+    compared = compare(made, now)
+    if compared == "other":
+        return ""
+    if compared == "gone" and now.netns in {None, NOWHERE}:
+        return ""  # another namespace may appear at the path at any time
+    return path
+
+
+def is_other_mac(made: str, now: str) -> bool:
+    """Return whether two hardware addresses are known to differ. Plugins may print them in another notation."""
+    return bool(made and now) and made != now and ":" in made and len(made) == len(now)
+
+
+def is_own_namespace(netns: str) -> bool:
+    """Return whether a path leads to the network namespace of this process or of the calling thread."""
+    given = namespace_identity(netns)
+    if given is None:
+        return False
+    # "self" is the main thread.
+    is_main = threading.get_native_id() == os.getpid()
+    paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
+    return given in map(namespace_identity, paths)
+
+
+def is_no_namespace(netns: str) -> bool:
+    """Return whether something else than a network namespace is at a path, or nothing. If that is unknown: False."""
+    try:
+        descriptor = open_namespace(netns)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    try:
+        return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET
+    except OSError as error:
+        return error.errno == errno.ENOTTY
+    finally:
+        os.close(descriptor)
+
+
+def path_for_plugins(netns: str) -> str:
+    """Return the path of a namespace that leads to the same file in each process.
+
+    /proc/self and relative paths lead elsewhere in a plugin, and the program may change its directory before its next
+    verb. A text that leads to no file may be no path at all: it stays.
+    """
+    if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
+        return netns
+    # Not abspath: it cuts "..", also after a symbolic link that leads elsewhere.
+    path = os.path.join(os.getcwd(), netns)
+    directory, _, name = path.rpartition("/")
+    resolved = f"{os.path.realpath(directory)}/{name}"
+    # A link in /proc, such as /proc/PID/fd/3, has a text that is no path.
+    if os.path.islink(resolved) and not resolved.startswith("/proc/"):
+        resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), os.readlink(resolved)))
+    return resolved if resolved.startswith(f"/proc/{os.getpid()}/") else path
+
+
+class EnteredNamespace:
+    """A namespace that was entered once, to look at its interfaces several times. It cannot end before ``close``.
+
+    A socket stays in the namespace in which it was made, and every thread can use it.
+    """
+
+    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+        self._socket = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
+        cookie = b""
+        with suppress(OSError):  # before Linux 5.14
+            cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+        self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
+        _entered.add(self)
+
+    @classmethod
+    def enter(cls, netns: str) -> EnteredNamespace | None:
+        """Enter the namespace at a path; return None if that is not possible."""
+        try:
+            descriptor = open_namespace(netns)
+        except (OSError, ValueError):
+            return None
+        try:
+            status = os.fstat(descriptor)
+            made = netlink_socket(descriptor)
+        finally:
+            os.close(descriptor)
+        return None if made < 0 else cls(made, (status.st_dev, status.st_ino))
+
+    def is_at(self, netns: str) -> bool:
+        """Return whether a path leads to this namespace now."""
+        return namespace_identity(netns) == self.namespace.netns
+
+    def look(self, ifname: str) -> Place:
+        """Return the place of the interface of a name. lo is in each namespace, so it is nobody's: ifindex is None."""
+        ifindex, mac = (None, "") if ifname == "lo" else self._interface(os.fsencode(ifname))
+        return Place(self.namespace.netns, self.namespace.cookie, ifindex, mac)
+
+    def _interface(self, name: bytes) -> tuple[int | None, str]:
+        """Return the number and the hardware address of an interface; (0, "") if there is none of this name."""
+        # Not SIOCGIFINDEX: for a name that does not exist, an ordinary kernel starts modprobe.
+        size = 4 + len(name) + 1
+        body = _GETLINK + struct.pack("=HH", size, _IFLA_IFNAME) + name + bytes(-size % 4 + 1)
+        try:
+            self._socket.send(struct.pack("=IHHII", 16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, 1, 0) + body)
+            answer = self._socket.recv(1 << 14)
+        except OSError:
+            return None, ""
+        if answer[4] == _NLMSG_ERROR:
+            number = -_INT.unpack_from(answer, 16)[0]
+            return (0 if number in {errno.ENODEV, errno.ERANGE} else None), ""
+        at, unpack, mac = 32, _ATTRIBUTE.unpack_from, ""  # after the headers of the message and of the link
+        while at + 4 <= len(answer):
+            size, kind = unpack(answer, at)
+            if kind == _IFLA_ADDRESS:
+                mac = answer[at + 4 : at + size].hex(":")
+                break
+            at += (size + 3 & ~3) or 4
+        return _INT.unpack_from(answer, 20)[0], mac
+
+    def find(self, made: Place, *, everywhere: bool = False) -> str:
+        """Return where the interface of an ADD is now, as text for an error; "" if it is not found."""
+        from libcni._netlink import read_links  # few verbs come here
+
+        with suppress(OSError):
+            for link in read_links(self._socket):
+                is_it = made.ifindex == link.index if made.ifindex else made.mac == link.mac
+                if is_it and not is_other_mac(made.mac, link.mac):
+                    return link.name
+        return _find_elsewhere(made, self.namespace.netns) if everywhere else ""
+
+    def close(self) -> None:
+        """Leave the namespace."""
+        _entered.discard(self)
+        self._socket.close()
+
+
+_entered: weakref.WeakSet[EnteredNamespace] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    # A forked worker that lives on would keep the container's namespace, even when all else has left it.
+    for entered in list(_entered):
+        entered.close()
+
+
+os.register_at_fork(after_in_child=_leave_all)
+
+
+def _find_elsewhere(made: Place, here: tuple[int, int] | None) -> str:
+    """Return the name and the namespace of an interface that was moved to another namespace, or ""."""
+    from libcni._netlink import links
+
+    # The namespace of this program has the devices that a plugin such as host-device puts back.
+    if not made.mac:
+        return ""
+    known = {here, namespace_identity("/proc/thread-self/ns/net"), None}
+    for path in _paths_of_namespaces():
+        identity = namespace_identity(path)
+        if identity in known:
+            continue
+        known.add(identity)
+        with suppress(OSError):
+            for link in links(path).values():
+                # All ipvlan interfaces of a device have its hardware address.
+                if link.mac == made.mac and link.kind != "ipvlan":
+                    return f"{link.name} in {path}"
+    return ""
+
+
+def _paths_of_namespaces() -> Iterator[str]:
+    for folder, ending in (("/run/netns", ""), ("/proc", "/ns/net")):
+        with suppress(OSError):
+            yield from [f"{folder}/{name}{ending}" for name in os.listdir(folder) if ending == "" or name.isdigit()]
