@@ -174,9 +174,11 @@ def _visit(namespace: int, home: int) -> tuple[int, bool]:
         *([gc.enable] if gc.isenabled() else []),
     )
     failed, made, lost = list(map(operator.call, steps))[1:4]
-    if failed and made >= 0:
-        os.close(made)  # it is in this thread's own namespace
-    return (-1 if failed else made), not lost
+    if failed:  # the thread never left its own namespace, and the socket is there
+        if made >= 0:
+            os.close(made)
+        return -1, True
+    return made, not lost
 
 
 def _made_in_thread(namespace: int) -> int:

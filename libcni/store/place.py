@@ -27,7 +27,7 @@ _RTM_GETLINK, _NLM_F_REQUEST, _NLMSG_ERROR = 18, 1, 2
 _IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
 # struct ifinfomsg, all zero, and IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
 _GETLINK = bytes(16) + struct.pack("=HHI", 8, 29, 1 << 3)
-_ATTRIBUTE, _INT = struct.Struct("=HH"), struct.Struct("=i")
+_HEADER, _ATTRIBUTE, _INT = struct.Struct("=IHHII"), struct.Struct("=HH"), struct.Struct("=i")
 _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
 NOWHERE: Final = (0, 0)
@@ -158,6 +158,7 @@ class EnteredNamespace:
         with suppress(OSError):  # before Linux 5.14
             cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
         self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
+        self._serial = 1  # that of a dump
         _entered.add(self)
 
     @classmethod
@@ -189,8 +190,13 @@ class EnteredNamespace:
         size = 4 + len(name) + 1
         body = _GETLINK + struct.pack("=HH", size, _IFLA_IFNAME) + name + bytes(-size % 4 + 1)
         try:
-            self._socket.send(struct.pack("=IHHII", 16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, 1, 0) + body)
+            self._serial += 1
+            header = _HEADER.pack(16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, self._serial, 0)
+            self._socket.send(header + body)
             answer = self._socket.recv(1 << 14)
+            # An exception of a signal handler may have left the answer to an earlier request.
+            while _HEADER.unpack_from(answer)[3] != self._serial:
+                answer = self._socket.recv(1 << 14)
         except OSError:
             return None, ""
         if answer[4] == _NLMSG_ERROR:
@@ -210,7 +216,7 @@ class EnteredNamespace:
         from libcni._netlink import read_links  # few verbs come here
 
         with suppress(OSError):
-            for link in read_links(self._socket):
+            for link in list(read_links(self._socket)):  # to the end: the next look reads from the same socket
                 is_it = made.ifindex == link.index if made.ifindex else made.mac == link.mac
                 if is_it and not is_other_mac(made.mac, link.mac):
                     return link.name

@@ -58,7 +58,7 @@ def state_of(node: Node, record: Record, path: str | None = None) -> State:
         return "stale-boot"
     if record.state == DETACHING:
         return "detaching"
-    if record.result is None:
+    if record.state == PENDING or record.result is None:
         return "pending"
     # A changed hardware address is no other interface here: CHECK lets the plugins say it, and ADD refuses.
     made = by_number(place_of(record))
@@ -226,14 +226,14 @@ class Ownership:
         if not self.path:
             return ""
         now = look(self.node, self.made, self.path, self.ifname, everywhere=self.is_first)
-        if self.is_first:
-            self.is_first = False
-            self.made = by_number(self.made)
         if now.found_as:
             raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path)
         netns = netns_for_del(self.made, now, self.path)
         if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):
             netns = ""
+        if netns and self.is_first:
+            self.made = by_number(self.made)
+        self.is_first = False
         if not netns and now.netns and not self.has_warned:
             self.has_warned = True
             logger.warning("%s in %s is not of this attachment: DEL leaves it alone", self.ifname, self.path)
