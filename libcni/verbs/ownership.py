@@ -96,7 +96,8 @@ def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool
     """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``now``: what is there.
 
     An interface is this ADD's if it is the one that was there after an earlier plugin, or if the plugin reports it with
-    this hardware address. Simple plugins report addresses only. After the last plugin, what exists is this ADD's.
+    this hardware address. Simple plugins report addresses only, or nothing: after the last plugin, what exists is this
+    ADD's, unless the result has another hardware address for it.
     """
     if now.netns is None or compare(made, replace(now, ifindex=None)) == "other":
         return made
@@ -106,7 +107,7 @@ def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool
     if not now.ifindex:
         return now if is_last else made
     is_reported = any(not is_other_mac(mac, now.mac) for mac in macs) or bool(result.ips and not result.interfaces)
-    return now if is_reported or is_last else replace(made, ifindex=NOT_OURS)
+    return now if is_reported or (is_last and not macs) else replace(made, ifindex=NOT_OURS)
 
 
 def by_number(made: Place) -> Place:

@@ -26,6 +26,10 @@ from nodes import Blocking, Namespace, RealNode
 from processes import fork, kill_after
 
 from libcni import Attachment, CNIError, DelPolicy, NetworkConfigList, RuntimeConf
+from libcni.executor import CallOptions, ProcessExecutor
+from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.protocol.invocation import Invocation, Outcome
+from libcni.store.place import EnteredNamespace
 
 _PR_SET_CHILD_SUBREAPER = 36
 PERSON = ("a person", "")
@@ -50,7 +54,7 @@ class Picture:
         for data in self.records.values():
             with suppress(ValueError, KeyError):  # torn, or of an ADD that found no namespace
                 record = json.loads(data)
-                if not record["libcni"]["shared"]:
+                if record["libcni"].get("refused") is not True:
                     yield record["libcni"]["netnsCookie"], record["ifName"], record["containerId"]
 
 
@@ -71,6 +75,32 @@ class May:
 Step = Callable[[Picture], May | None]
 
 
+class Intruded(ProcessExecutor):
+    """An executor after whose plugins a neighbour may come, as while a slow plugin runs."""
+
+    def __init__(self, intrude: Callable[[], None]) -> None:
+        super().__init__()
+        self._intrude = intrude
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        outcome = super().execute(invocation, options)
+        self._intrude()
+        return outcome
+
+
+class AsyncIntruded(AsyncProcessExecutor):
+    """The same on asyncio."""
+
+    def __init__(self, intrude: Callable[[], None]) -> None:
+        super().__init__()
+        self._intrude = intrude
+
+    async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        outcome = await super().execute(invocation, options)
+        self._intrude()
+        return outcome
+
+
 class SharedNode(RealNode):
     """A node with two networks, two runtimes and a person."""
 
@@ -88,6 +118,7 @@ class SharedNode(RealNode):
         self.orphan: May | None = None
         self.torn: dict[str, bytes] = {}
         self.counts: dict[str, int] = {}
+        self.before = Picture({}, {}, {}, {})
         self.log: list[str] = []
         for path in self.paths:
             self._ip("netns", "add", Path(path).name)
@@ -99,8 +130,31 @@ class SharedNode(RealNode):
     def call(self, owner: str, verb: str, *args: Any, **options: Any) -> Any:
         """Run a verb, blocking or on asyncio, as it comes."""
         is_blocking = self.chance.random() < 0.5
-        client = self.client(owner=owner) if is_blocking else Blocking(self.async_client(owner=owner))
+        settings: dict[str, Any] = {"owner": owner}
+        if verb.startswith(("add", "del", "gc")) and self.chance.random() < 0.6:
+            kind = Intruded if is_blocking else AsyncIntruded
+            settings |= {"executor": kind(self._intrude), "start_ahead": "never"}
+        client = self.client(**settings) if is_blocking else Blocking(self.async_client(**settings))
         return getattr(client, verb)(*args, **options)
+
+    def _intrude(self) -> None:
+        """Let the person come while a verb runs: what they make must stay, and what they remove is not the verb's."""
+        if self.chance.random() < 0.5:
+            return
+        self.counts["_intruded"] = self.counts.get("_intruded", 0) + 1
+        earlier = self.picture()
+        log = self.log[-1]
+        work = self.chance.choice([self._person_link, self._person_link, self._person_namespace])
+        work(earlier)
+        self.log[-1] = f"{log} (and meanwhile: {work.__name__}{self.log[-1].removeprefix(log)})"
+        later = self.picture()
+        for key in earlier.interfaces.keys() - later.interfaces.keys():
+            self.before.interfaces.pop(key, None)
+        for key in later.interfaces.keys() - earlier.interfaces.keys():
+            self.before.interfaces[key] = later.interfaces[key]
+            self.makers[key] = PERSON
+        self.before.namespaces.clear()
+        self.before.namespaces.update(later.namespaces)
 
     def _ip(self, *words: str) -> str:
         return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
@@ -143,7 +197,7 @@ class SharedNode(RealNode):
         """Do one thing, and compare."""
         weights = self.weights()
         work = self.chance.choices(list(weights), list(weights.values()))[0]
-        before = self.picture()
+        before = self.before = self.picture()
         self.log.append(work.__name__)
         may = work(before)
         was_killed = work.__name__.startswith("_killed")
@@ -261,7 +315,7 @@ class SharedNode(RealNode):
         return True
 
     def _unrecorded(self, key: Key, _ifname: str) -> bool:
-        made = [one.record for one in self.attachments() if not one.record.is_shared]
+        made = [one.record for one in self.attachments() if not one.record.is_refused]
         return (key[0], key[1]) not in {(record.netns_cookie, record.ifindex) for record in made}
 
     def _del(self, before: Picture) -> May | None:
@@ -400,9 +454,8 @@ def identity(path: str) -> int:
     entered = EnteredNamespace.enter(path)
     if entered is None:
         return 0
-    found = entered.look_up("lo")
     entered.close()
-    return found.cookie if found is not None else 0
+    return entered.namespace.cookie
 
 
 def adopt_orphans(*, wanted: bool) -> None:
