@@ -72,13 +72,13 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     if node.starts_ahead:
         node.start_ahead(chain.invocation("ADD", 0, ahead=True))
     netns = rt.netns or ""
-    place = node.namespace(netns)
+    place = node.namespace(netns) if netns else Place()
     # Write-ahead: from here on a kill leaves a pending record, so a later DEL or GC can undo the plugins' work.
     draft = draft.with_fields(path=earlier.path if earlier is not None else "", **_fields(place))
     record = await node.begin(draft, earlier, take_back=rollback and on_cancel == "rollback")
     begun = _Begun(chain, record, place)
     # Not before the record is on the disk, which takes a millisecond or more: a neighbour may come meanwhile.
-    before = node.look(netns, rt.ifname)
+    before = node.look(netns, rt.ifname) if netns else place
     if on_existing != "allow":
         await _refuse_existing(node, record, place, before, is_first=is_first)
     elif before.ifindex and earlier is None:
@@ -146,7 +146,9 @@ class _Begun:
         Some plugins, such as firewall, find the address only in the result.
         """
         node, record = self.chain.node, self.record
-        self.place = taken(self.place, node.look(record.netns, record.ifname), result, record.ifname, is_last=is_last)
+        if record.netns:
+            now = node.look(record.netns, record.ifname)
+            self.place = taken(self.place, now, result, record.ifname, is_last=is_last)
         if not is_last:
             # Not keep: without the result a later DEL could not undo what this plugin did, so the ADD must fail.
             node.records.keep_partial(record.with_fields(result=result.text, **_fields(self.place)))
@@ -201,7 +203,7 @@ async def _refuse_existing(node: Node, record: Record, place: Place, before: Pla
     Raises:
         InterfaceExistsError: the interface exists, or a namespace has appeared: a roll-back would delete what is there.
     """
-    is_replaced = compare(place, replace(before, ifindex=None)) != "unknown"
+    is_replaced = (place.netns, place.cookie) != (before.netns, before.cookie)
     if not before.ifindex and not is_replaced:
         return
     await node.discard_prepared()

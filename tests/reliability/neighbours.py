@@ -21,7 +21,6 @@ from typing import Any
 from uuid import uuid4
 
 from helpers import network
-from libcni.store.namespace import EnteredNamespace
 from nodes import Blocking, Namespace, RealNode
 from processes import fork, kill_after
 
@@ -84,7 +83,8 @@ class Intruded(ProcessExecutor):
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         outcome = super().execute(invocation, options)
-        self._intrude()
+        if outcome.exit_status == 0:  # what appears while a plugin runs that fails is taken for its own
+            self._intrude()
         return outcome
 
 
@@ -97,7 +97,8 @@ class AsyncIntruded(AsyncProcessExecutor):
 
     async def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         outcome = await super().execute(invocation, options)
-        self._intrude()
+        if outcome.exit_status == 0:
+            self._intrude()
         return outcome
 
 
@@ -236,7 +237,7 @@ class SharedNode(RealNode):
 
     def _make_known(self, picture: Picture, makers: dict[tuple[int, str], Pair]) -> None:
         for key, what in picture.interfaces.items():
-            self.makers.setdefault(key, makers.get((key[0], what.split()[0]), PERSON))
+            self.makers.setdefault(key, makers.get((key[0], what.split()[0]), _leased_to(what, picture) or PERSON))
 
     @staticmethod
     def _lost_namespaces(before: Picture, after: Picture, may: May) -> Iterator[str]:
@@ -447,6 +448,15 @@ class SharedNode(RealNode):
         (results / name).write_bytes(before.records[name][: len(before.records[name]) // 2])
         self._tell(name)
         return May(records={name})
+
+
+def _leased_to(interface: str, picture: Picture) -> Pair | None:
+    """Return who has reserved the address of an interface: a person gives theirs none."""
+    for path, text in picture.reservations.items():
+        if f"'{Path(path).name}'" in interface:
+            container, ifname = text.split()
+            return container, ifname
+    return None
 
 
 def identity(path: str) -> int:
