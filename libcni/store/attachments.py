@@ -70,6 +70,11 @@ class Attachment:
         return self.state == CORRUPT and os.path.lexists(self.path) and not os.access(self.path, os.R_OK)
 
     @property
+    def made_by_go(self) -> bool:
+        """Whether Go libcni wrote the record. Sweeps leave such attachments alone unless asked (``include_go``)."""
+        return bool(self.network) and not self.record.version
+
+    @property
     def result(self) -> Result | None:
         """The recorded result of its ADD, or None.
 
