@@ -35,7 +35,9 @@ class StaleAttachment:
     reason: str
 
 
-def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFTER) -> tuple[StaleAttachment, ...]:
+def find_stale_attachments(
+    cni: CNIConfig, *, pending_after: float = PENDING_AFTER, include_go: bool = False
+) -> tuple[StaleAttachment, ...]:
     """Return the recorded attachments whose container cannot exist any more.
 
     These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
@@ -46,6 +48,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     Args:
         cni: the client whose records are read.
         pending_after: seconds after which an unfinished ADD is treated as abandoned.
+        include_go: for a client without an owner: return records of Go libcni, too, which name no owner.
 
     Raises:
         RecordError: the records cannot be listed.
@@ -53,7 +56,7 @@ def find_stale_attachments(cni: CNIConfig, *, pending_after: float = PENDING_AFT
     processes: dict[tuple[int, int], str] | None = None
     found = []
     for one in cni.get_cached_attachments():
-        if one.owner != cni.owner or not one.network:
+        if one.owner != cni.owner or not one.network or (one.made_by_go and not include_go):
             continue
         reason = _why_gone(one)
         if reason and processes is None:
