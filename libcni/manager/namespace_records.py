@@ -170,7 +170,7 @@ class ContainerNamespaces:
         for one in self._attachments.iter_records():
             # An ADD of this library that found no namespace has no identity of one.
             known = one.netns_id if one.version else namespace_identity(one.netns)
-            is_here = known == here and one.state != STALE_BOOT
+            is_here = known is not None and known == here and one.state != STALE_BOOT
             if one.state == CORRUPT or (is_here and not one.is_refused):
                 return one
         return None

@@ -19,7 +19,8 @@ from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import Item, Report
-from libcni.store.attachments import Attachment, unnamed_error
+from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
+from libcni.store.record import STALE_BOOT
 from libcni.verbs.detach_each import detach_each
 from libcni.verbs.reports import DelPolicy, DelReport
 
@@ -108,7 +109,8 @@ class TearDown:
                 unreadable.append(attachment)
             elif (net := self.networks.find(key[0])) is not None:
                 # The network in force completes records of Go, which lack the drop-in plugins.
-                targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, None, key[1])))
+                netns = None if attachment.network else self._netns(attachments)
+                targets.setdefault(key, self._target(net, RuntimeConf(self.container_id, netns, key[1])))
             else:
                 delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
                 targets.setdefault(key, _Target(*key, delete))
@@ -120,6 +122,14 @@ class TearDown:
     def _target(self, net: NetworkConfigList, rt: RuntimeConf) -> _Target:
         delete = partial(self.context.cni.del_network_list, net, rt, policy=self.policy, timeout=self.context.timeout)
         return _Target(net.name, rt.ifname, delete)
+
+    def _netns(self, attachments: list[Attachment]) -> str | None:
+        """Return the namespace for a torn record: the given one, or that of all other records; None if unknown."""
+        found = {one.rt.netns for one in self.unrecorded}
+        if not found:
+            named = [one.record for one in attachments if one.network]
+            found = {"" if one.state == STALE_BOOT or namespace_has_gone(one) else one.netns for one in named}
+        return found.pop() if len(found) == 1 else None
 
     def _guess(self, attachment: Attachment) -> tuple[str, str] | None:
         """Return (network, interface name) from the file name of a torn record; None if that is ambiguous.

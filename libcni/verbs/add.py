@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -154,10 +155,18 @@ class _Begun:
             node.records.keep_partial(record.with_fields(result=result.text, **_fields(self.place)))
 
     def take_after_failure(self) -> None:
-        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made."""
+        """Take the interface that appeared while the failed plugin ran: many plugins leave what they have made.
+
+        If there is none, note that, so that no DEL of this ADD removes an interface that comes later.
+        """
         if self.place.ifindex is None:
-            now = self.chain.node.look(self.record.netns, self.record.ifname)
-            if now.ifindex and compare(self.place, replace(now, ifindex=None)) != "other":
+            node = self.chain.node
+            now = node.look(self.record.netns, self.record.ifname)
+            is_known = bool(now.ifindex)
+            if now.ifindex == 0:
+                with suppress(RecordError):
+                    is_known = not node.has_running_plugin()  # it may still make the interface
+            if is_known and compare(self.place, replace(now, ifindex=None)) != "other":
                 self.keep(now)
 
     def leave_alone(self) -> None:

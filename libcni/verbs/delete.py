@@ -165,7 +165,9 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
                 node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
             record = await node.mark_detaching(record)
         try:
-            reports = await detach_chain(chain, _prev_result(node, known, chain.net.cni_version), policy, ownership)
+            # Without a namespace there is nothing to ask: the last try leaves out a path that plugins refuse.
+            asked = ownership if chain.rt is not None and chain.rt.netns else None
+            reports = await detach_chain(chain, _prev_result(node, known, chain.net.cni_version), policy, asked)
             report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
             CNIErrorGroup.raise_any(
                 f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed", report.errors, report

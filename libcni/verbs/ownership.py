@@ -61,8 +61,9 @@ def state_of(node: Node, record: Record, path: str | None = None) -> State:
     if record.state == PENDING or record.result is None:
         return "pending"
     # A changed hardware address is no other interface here: CHECK lets the plugins say it, and ADD refuses.
-    made = by_number(place_of(record))
-    compared = compare(made, look(node, made, record.netns if path is None else path, record.ifname, everywhere=True))
+    made = place_of(record)
+    now = look(node, made, record.netns if path is None else path, record.ifname, everywhere=True)
+    compared = compare(by_number(made), now)
     if compared == "renamed":
         return "renamed"
     return "ready" if compared in {"same", "unknown"} else "gone"
@@ -216,6 +217,10 @@ class Ownership:
         if path and not made.netns and node.is_own_namespace(path):
             logger.warning("container %s: %s is this program's own namespace", rt.container_id, path)
             path = ""
+        # Another namespace may appear at the path. A text that is no path may mean something to the plugins.
+        is_of_go = record is not None and not record.version and path == record.netns
+        if is_of_go and path.startswith("/") and node.namespace(path).netns is None:
+            path = ""
         return cls(node, record, made, path, rt.ifname)
 
     def netns(self) -> str:
@@ -228,7 +233,8 @@ class Ownership:
             return ""
         now = look(self.node, self.made, self.path, self.ifname, everywhere=self.is_first)
         if now.found_as:
-            raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path)
+            hint = "put it back, or use DelPolicy(use_given=True), which removes what is there"
+            raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path, hint)
         netns = netns_for_del(self.made, now, self.path)
         if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):
             netns = ""
@@ -255,7 +261,7 @@ class Ownership:
         return any(one.identity != own and compare(place_of(one), now) == "same" for one in others)
 
 
-def _mismatch(record: Record | None, problem: str, given: str) -> NamespaceMismatchError:
+def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -> NamespaceMismatchError:
     container_id, ifname, network, netns = "", "", "", ""
     if record is not None:
         container_id, ifname, network, netns = record.container_id, record.ifname, record.network, record.netns
@@ -266,5 +272,5 @@ def _mismatch(record: Record | None, problem: str, given: str) -> NamespaceMisma
         network=network,
         netns=given,
         recorded_netns=netns,
-        hint="put it back, or use DelPolicy(use_given=True), which removes what is there",
+        hint=hint,
     )
