@@ -13,7 +13,7 @@ from libcni.errors import CNIError, PluginNotFoundError
 from libcni.executor.protocol import CallOptions
 from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.store.place import Place
+from libcni.store.place import Place, is_other_mac
 from libcni.store.record import DETACHING, READY, Identity, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
@@ -55,6 +55,7 @@ class RecordingNode(Node):
 
     ``answers``: what plugins do, by (verb, type), or an error of one of the node's own operations, by the first word
     of its line in the log. Every other plugin succeeds. ``namespaces``: the identities at namespaces' paths.
+    ``cookies``: the kernel's numbers of these namespaces. ``macs``: the hardware addresses of ``interfaces``.
     ``recorded``: the records on "disk".
     """
 
@@ -66,6 +67,8 @@ class RecordingNode(Node):
         missing: Iterable[str] = (),
         namespaces: Mapping[str, tuple[int, int]] | None = None,
         interfaces: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int] = (),
+        cookies: Mapping[str, int] | None = None,
+        macs: Mapping[tuple[str, str], str] | None = None,
         own_netns: str = "",
         not_namespaces: Iterable[str] = (),
         time_left: bool = True,
@@ -79,7 +82,9 @@ class RecordingNode(Node):
         settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
         super().__init__(ClientState(settings, _Records(self)), None, None, Operation("ADD"))
         self.missing = set(missing)
-        self.namespaces = namespaces or {}
+        self.namespaces = dict(namespaces or {})
+        self.cookies = dict(cookies or {})
+        self.macs = dict(macs or {})
         self.interfaces = dict(interfaces) if isinstance(interfaces, Mapping) else dict.fromkeys(interfaces, 2)
         self.own_netns = own_netns
         self.not_namespaces = set(not_namespaces)
@@ -151,16 +156,25 @@ class RecordingNode(Node):
         return netns in self.not_namespaces
 
     def namespace(self, netns: str) -> Place:
-        return Place(self.namespaces.get(netns))
+        return Place(self.namespaces.get(netns), self.cookies.get(netns, 0))
 
     def look(self, netns: str, ifname: str) -> Place:
         self.looks += 1
-        there = self.namespaces.get(netns)
-        return Place(there, ifindex=None if there is None else self.interfaces.get((netns, ifname), 0))
+        there = self.namespace(netns)
+        if there.netns is None:
+            return there
+        key = (netns, ifname)
+        return replace(there, ifindex=self.interfaces.get(key, 0), mac=self.macs.get(key, ""))
 
     def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> str:
-        names = [name for (path, name), index in self.interfaces.items() if (path, index) == (netns, made.ifindex)]
-        return "".join(names[:1])
+        for (path, name), index in self.interfaces.items():
+            mac = self.macs.get((path, name), "")
+            if path != netns and everywhere and made.mac and made.mac == mac:
+                return f"{name} in {path}"
+            is_it = made.ifindex == index if made.ifindex else made.mac == mac
+            if path == netns and is_it and not is_other_mac(made.mac, mac):
+                return name
+        return ""
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

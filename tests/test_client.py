@@ -259,7 +259,10 @@ def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf) ->
         cni.get_cached_attachments("../x")
 
 
-def test_gos_records_are_used(node: FakeNode, cni: CNIConfig) -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_gos_records_are_used(node: FakeNode, cni: CNIConfig, *, is_there: bool) -> None:
+    netns = node.root / "netns"
+    netns.touch()
     net = network("a")
     node.results.mkdir(parents=True)
     record = {
@@ -268,7 +271,7 @@ def test_gos_records_are_used(node: FakeNode, cni: CNIConfig) -> None:
         "config": base64.b64encode(net.raw).decode(),
         "ifName": "eth0",
         "networkName": "net",
-        "netns": "/from/go",
+        "netns": str(netns),
         "cniArgs": [["K", "V"]],
         "capabilityArgs": {"mac": "x"},
         "result": RESULT,
@@ -278,10 +281,13 @@ def test_gos_records_are_used(node: FakeNode, cni: CNIConfig) -> None:
     with pytest.raises(AttachmentExistsError):
         cni.add_network_list(net, rt)
     cni.check_network_list(net, rt)
+    if not is_there:
+        netns.unlink()
     cni.del_network_list("net", rt)
     assert node.verbs() == ["CHECK a", "DEL a"]
     assert node.last_call("a", "DEL").config["prevResult"] == RESULT
-    assert (node.last_call("a").env["CNI_NETNS"], node.last_call("a").env["CNI_ARGS"]) == ("/from/go", "K=V")
+    assert node.last_call("a").env["CNI_NETNS"] == (str(netns) if is_there else "")
+    assert node.last_call("a").env["CNI_ARGS"] == "K=V"
     assert os.listdir(node.results) == []
 
 

@@ -12,7 +12,7 @@ from libcni._netlink import IPRoute, read_network
 
 def test_a_file_that_is_no_namespace_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="Invalid argument") as caught:
+    with pytest.raises(OSError, match="it is no network namespace") as caught:
         read_network(str(tmp_path / "file"))
     assert caught.value.filename == str(tmp_path / "file")
 

@@ -349,7 +349,7 @@ def test_settings_can_be_read_back_and_bad_ones_are_refused(node: ManagerNode, m
     manager = make(default=["a"], minimum=2, prefix="net", on_cancel="rollback", policy=DelPolicy(keep_going=True))
     assert (manager.default, manager.minimum, manager.prefix) == (("a",), 2, "net")
     assert (manager.on_cancel, manager.loopback) == ("rollback", None)
-    assert manager.policy == DelPolicy(keep_going=True, empty_gone_netns=True)
+    assert manager.policy == DelPolicy(keep_going=True)
     bad: list[dict[str, Any]] = [{"default": 0}, {"default": -1}, {"default": []}, {"default": ""}, {"minimum": 0}]
     bad += [{"on_cancel": "never"}, {"prefix": "a/b"}]
     for options in bad:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIErrorGroup, DelPolicy, NetworkNotFoundError, PluginError, RuntimeConf
+from libcni import CNIErrorGroup, DelPolicy, NetworkNotFoundError, PluginError, RecordError, RuntimeConf
 from libcni.manager import Container
 from manager.fakes import ManagerNode, fails
 
@@ -139,7 +139,36 @@ def test_a_record_that_cannot_be_read_is_detached_by_its_file_name_and_the_confi
     record.write_bytes(b"")
     three_attached.manager().tear_down("c1")
     assert sorted(three_attached.calls("DEL")) == ["DEL a c1 x5", "DEL b c1 x9", "DEL c c1 x1"]
+    assert three_attached.last_call("c", "DEL", "x1").env["CNI_NETNS"] == "/ns", "that of the other records"
     assert not record.exists()
+
+
+@pytest.mark.parametrize("netns", ["given", "unknown", "gone"])
+def test_the_namespace_of_a_record_that_cannot_be_read(node: ManagerNode, tmp_path: Path, netns: str) -> None:
+    """Plugins would free the address of an interface that they do not find."""
+    for name in ("a", "b"):
+        node.configure(name)
+    path = tmp_path / "ns"
+    path.touch()
+    container = Container("c1", str(path), ["a", "b"])
+    node.manager().set_up(container)
+    (node.cache / "results" / "a-c1-eth0").write_bytes(b"")
+    if netns == "gone":
+        path.unlink()
+        node.manager().tear_down("c1")
+        assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == ""
+        return
+    (node.cache / "results" / "b-c1-eth1").unlink()
+    if netns == "given":
+        node.manager().tear_down(container)
+        assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == str(path)
+        return
+    with pytest.raises(CNIErrorGroup, match="1 failed") as caught:
+        node.manager().tear_down("c1")
+    (error,) = caught.value.exceptions
+    assert isinstance(error, RecordError)
+    assert error.missing == "namespace"
+    assert node.calls("DEL") == []
 
 
 def test_a_bare_result_as_go_once_wrote_it_is_detached_with_the_configuration(three_attached: ManagerNode) -> None:
@@ -217,14 +246,12 @@ def test_a_network_that_nobody_knows_is_an_error_and_the_others_are_detached(
 
 @pytest.mark.parametrize("given_to", ["manager", "call"])
 def test_a_policy_keeps_what_it_does_not_mention(node: ManagerNode, make: Callable[..., Any], given_to: str) -> None:
-    node.configure("a", "a", "b")
-    netns = node.root / "ns"
-    netns.touch()
-    policy = DelPolicy(skip_missing=True)
-    manager = make(policy=policy) if given_to == "manager" else make()
-    manager.set_up(Container("c1", str(netns)))
-    netns.unlink()
-    node.strip_record("c1", "a")  # of a record that has no namespace's identity only the policy decides
+    node.configure("a", "a", "b", "c")
+    node.plugin("c", fails("DEL"))
+    skip = DelPolicy(skip_missing=True)
+    manager = make(policy=DelPolicy(keep_going=True, skip_missing=given_to == "manager"))
+    manager.set_up(Container("c1", "/ns"))
     (node.bin / "b").unlink()
-    manager.tear_down("c1", policy=policy if given_to == "call" else None)
-    assert node.last_call("a", "DEL", "eth0").env["CNI_NETNS"] == ""
+    with pytest.raises(CNIErrorGroup):
+        manager.tear_down("c1", policy=skip if given_to == "call" else None)
+    assert node.calls("DEL") == ["DEL c c1 eth0", "DEL a c1 eth0"]

@@ -128,7 +128,7 @@ def record(data: bytes) -> bool:
     (one,) = cni.get_cached_attachments()
     with suppress(RecordError):
         assert one.result is None or one.result.text
-    cni.del_network_list(NET, RT)
+    cni.del_network_list(NET, RuntimeConf(RT.container_id, "", RT.ifname))
     assert executor.calls, "a record never stops a DEL"
     path.write_bytes(data)
     with suppress(CNIError):  # it may be corrupt, or hold no usable configuration

@@ -22,6 +22,7 @@ from libcni import (
     CNIConfig,
     CNIError,
     CNIErrorGroup,
+    GCReport,
     NotAttachedError,
     PluginError,
     PluginTimeoutError,
@@ -178,9 +179,15 @@ def test_records_that_cannot_be_read(
             refused()
     assert node.verbs() == before
     assert [(one.container_id, one.state) for one in cni.get_cached_attachments()] == [("", "corrupt"), ("c2", "ready")]
-    report = cni.gc_network_list(net, [])
+    with pytest.raises(CNIErrorGroup) as caught:
+        cni.gc_network_list(net, [])
+    report = caught.value.report
+    assert isinstance(report, GCReport)
     assert [one.problem for one in report.corrupt] != []
     assert [one.container_id for one in report.detached] == ["c2"]
+    assert report.plugins == (), "the container of the unreadable record may live"
+    with pytest.raises(RecordError, match="the namespace of the attachment is not known"):
+        cni.del_network_list(net, RuntimeConf("c1", None, "eth0"))
     assert cni.del_network_list(net, RT).record == "unreadable"
     assert "DEL goes on without a record" in caplog.text
 
@@ -194,7 +201,14 @@ def test_field_01_records_that_are_torn(node: FakeNode, content: bytes) -> None:
     record.write_bytes(content)
     with pytest.raises(RecordError):
         cni.check_network_list(net, RT)
-    assert [one.path for one in cni.gc_network_list(net, []).corrupt] == [str(record)]
+    with pytest.raises(CNIErrorGroup) as collected:
+        cni.gc_network_list(net, [])
+    assert [one.path for one in collected.value.exceptions if isinstance(one, RecordError)] == [str(record)]
+    before = node.verbs()
+    with pytest.raises(RecordError) as caught:
+        cni.del_network_list(net, RuntimeConf("c1", None, "eth0"))
+    assert caught.value.missing == "namespace"
+    assert node.verbs() == before
     node.plugin("a", "exit 1")
     with pytest.raises(PluginError):
         cni.del_network_list(net, RT)

@@ -238,8 +238,8 @@ def test_field_24_a_hostile_record_is_corrupt(node: FakeNode) -> None:
     cni.add_network_list(net, RT)
     document = json.loads((node.results / "net-c1-eth0").read_text())
     for key, value in (("containerId", "../../x"), ("networkName", "../x"), ("ifName", "a/b"), ("netns", "a\0b")):
-        (node.results / f"evil-{key}").write_text(json.dumps({**document, key: value}))
-    (node.results / "evil-link").symlink_to("/etc/passwd")
+        (node.results / f"net-evil-{key}").write_text(json.dumps({**document, key: value}))
+    (node.results / "net-evil-link").symlink_to("/etc/passwd")
     assert node.states().count("corrupt") == 5
     report = cni.gc_network_list(net, [])
     assert len(report.corrupt) == 5

@@ -263,7 +263,10 @@ class Model(RuleBasedStateMachine):
         rt = RuntimeConf(key[1], None, key[2])
         with pytest.raises(RecordError):
             self.cni.check_network_list(key[0], rt)
-        assert self.cni.del_network_list(NetworkConfigList.from_bytes(net_then.config), rt).record == "unreadable"
+        net = NetworkConfigList.from_bytes(net_then.config)
+        with pytest.raises(RecordError, match="the namespace of the attachment is not known"):
+            self.cni.del_network_list(net, rt)
+        assert self.cni.del_network_list(net, rt.with_netns("")).record == "unreadable"
         del self.states[key]
 
     @rule()

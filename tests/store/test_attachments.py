@@ -9,20 +9,15 @@ from typing import Any
 
 import pytest
 from helpers import RESULT, RT, attached, network
-from hypothesis import given
-from hypothesis import strategies as st
 
 from libcni._namespace import namespace_identity
-from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import InvalidIdentifierError, RecordError, VersionError
-from libcni.store import records
+from libcni.errors import RecordError, VersionError
 from libcni.store.attachments import (
     Attachment,
     attachment_of,
     network_to_use,
-    pairs_that_name_may_mean,
     pending_record,
     recorded_conf,
     recorded_network,
@@ -38,8 +33,6 @@ from libcni.store.record import (
     Record,
     RecordState,
 )
-
-HASH = "0123456789abcdef" * 2
 
 
 def test_the_public_view() -> None:
@@ -149,33 +142,3 @@ def test_recorded_results() -> None:
 @pytest.mark.parametrize(("version", "meant"), [("", "0.1.0"), ("1.0.0", "1.0.0")])
 def test_a_recorded_result_without_a_version(version: str, meant: str) -> None:
     assert recorded_result(attached(result="{}", version=version)).cni_version == meant
-
-
-@pytest.mark.parametrize(
-    ("name", "network", "pairs"),
-    [
-        ("net-c1-eth0", "net", [("c1", "eth0")]),
-        ("net-a-b-eth0", "net", [("a", "b-eth0"), ("a-b", "eth0")]),
-        (f"net-c1-eth0~{HASH}", "net", [("c1", "eth0")]),
-        ("net-c1-e~0", "net", [("c1", "e~0")]),
-        ("a-b-c-eth0", "a-b", [("c", "eth0")]),
-        ("a-b-c-eth0", "a", [("b", "c-eth0"), ("b-c", "eth0")]),
-        ("net-c1-" + "e" * 16, "net", []),
-        ("net-c1-", "net", []),
-        ("net--eth0", "net", []),
-        ("other-c1-eth0", "net", []),
-        (f"~{HASH}", "net", []),
-    ],
-)
-def test_the_pairs_that_a_name_may_mean(name: str, network: str, pairs: list[tuple[str, str]]) -> None:
-    assert pairs_that_name_may_mean(name, network) == pairs
-
-
-@given(*[st.text("ab-.~", min_size=1, max_size=8)] * 3)
-def test_the_pairs_never_omit_the_attachment(network: str, container_id: str, ifname: str) -> None:
-    try:
-        identity = check_network_name(network), check_container_id(container_id), check_ifname(ifname)
-    except InvalidIdentifierError:
-        return
-    for name in records._names(identity):
-        assert (container_id, ifname) in pairs_that_name_may_mean(name, network)

@@ -1,29 +1,219 @@
-"""A namespace that is entered once and looked into several times."""
+"""The place of an attachment: one test for each row of the tables, and looks into namespaces."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
+import gc
 import os
+import signal
+import struct
+import sys
 import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
-from libcni.store.namespace import EnteredNamespace, InterfaceLookup, is_own_namespace
 from processes import fork, wait
 
-from libcni import _helper_thread
-from libcni._namespace import enter_namespace
-from libcni.store import namespace as namespace_module
-from libcni.store import record
+from libcni import _namespace
+from libcni._namespace import enter_namespace, netlink_socket
+from libcni.store import place, record
+from libcni.store.place import (
+    NOT_OURS,
+    NOWHERE,
+    EnteredNamespace,
+    Place,
+    compare,
+    is_no_namespace,
+    is_other_mac,
+    is_own_namespace,
+    netns_for_del,
+    path_for_plugins,
+)
 from libcni.store.record import pid_namespace
 from libcni.testing import NetworkNamespace, network_namespace, wait_until
 
-pytestmark = pytest.mark.real
-
 _CLONE_NEWPID = 0x20000000
+MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
+MADE = Place((4, 1), 7, 2, MAC)
+BARE = Place((4, 1))
+
+
+# the tables
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "compared"),
+    [
+        (Place(), Place(), "unknown"),
+        (Place(NOWHERE), Place(None), "unknown"),
+        (MADE, Place(None), "gone"),
+        (MADE, Place(NOWHERE), "gone"),
+        (MADE, replace(MADE, netns=(4, 2)), "other"),
+        (MADE, replace(MADE, netns=(5, 1)), "other"),
+        (Place(NOWHERE), MADE, "other"),
+        (MADE, replace(MADE, cookie=8), "other"),
+        (MADE, replace(MADE, cookie=8, found_as="net1"), "other"),
+        (MADE, replace(MADE, ifindex=3, found_as="net1"), "renamed"),
+        (MADE, replace(MADE, ifindex=0, mac="", found_as="net1"), "renamed"),
+        (MADE, replace(MADE, ifindex=None, mac=""), "unknown"),
+        (replace(BARE, ifindex=0), replace(BARE, ifindex=0), "same"),
+        (MADE, replace(MADE, ifindex=0, mac=""), "gone"),
+        (Place(mac=MAC), replace(BARE, ifindex=0), "gone"),
+        (BARE, replace(BARE, ifindex=0), "unknown"),
+        (MADE, replace(MADE, mac=OTHER_MAC), "other"),
+        (Place(mac=MAC), replace(MADE, mac=OTHER_MAC), "other"),
+        (Place(mac=MAC), MADE, "same"),
+        (Place(), MADE, "unknown"),
+        (BARE, replace(MADE, mac=""), "unknown"),
+        (Place(mac="AABB"), MADE, "unknown"),
+        (MADE, MADE, "same"),
+        (replace(MADE, cookie=0), MADE, "same"),
+        (MADE, replace(MADE, cookie=0), "same"),
+        (replace(MADE, mac=""), MADE, "same"),
+        (MADE, replace(MADE, ifindex=3), "other"),
+        (replace(BARE, ifindex=0), replace(BARE, ifindex=3), "other"),
+        (replace(BARE, ifindex=NOT_OURS), replace(BARE, ifindex=3), "other"),
+    ],
+)
+def test_compare(made: Place, now: Place, compared: str) -> None:
+    assert compare(made, now) == compared
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "netns"),
+    [
+        (MADE, replace(MADE, ifindex=3), ""),  # other
+        (MADE, Place(None), ""),  # the namespace is gone
+        (MADE, replace(MADE, ifindex=0, mac=""), "/n"),  # only the interface is gone
+        (MADE, MADE, "/n"),  # same
+        (Place(), MADE, "/n"),  # unknown
+        (Place(), Place(), "/n"),  # unknown: the path is opaque
+    ],
+)
+def test_netns_for_del(made: Place, now: Place, netns: str) -> None:
+    assert netns_for_del(made, now, "/n") == netns
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "is_other"),
+    [
+        (MAC, OTHER_MAC, True),
+        (MAC, MAC, False),
+        ("", MAC, False),
+        (MAC, "", False),
+        ("0a580a000003", MAC, False),
+        ("0a-58-0a-00-00-03", MAC, False),
+    ],
+)
+def test_hardware_addresses_differ_only_in_one_notation(made: str, now: str, *, is_other: bool) -> None:
+    assert is_other_mac(made, now) is is_other
+
+
+# paths
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "file").touch()
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY | os.O_CLOEXEC)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("alias", ["/proc/self/fd/{}", "/dev/fd/{}", "link", "link to a link", "directory"])
+def test_an_alias_of_this_process_leads_plugins_to_the_same_file(opened: int, tmp_path: Path, alias: str) -> None:
+    given = alias.format(opened)
+    if alias in {"link", "link to a link"}:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{opened}")
+        (tmp_path / "link to a link").symlink_to("link")
+        given = str(tmp_path / alias)
+    elif alias == "directory":
+        (tmp_path / "directory").symlink_to("/proc/self/fd")
+        given = f"{tmp_path}/directory/{opened}"
+    path = path_for_plugins(given)
+    assert path == f"/proc/{os.getpid()}/fd/{opened}"
+    seen = status_of(path)
+    assert wait(fork(lambda: os._exit(int(status_of(path) != seen)))) == 0
+
+
+def test_the_calling_threads_namespace_leads_plugins_there() -> None:
+    paths: list[str] = []
+    thread = threading.Thread(target=lambda: paths.append(path_for_plugins("/proc/thread-self/ns/net")))
+    thread.start()
+    number = thread.native_id
+    thread.join()
+    assert paths == [f"/proc/{os.getpid()}/task/{number}/ns/net"]
+    assert path_for_plugins("/proc/self/ns/net") == f"/proc/{os.getpid()}/ns/net"
+
+
+def test_a_relative_path_leads_to_the_same_file_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "netns").touch()
+    monkeypatch.chdir(tmp_path)
+    assert path_for_plugins("netns") == f"{tmp_path}/netns"
+    monkeypatch.chdir(tmp_path / "sub")
+    path = path_for_plugins("../netns")
+    monkeypatch.chdir("/")
+    assert os.path.samefile(path, tmp_path / "netns")
+
+
+@pytest.mark.parametrize("path", ["", "opaque", "/none/at/all", "/run/netns/blue", "/var/run/netns/blue", "\0"])
+def test_a_path_without_a_file_stays(path: str) -> None:
+    assert path_for_plugins(path) == path
+
+
+def test_a_link_that_leads_to_the_same_file_everywhere_stays(tmp_path: Path) -> None:
+    (tmp_path / "netns").touch()
+    (tmp_path / "link").symlink_to("netns")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("netns", "link", "loop"):
+        assert path_for_plugins(f"{tmp_path}/{name}") == f"{tmp_path}/{name}"
+    assert path_for_plugins(f"/proc/{os.getppid()}/ns/net") == f"/proc/{os.getppid()}/ns/net"
+
+
+def test_what_is_no_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    for path in (f"{tmp_path}/file", f"{tmp_path}/fifo", str(tmp_path), f"{tmp_path}/none", f"{tmp_path}/file/x"):
+        assert is_no_namespace(path), path
+    assert is_no_namespace("/proc/self/ns/mnt")
+    assert not is_no_namespace("/proc/self/ns/net")
+    assert not is_no_namespace("\0")
+
+    def refused(_path: str) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(place, "open_namespace", refused)
+    assert not is_no_namespace(f"{tmp_path}/file"), "it is not known"
+
+
+def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
+    def look() -> None:
+        before = pid_namespace()
+        assert ctypes.CDLL(None).unshare(_CLONE_NEWPID) == 0
+        assert pid_namespace() == before
+        assert wait(fork(lambda: os._exit(int(pid_namespace() == before)))) == 0
+
+    assert wait(fork(look)) == 0
+
+
+def test_a_pid_namespace_that_was_unknown_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    record._inode_of_pid_namespace.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", lambda _: os.lstat("/none"))
+        assert pid_namespace() is None
+    assert pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
+
+
+# looks
 
 
 @pytest.fixture
@@ -34,33 +224,237 @@ def namespace() -> Iterator[NetworkNamespace]:
 
 @pytest.fixture
 def entered(namespace: NetworkNamespace) -> Iterator[EnteredNamespace]:
-    found = EnteredNamespace.enter(namespace.path)
-    assert found is not None
+    found = enter(namespace.path)
     yield found
     found.close()
 
 
-def test_each_look_sees_the_interfaces_of_that_moment(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
-    lo = entered.look_up("lo")
-    assert lo is not None
-    assert entered.look_up("one0") == InterfaceLookup(0, lo.cookie)
-    namespace.run("ip", "link", "add", "one0", "type", "veth", "peer", "name", "two0")
-    first = entered.look_up("one0")
-    assert first is not None
-    assert first.ifindex > 0
+def enter(path: str) -> EnteredNamespace:
+    found = EnteredNamespace.enter(path)
+    assert found is not None
+    return found
+
+
+def add_link(namespace: NetworkNamespace, name: str, *more: str) -> None:
+    namespace.run("ip", "link", "add", name, *more, "type", "veth", "peer", "name", "peer0")
+
+
+def status_of(path: str) -> tuple[int, int]:
+    return os.stat(path).st_dev, os.stat(path).st_ino
+
+
+def namespaces_of_threads() -> set[str]:
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found.add(os.readlink(f"/proc/self/task/{task}/ns/net"))
+    return found
+
+
+@pytest.fixture(params=[True, False], ids=["returns", "cannot return"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Enter from the calling thread, or as a rootless program from a thread of its own."""
+    if not request.param:
+        monkeypatch.setattr(_namespace, "_can_return", lambda: False)
+    return bool(request.param)
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("both_ways")
+def test_each_look_sees_the_interfaces_of_that_moment(namespace: NetworkNamespace) -> None:
+    entered = enter(namespace.path)
+    there = entered.namespace
+    assert (there.netns, there.ifindex, there.mac) == (status_of(namespace.path), None, "")
+    assert there.cookie
+    assert entered.look("lo") == there
+    assert entered.look("one0") == replace(there, ifindex=0)
+    assert entered.look("n" * 40) == replace(there, ifindex=0)
+    add_link(namespace, "one0", "address", MAC)
+    first = entered.look("one0")
+    assert first == replace(there, ifindex=first.ifindex, mac=MAC)
+    assert (first.ifindex or 0) > 0
     namespace.run("ip", "link", "del", "one0")
-    namespace.run("ip", "link", "add", "one0", "type", "veth", "peer", "name", "two0")
-    second = entered.look_up("one0")
-    assert second is not None
-    assert second.ifindex > first.ifindex
+    add_link(namespace, "one0")
+    second = entered.look("one0")
+    assert (second.ifindex or 0) > (first.ifindex or 0)
+    assert second.mac not in {"", MAC}
+    entered.close()
 
 
+@pytest.mark.real
+@pytest.mark.usefixtures("both_ways")
+def test_a_look_leaves_the_thread_at_home_and_no_descriptor_open(namespace: NetworkNamespace) -> None:
+    own, descriptors = os.readlink("/proc/thread-self/ns/net"), sorted(os.listdir("/proc/self/fd"))
+    entered = enter(namespace.path)
+    entered.look("eth0")
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors) + 1, "the socket alone is kept"
+    entered.close()
+    for wrong in (f"{namespace.path}-none", "/dev/null", "/proc/self/ns/mnt", "\0"):
+        assert EnteredNamespace.enter(wrong) is None
+    assert os.readlink("/proc/thread-self/ns/net") == own
+    wait_until(lambda: namespaces_of_threads() == {own})  # a thread ends some time after join()
+    assert sorted(os.listdir("/proc/self/fd")) == descriptors
+    assert not [thread for thread in threading.enumerate() if thread.name == "libcni-namespace"]
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_the_garbage_collector_is_as_it_was_before(namespace: NetworkNamespace, *, is_enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        enter(namespace.path).close()
+        assert EnteredNamespace.enter("/dev/null") is None
+        assert gc.isenabled() is is_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.real
+def test_only_a_program_that_cannot_return_has_a_thread_for_it(
+    namespace: NetworkNamespace, both_ways: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def note(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", note)
+    enter(namespace.path).close()
+    assert started == ([] if both_ways else ["libcni-namespace"])
+
+
+@pytest.mark.real
+def test_no_other_python_code_runs_in_the_namespace(namespace: NetworkNamespace) -> None:
+    """Neither a signal handler nor another thread: each would be in the container's namespace."""
+    own, seen = os.readlink("/proc/self/ns/net"), set()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        seen.add(os.readlink("/proc/thread-self/ns/net"))
+
+    previous = signal.signal(signal.SIGALRM, note)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        for _ in range(300):
+            enter(namespace.path).close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert seen == {own}
+
+
+@pytest.mark.real
+def test_a_socket_is_not_made_where_the_thread_is_lost(
+    namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way back was open when the program began, and is not now. Going on would run plugins in the wrong place."""
+    calls = []
+    setns, socket = _namespace._functions_without_release()
+
+    def fails_to_return(descriptor: int, kind: int) -> int:
+        calls.append(descriptor)
+        return setns(descriptor, kind) if len(calls) == 1 else -1
+
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
+    monkeypatch.setattr(_namespace, "_can_return", lambda: True)
+    monkeypatch.setattr(_namespace, "_functions_without_release", lambda: (fails_to_return, socket))
+    try:
+        with pytest.raises(AssertionError, match="cannot return"):
+            netlink_socket(there)
+    finally:
+        enter_namespace(home)
+        os.close(home)
+        os.close(there)
+
+
+@pytest.mark.real
+def test_a_look_costs_little(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
+    """Calls instead of time: one request and one answer, and a few functions around them."""
+    add_link(namespace, "one0")
+    calls: dict[str, list[str]] = {"call": [], "c_call": [], "return": [], "c_return": []}
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        calls[event].append(argument.__name__ if event == "c_call" else frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        entered.look("one0")
+    finally:
+        sys.setprofile(None)
+    assert [name for name in calls["c_call"] if name in {"send", "recv"}] == ["send", "recv"]
+    assert len(calls["call"]) <= 8
+    assert len(calls["c_call"]) <= 80, "most of them unpack an attribute"
+
+
+@pytest.mark.real
 def test_another_namespace_at_the_path_is_noticed(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
     assert entered.is_at(namespace.path)
     assert not entered.is_at("/proc/self/ns/net")
     assert not entered.is_at(f"{namespace.path}-none")
 
 
+@pytest.mark.real
+def test_an_answer_that_a_signal_handler_left_is_not_the_next_ones(
+    entered: EnteredNamespace, namespace: NetworkNamespace
+) -> None:
+    add_link(namespace, "one0")
+    entered._socket.send(_request_for_lo())
+    assert entered.look("one0").ifindex == entered.look("one0").ifindex != 1
+    assert entered.look("peer0").mac != entered.look("one0").mac
+
+
+def _request_for_lo() -> bytes:
+    return struct.pack("=IHHII", 32, 18, 1, 0, 0) + struct.pack("=BxHiII", 0, 0, 1, 0, 0)
+
+
+@pytest.mark.real
+def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) -> None:
+    descriptor = entered._socket.fileno()
+
+    def is_closed() -> None:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+    assert wait(fork(is_closed)) == 0
+    assert entered.look("eth0").ifindex == 0
+
+
+@pytest.mark.real
+def test_an_interface_is_found_under_another_name(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
+    add_link(namespace, "one0", "address", MAC)
+    made = entered.look("one0")
+    namespace.run("ip", "link", "set", "one0", "name", "two0")
+    assert entered.find(made) == "two0"
+    assert entered.find(replace(made, mac="")) == "two0"
+    assert entered.find(replace(made, ifindex=None)) == "two0", "a record of Go has the hardware address alone"
+    assert entered.find(replace(made, mac=OTHER_MAC)) == "", "a number that another interface has by now"
+    assert entered.find(replace(made, ifindex=999, mac="")) == ""
+    assert entered.look("two0").ifindex == made.ifindex, "the list of interfaces was read to its end"
+
+
+@pytest.mark.real
+def test_an_interface_is_found_in_another_namespace(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
+    mac = f"0a:58:{os.getpid() & 255:02x}:{os.getpid() >> 8 & 255:02x}:77:01"
+    add_link(namespace, "one0", "address", mac)
+    made = entered.look("one0")
+    with network_namespace() as other:
+        descriptor = os.open(other.path, os.O_RDONLY)
+        try:
+            namespace.run("ip", "link", "set", "one0", "netns", f"/proc/{os.getpid()}/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+        assert entered.find(made) == ""
+        found = entered.find(made, everywhere=True)
+        assert found.startswith("one0 in ")
+        assert status_of(found.removeprefix("one0 in ")) == status_of(other.path)
+        assert entered.find(replace(made, mac=""), everywhere=True) == ""
+
+
+@pytest.mark.real
 def test_the_namespaces_of_this_thread_and_of_the_process_are_its_own(namespace: NetworkNamespace) -> None:
     host = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     there = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -83,122 +477,3 @@ def test_the_namespaces_of_this_thread_and_of_the_process_are_its_own(namespace:
 
     assert wait(fork(look)) == 0
     assert not is_own_namespace(f"{namespace.path}-none")
-
-
-def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
-    def look() -> None:
-        before = pid_namespace()
-        assert ctypes.CDLL(None).unshare(_CLONE_NEWPID) == 0
-        assert pid_namespace() == before
-        assert wait(fork(lambda: os._exit(int(pid_namespace() == before)))) == 0
-
-    assert wait(fork(look)) == 0
-
-
-def test_a_pid_namespace_that_was_unknown_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    record._inode_of_pid_namespace.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", lambda _: os.lstat("/none"))
-        assert pid_namespace() is None
-    assert pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
-
-
-def test_this_program_stays_where_it_is_and_no_descriptor_is_left(namespace: NetworkNamespace) -> None:
-    own, descriptors = os.readlink("/proc/self/ns/net"), sorted(os.listdir("/proc/self/fd"))
-    threads = threading.active_count()
-    entered = EnteredNamespace.enter(namespace.path)
-    assert entered is not None
-    entered.close()
-    assert EnteredNamespace.enter(f"{namespace.path}-none") is None
-    assert EnteredNamespace.enter("/dev/null") is None
-    assert os.readlink("/proc/thread-self/ns/net") == own
-    assert sorted(os.listdir("/proc/self/fd")) == descriptors
-    assert threading.active_count() == threads
-
-
-def test_a_forked_worker_does_not_keep_the_namespace(entered: EnteredNamespace) -> None:
-    descriptor = entered._socket.fileno()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        try:
-            os.fstat(descriptor)
-            os._exit(1)
-        except OSError:
-            os._exit(0)
-    assert wait(child) == 0
-    assert entered.look_up("lo") is not None
-
-
-@pytest.fixture
-def busy(entered: EnteredNamespace, namespace: NetworkNamespace) -> Iterator[list[EnteredNamespace]]:
-    """Return two verbs' namespaces, so that the next one meets the visitor."""
-    wait_until(lambda: not namespace_module._visitor.is_running)
-    second = EnteredNamespace.enter(namespace.path)
-    assert second is not None
-    yield [entered, second]
-    second.close()
-    wait_until(lambda: not namespace_module._visitor.is_running)
-
-
-def namespaces_of_threads() -> set[str]:
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
-            found.add(os.readlink(f"/proc/self/task/{task}/ns/net"))
-    return found
-
-
-def enter(path: str) -> EnteredNamespace:
-    found = EnteredNamespace.enter(path)
-    assert found is not None
-    found.close()
-    return found
-
-
-def test_the_visitor_of_many_verbs_goes_home_and_ends(
-    busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_helper_thread, "_IDLE_SECONDS", 1.0)
-    threads = len(os.listdir("/proc/self/task"))
-    with network_namespace() as other:
-        cookies = []
-        for path in (namespace.path, other.path, namespace.path):
-            found = EnteredNamespace.enter(path)
-            assert found is not None
-            lo = found.look_up("lo")
-            assert lo is not None
-            cookies.append(lo.cookie)
-            found.close()
-        assert cookies[0] == cookies[2] != cookies[1]
-        assert EnteredNamespace.enter("/dev/null") is None
-    wait_until(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
-    assert namespace_module._visitor.is_running, "the thread has ended, so it is not in a namespace any more"
-    wait_until(lambda: not namespace_module._visitor.is_running)
-    wait_until(lambda: len(os.listdir("/proc/self/task")) <= threads)
-
-
-def test_a_visitor_that_cannot_go_home_ends_after_the_visits_that_wait(
-    busy: list[EnteredNamespace], namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, own = enter_namespace, os.stat("/proc/self/ns/net").st_ino
-
-    def enter_but_not_home(descriptor: int) -> None:
-        if os.fstat(descriptor).st_ino == own:
-            time.sleep(0.1)  # meanwhile the other visits queue up
-            raise OSError(errno.ENOMEM, "Cannot allocate memory")
-        real(descriptor)
-
-    monkeypatch.setattr(namespace_module, "enter_namespace", enter_but_not_home)
-    threads = [threading.Thread(target=enter, args=(namespace.path,)) for _ in range(5)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(10)
-        assert not one.is_alive()
-    wait_until(lambda: namespaces_of_threads() == {os.readlink("/proc/self/ns/net")})
-
-
-def test_a_forked_worker_has_a_visitor_of_its_own(busy: list[EnteredNamespace], namespace: NetworkNamespace) -> None:
-    enter(namespace.path)
-    assert namespace_module._visitor.is_running
-    assert wait(fork(lambda: enter(namespace.path))) == 0

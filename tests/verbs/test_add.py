@@ -428,7 +428,8 @@ def test_allow_goes_on() -> None:
 
 
 def test_a_failed_add_without_a_result_leaves_an_interface_alone_that_was_there_before() -> None:
-    node = RecordingNode({("ADD", "a"): failed(7, "no")}, interfaces={(RT.netns or "", RT.ifname): 2})
+    there = [(RT.netns or "", RT.ifname)]
+    node = RecordingNode({("ADD", "a"): failed(7, "no")}, namespaces=BLUE, interfaces=there)
     with pytest.raises(PluginError, match="no"):
         add(node, on_existing="allow")
     assert node.verbs() == ["ADD a", "DEL b", "DEL a"]
@@ -446,12 +447,12 @@ def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(netns_i
 
 
 def test_a_refusal_that_cannot_be_recorded_is_still_the_refusal(caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode({"begin": RecordError("the disk is full")}, interfaces={(RT.netns or "", RT.ifname): 2})
+    full = {"complete": RecordError("the disk is full")}
+    node = RecordingNode(full, namespaces=BLUE, interfaces=[(RT.netns or "", RT.ifname)])
     with caplog.at_level(logging.WARNING, "libcni"), pytest.raises(InterfaceExistsError):
         add(node)
     assert node.calls == []
-    assert "a DEL after this ADD would delete eth0" in caplog.text
-    assert "the disk is full" in caplog.text
+    assert "it is not marked as refused: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize("on_existing", ["refuse", "replace", "allow"])
@@ -500,14 +501,14 @@ def test_locks_of_all_networks_are_taken_at_once_in_order() -> None:
 
 
 def test_a_stale_record_whose_plugin_is_missing_stops_the_add() -> None:
-    node = RecordingNode(records=[attached(network("gone"), state=PENDING)], missing=["gone"])
+    node = RecordingNode(records=[attached(network("gone"), state=PENDING, result=None)], missing=["gone"])
     with pytest.raises(PluginNotFoundError, match="gone"):
         add(node)
     assert node.calls == []
 
 
 def test_what_cannot_be_detached_first_is_told_with_the_way_out() -> None:
-    stale = attached(network("a"), state=PENDING)
+    stale = attached(network("a"), state=PENDING, result=None)
     refusing = Outcome(exit_status=1, stdout=b'{"cniVersion":"1.0.0","code":100,"msg":"no"}')
     with pytest.raises(PluginError) as caught:
         add(RecordingNode({("DEL", "a"): refusing}, records=[stale]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from helpers import RESULT, RT, RecordingNode, attached, failed, network
-from libcni.store.namespace import InterfaceLookup
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -133,12 +132,6 @@ def test_a_recorded_result_that_is_none_is_an_error() -> None:
     assert node.calls == []
 
 
-def test_after_a_reboot_it_is_the_plugins_that_say_what_is_gone() -> None:
-    node = RecordingNode(records=[attached(CHAIN, state=STALE_BOOT)])
-    check(node)
-    assert node.verbs() == ["CHECK a", "CHECK b"]
-
-
 def test_bare_results_of_before_0_8_are_checked_with_the_callers_configuration() -> None:
     legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}')
     node = RecordingNode(records=[legacy])
@@ -175,20 +168,19 @@ def test_a_disk_without_room_for_locks_stops_no_check() -> None:
 @pytest.mark.parametrize(
     ("state", "there", "shown", "problem"),
     [
-        (READY, True, "gone", "its namespace has gone, and /recorded is another one now"),
-        (READY, False, "gone", r"its namespace has gone \(detach"),
-        (READY, "same inode", "gone", "its namespace has gone, and /recorded is another one now"),
-        (STALE_BOOT, True, STALE_BOOT, "it was attached before the last reboot"),
-        (STALE_BOOT, False, STALE_BOOT, "it was attached before the last reboot"),
+        (READY, (1, 3), "gone", "its namespace or its interface no longer exists"),
+        (READY, None, "gone", "its namespace or its interface no longer exists"),
+        (READY, (1, 2), "gone", "its namespace or its interface no longer exists"),  # the inode number again
+        (STALE_BOOT, (1, 3), STALE_BOOT, "it was attached before the last reboot"),
+        (STALE_BOOT, None, STALE_BOOT, "it was attached before the last reboot"),
     ],
 )
 def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
-    monkeypatch: pytest.MonkeyPatch, netns: str | None, state: RecordState, there: object, shown: str, problem: str
+    netns: str | None, state: RecordState, there: tuple[int, int] | None, shown: str, problem: str
 ) -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, state=state)
-    found = (1, 2) if there == "same inode" else (1, 3)
-    node = RecordingNode(records=[record], namespaces={"/recorded": found} if there else {})
-    monkeypatch.setattr(node, "look_up", lambda netns, ifname: InterfaceLookup(2, 8))
+    namespaces = {"/recorded": there} if there else {}
+    node = RecordingNode(records=[record], namespaces=namespaces, cookies={"/recorded": 8})
     with pytest.raises(NotAttachedError, match=problem) as caught:
         check(node, CHAIN, RuntimeConf("c1", netns, "eth0"))
     assert (caught.value.state, caught.value.hint) == (
@@ -198,12 +190,35 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
     assert node.calls == []
 
 
-@pytest.mark.parametrize(
-    "seen", [InterfaceLookup(0, 7), InterfaceLookup(2, 0), None], ids=["same", "unknown", "not entered"]
-)
-def test_the_namespace_of_the_add_is_checked(monkeypatch: pytest.MonkeyPatch, seen: InterfaceLookup | None) -> None:
-    record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7)
-    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 2)})
-    monkeypatch.setattr(node, "look_up", lambda netns, ifname: seen)
+@pytest.mark.parametrize("cookies", [{"/recorded": 7}, {}], ids=["same", "unknown"])
+def test_the_namespace_of_the_add_is_checked(cookies: dict[str, int]) -> None:
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, ifindex=2)
+    there = {"/recorded": (1, 2)}
+    node = RecordingNode(records=[record], namespaces=there, interfaces=[("/recorded", "eth0")], cookies=cookies)
     check(node, CHAIN, RuntimeConf("c1", None, "eth0"))
     assert node.verbs() == ["CHECK a", "CHECK b"]
+
+
+@pytest.mark.parametrize(
+    ("there", "shown", "problem"),
+    [
+        ({("/recorded", "eth0"): 3}, "gone", "its interface no longer exists"),
+        ({}, "gone", "its interface no longer exists"),
+        ({("/recorded", "net1"): 2}, "renamed", "its interface was renamed or moved"),
+    ],
+    ids=["another", "none", "renamed"],
+)
+def test_another_interface_is_not_checked(there: dict[tuple[str, str], int], shown: str, problem: str) -> None:
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2), ifindex=2)
+    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 2)}, interfaces=there)
+    with pytest.raises(NotAttachedError, match=problem) as caught:
+        check(node, CHAIN, BARE)
+    assert caught.value.state == shown
+    assert node.calls == []
+
+
+def test_use_given_checks_a_namespace_that_is_not_the_recorded_one() -> None:
+    record = attached(CHAIN, RECORDED, netns_id=(1, 2))
+    node = RecordingNode(records=[record], namespaces={"/given": (1, 3)})
+    check(node, OTHER, GIVEN, use_given=True)
+    assert [call.env["CNI_NETNS"] for call in node.calls] == ["/given"]

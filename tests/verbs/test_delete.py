@@ -151,12 +151,15 @@ def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
     assert '"b" is missing' in caplog.text
 
 
+@pytest.mark.parametrize("rt", [BARE, RT])
 @pytest.mark.parametrize(("there", "netns"), [(True, "/run/netns/blue"), (False, "")])
-def test_empty_gone_netns(there: bool, netns: str) -> None:
-    record = attached(CHAIN, netns_id=(4, 1))
-    node = RecordingNode(records=[record], namespaces={"/run/netns/blue": (4, 1)} if there else {})
-    assert delete(node, empty_gone_netns=True).netns == netns
-    assert delete(RecordingNode(), CHAIN, BARE, empty_gone_netns=True).netns == ""
+def test_a_recorded_namespace_that_no_longer_exists_is_no_netns(*, there: bool, netns: str, rt: RuntimeConf) -> None:
+    node = RecordingNode(
+        records=[attached(CHAIN, netns_id=(4, 1))], namespaces={"/run/netns/blue": (4, 1)} if there else {}
+    )
+    assert delete(node, CHAIN, rt).netns == netns
+    assert {call.env["CNI_NETNS"] for call in node.calls} == {netns}
+    assert node.recorded == {}
 
 
 @pytest.mark.parametrize(

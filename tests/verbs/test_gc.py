@@ -82,13 +82,6 @@ def test_no_valid_attachment_is_an_empty_list() -> None:
     assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
 
 
-def test_a_legacy_record_is_of_a_living_container() -> None:
-    """It has no identity, but its file's name has."""
-    node = RecordingNode(records=[Record(state=LEGACY, path="/cache/results/net-c1-eth0", result="{}")])
-    assert collect(node).stale == ()
-    assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
-
-
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
     node = RecordingNode(records=[kept])
@@ -156,12 +149,12 @@ def test_disable_gc() -> None:
 
 
 def test_a_dry_run_reports_and_does_nothing() -> None:
-    corrupt = Record("", "", "", state=CORRUPT, path="/cache/x", problem="it is empty")
+    corrupt = Record(state=CORRUPT, path="/cache/results/net-x", problem="it is empty")
     node = RecordingNode(records=[record("c1"), corrupt])
     report = collect(node, dry_run=True)
     assert node.log == ["lock net", "list"]
     assert [one.container_id for one in report.stale] == ["c1"]
-    assert [one.path for one in report.corrupt] == ["/cache/x"]
+    assert [one.path for one in report.corrupt] == ["/cache/results/net-x"]
     assert report.detached == ()
 
 
@@ -182,14 +175,62 @@ def test_attachments_of_another_owner_stay_and_are_valid() -> None:
     assert [one["containerID"] for one in valid] == ["c2", "c3"]
 
 
-def test_all_pairs_that_the_name_of_a_torn_record_may_mean_are_valid() -> None:
-    torn = Record("", "", "", state=CORRUPT, path="/cache/results/net-c1-x-eth0", problem="it is empty")
-    other = Record("", "", "", state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
-    node = RecordingNode(records=[torn])
-    node.recorded["", "", "other"] = other
-    collect(node)
-    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
-    assert [(one["containerID"], one["ifname"]) for one in valid] == [("c1", "x-eth0"), ("c1-x", "eth0")]
+UNREADABLE = [
+    Record(state=CORRUPT, path="/cache/results/net-c9-eth0", problem="it is empty"),
+    Record(state=CORRUPT, path="/cache/results/~0123456789abcdef0123456789abcdef", problem="it is empty"),
+    Record(state=LEGACY, path="/cache/results/net-c9-eth0", result="{}"),
+]
+
+
+@pytest.mark.parametrize("unreadable", UNREADABLE, ids=["corrupt", "any network's", "legacy"])
+def test_a_record_that_cannot_be_read_keeps_the_plugins_from_gc_and_nothing_else(unreadable: Record) -> None:
+    """Its container may live, and the plugins would free its address."""
+    node = RecordingNode(records=[record("c1"), record("c2"), unreadable])
+    with pytest.raises(CNIErrorGroup) as caught:
+        collect(node, [("c2", "eth0")])
+    report = caught.value.report
+    assert isinstance(report, GCReport)
+    assert node.verbs() == ["DEL b", "DEL a"]
+    assert [one.container_id for one in report.detached] == ["c1"]
+    assert [one.path for one in report.corrupt] == [unreadable.path]
+    (error,) = report.errors
+    assert isinstance(error, RecordError)
+    assert error.path == unreadable.path
+    assert "the plugins' own GC was not called" in str(error)
+    assert unreadable in node.recorded.values()
+
+
+def test_a_record_of_another_network_that_cannot_be_read_does_not_matter() -> None:
+    other = Record(state=CORRUPT, path="/cache/results/other-c2-eth0", problem="it is empty")
+    node = RecordingNode(records=[other])
+    assert collect(node).corrupt == ()
+    assert node.verbs() == ["GC a", "GC b"]
+
+
+def test_a_record_that_cannot_be_read_does_not_matter_if_the_plugins_have_no_gc() -> None:
+    net = network("a", cniVersion="1.0.0")
+    node = RecordingNode(records=[UNREADABLE[0]])
+    assert [one.path for one in collect(node, [], net).corrupt] == [UNREADABLE[0].path]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("include_go", [False, True])
+def test_records_of_go_are_detached_only_if_asked(*, include_go: bool, dry_run: bool) -> None:
+    node = RecordingNode(records=[record("c1"), record("c2", version="", plugins=()), record("c3", version="")])
+    report = node.run(gc_verb, "net", NET, [("c3", "eth0")], DelPolicy(), include_go=include_go, dry_run=dry_run)
+    assert [one.container_id for one in report.stale] == (["c1", "c2"] if include_go else ["c1"])
+    assert [one.container_id for one in report.made_by_go] == ([] if include_go else ["c2"])
+    assert report.detached == (() if dry_run else report.stale)
+    if not dry_run:
+        valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
+        assert [one["containerID"] for one in valid] == (["c3"] if include_go else ["c3", "c2"])
+
+
+def test_a_client_with_an_owner_never_detaches_records_of_go() -> None:
+    node = RecordingNode(records=[record("c1", version="")], owner="me")
+    report = node.run(gc_verb, "net", NET, [], DelPolicy(), include_go=True)
+    assert (report.stale, report.made_by_go) == ((), ())
+    assert len(node.recorded) == 1
 
 
 def test_it_goes_on_over_errors() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from helpers import network
-from libcni.store.namespace import EnteredNamespace
 from nodes import FakeNode
 
 from libcni import CNIConfig, RetryPolicy, RuntimeConf
 from libcni.errors import PluginError, PluginTimeoutError
 from libcni.protocol.invocation import Invocation
+from libcni.store.place import EnteredNamespace
 from libcni.testing import RecordingExecutor, network_namespace
 from verbs.conftest import RT
 

@@ -1,77 +1,508 @@
-"""Whose the interface is, if a record does not say."""
+"""Is it mine, now? One test for each row of the tables, and the question before each plugin, without processes."""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers import RecordingNode, attached, failed
+from helpers import RESULT, RecordingNode, attached, failed, network, printed
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
+    AttachmentExistsError,
+    CNIErrorGroup,
+    InterfaceExistsError,
     NamespaceMismatchError,
+    NotAttachedError,
     PluginError,
     RecordError,
 )
-from libcni.store.record import PENDING, STALE_BOOT, Record
+from libcni.executor.protocol import CallOptions
+from libcni.protocol.invocation import Invocation, Outcome
+from libcni.protocol.result import Result, read_result
+from libcni.store.place import NOT_OURS, NOWHERE, Place
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record
+from libcni.verbs.add import add as add_verb
+from libcni.verbs.check import check
+from libcni.verbs.gc import gc as gc_verb
+from libcni.verbs.ownership import (
+    STATES,
+    Ownership,
+    Row,
+    State,
+    by_number,
+    look,
+    path_to_use,
+    place_of,
+    state_of,
+    taken,
+)
+from libcni.verbs.reports import DelPolicy
 from verbs.test_delete import CHAIN, delete
 
+MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"
 HERE = RuntimeConf("c1", "/here", "eth0")
-PLACE = {"/here": (4, 7)}
+BARE = RuntimeConf("c1", None, "eth0")
+ETH0 = ("/here", "eth0")
+NAMESPACES = {"/here": (4, 7), "/alias": (4, 7), "/other": (4, 8)}
+COOKIES = {"/here": 70, "/alias": 70, "/other": 80}
+WITH_MAC = {**RESULT, "interfaces": [{"name": "eth0", "mac": MAC.upper(), "sandbox": "/here"}]}
 
 
-def unfinished(created: float, container_id: str = "c1", **more: Any) -> Record:
-    path = f"/cache/{container_id}"
-    record = attached(CHAIN, replace(HERE, container_id=container_id), state=PENDING, result=None, path=path)
-    return replace(record, created=created, **{"netns_id": (4, 7), **more})
+def made_of(document: dict[str, Any]) -> Result:
+    """Return a plugin's result."""
+    return read_result(json.dumps(document), "1.0.0")
 
 
-@pytest.mark.parametrize(("mine", "theirs", "netns"), [(1.0, 2.0, ""), (2.0, 1.0, "/here")])
-def test_of_two_adds_that_did_not_end_the_later_one_has_the_interface(mine: float, theirs: float, netns: str) -> None:
-    node = RecordingNode(
-        records=[unfinished(mine), unfinished(theirs, "c2")], namespaces=PLACE, interfaces=[("/here", "eth0")]
-    )
-    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+def recorded(**more: Any) -> Record:
+    """Return the record of an attachment in /here, with interface number 2."""
+    fields = {"netns_id": (4, 7), "netns_cookie": 70, "ifindex": 2, "mac": MAC, "path": "/cache/net-c1-eth0", **more}
+    return attached(CHAIN, HERE, **fields)
 
 
-@pytest.mark.parametrize(("created", "result", "netns"), [(None, "{}", ""), (None, None, "/here")])
-def test_what_go_attached_has_the_interface(created: None, result: str | None, netns: str) -> None:
-    theirs = replace(unfinished(1.0, "c2"), created=created, result=result)
-    node = RecordingNode(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == netns
+def of_go(**more: Any) -> Record:
+    """Return a record of Go libcni: no identity of the namespace and no number of the interface."""
+    return attached(CHAIN, HERE, version="", plugins=(), path="/cache/net-c1-eth0", **more)
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_without_a_record_any_record_of_the_interface_counts(*, is_shared: bool) -> None:
-    node = RecordingNode(
-        records=[unfinished(1.0, "c2", is_shared=is_shared)], namespaces=PLACE, interfaces=[("/here", "eth0")]
-    )
-    with pytest.raises(NamespaceMismatchError):
-        delete(node, CHAIN, HERE)
-    assert node.calls == []
+class World(RecordingNode):
+    """A node whose kernel changes while a verb runs: ``after`` has what happens after a line of the log."""
+
+    def __init__(self, *args: Any, after: dict[str, Callable[[World], object]] | None = None, **more: Any) -> None:
+        defaults = {"namespaces": NAMESPACES, "cookies": COOKIES, "interfaces": {ETH0: 2}, "macs": {ETH0: MAC}}
+        super().__init__(*args, **{**defaults, **more})
+        self.after = after or {}
+
+    def note(self, line: str) -> None:
+        super().note(line)
+        self._change(line)
+
+    async def run_plugin(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        outcome = await super().run_plugin(invocation, options)
+        self._change(self.log[-1])
+        return outcome
+
+    def _change(self, line: str) -> None:
+        if line in self.after:
+            self.after[line](self)
+
+    def netns_of(self, verb: str) -> list[str]:
+        return [call.env["CNI_NETNS"] for call in self.calls if call.verb == verb]
+
+
+def replace_interface(world: World) -> None:
+    """Let a neighbour's interface have the name."""
+    world.interfaces[ETH0] = 9
+    world.macs[ETH0] = OTHER_MAC
+
+
+def replace_namespace(world: World) -> None:
+    """Let another namespace have the path, with the inode number of the first one."""
+    world.cookies["/here"] = 71
+
+
+def make_interface(world: World) -> None:
+    """Let a plugin make its interface."""
+    world.interfaces[ETH0] = 2
+    world.macs[ETH0] = MAC
+
+
+def remove_interface(world: World) -> None:
+    """Remove the interface."""
+    world.interfaces.pop(ETH0, None)
+    world.macs.pop(ETH0, None)
+
+
+def rename_interface(world: World) -> None:
+    """Give the interface another name."""
+    world.interfaces["/here", "net1"] = world.interfaces.pop(ETH0)
+    world.macs["/here", "net1"] = world.macs.pop(ETH0)
+
+
+# the place of a record
 
 
 @pytest.mark.parametrize(
-    "theirs",
+    ("record", "place"),
     [
-        unfinished(2.0, "c2", netns_id=(4, 8)),
-        unfinished(2.0, "c2", state=STALE_BOOT),
-        unfinished(2.0, "c2", ifname="eth1"),
-        unfinished(2.0, "c2", ifindex=9),
-        unfinished(2.0, "c2", is_shared=True),
+        (recorded(), Place((4, 7), 70, 2, MAC)),
+        (recorded(netns_id=None, netns_cookie=None, ifindex=None, mac=""), Place(NOWHERE)),
+        (recorded(mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, 2, MAC)),
+        (recorded(ifindex=NOT_OURS, mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, NOT_OURS)),
+        (recorded(ifindex=0, mac="", result=made_of(WITH_MAC).text), Place((4, 7), 70, 0)),
+        (of_go(result=made_of(WITH_MAC).text), Place(mac=MAC)),
+        (of_go(), Place()),
+        (of_go(result=None), Place()),
+        (of_go(result="[]"), Place()),
     ],
-    ids=["another namespace", "another boot", "another name", "another interface", "shared"],
+    ids=["place", "no namespace", "0.2.0", "not ours", "no interface", "Go", "Go, no mac", "Go, pending", "Go, broken"],
 )
-def test_a_record_of_something_else_does_not_count(theirs: Record) -> None:
-    node = RecordingNode(records=[unfinished(1.0), theirs], namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == "/here"
+def test_the_place_of_a_record(record: Record, place: Place) -> None:
+    assert place_of(record) == place
 
 
-def test_records_that_cannot_be_listed_never_stop_a_del() -> None:
-    node = RecordingNode({"list": RecordError("no")}, namespaces=PLACE, interfaces=[("/here", "eth0")])
-    report = delete(node, CHAIN, HERE)
-    assert (report.netns, [one.state for one in report.plugins]) == ("", ["done", "done"])
+@pytest.mark.parametrize(
+    "interfaces",
+    [
+        [{"name": "eth0", "mac": MAC}],
+        [{"name": "eth1", "mac": MAC, "sandbox": "/here"}],
+        [{"name": "eth0", "mac": one, "sandbox": "/here"} for one in (MAC, OTHER_MAC)],
+    ],
+    ids=["on the host", "another name", "two"],
+)
+def test_a_result_that_does_not_say_which_hardware_address(interfaces: list[dict[str, str]]) -> None:
+    text = made_of({**RESULT, "interfaces": interfaces}).text
+    assert place_of(of_go(result=text)) == Place()
+
+
+@pytest.mark.parametrize(
+    ("made", "mac"),
+    [
+        (Place((4, 7), 70, 2, MAC), ""),
+        (Place((4, 7), 0, 2, MAC), MAC),
+        (Place((4, 7), 70, None, MAC), MAC),
+        (Place((4, 7), 70, NOT_OURS, MAC), MAC),
+    ],
+)
+def test_the_number_is_enough_where_the_namespace_has_a_cookie(made: Place, mac: str) -> None:
+    assert by_number(made) == replace(made, mac=mac)
+
+
+# after each plugin of an ADD
+
+EMPTY = Place((4, 7), 70)
+NONE = Place((4, 7), 70, 0)
+OURS = Place((4, 7), 70, 2, MAC)
+THEIRS = Place((4, 7), 70, 9, OTHER_MAC)
+SIMPLE = made_of(RESULT)
+REPORTED = made_of(WITH_MAC)
+UNREPORTED = made_of({**RESULT, "interfaces": [{"name": "br0", "mac": MAC}]})
+WITHOUT_MAC = made_of({**RESULT, "interfaces": [{"name": "eth0", "sandbox": "/here"}]})
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "result", "is_last", "place"),
+    [
+        (EMPTY, Place(), SIMPLE, True, EMPTY),  # the namespace is gone
+        (EMPTY, replace(OURS, cookie=71), REPORTED, True, EMPTY),  # it was replaced
+        (Place(NOWHERE), OURS, REPORTED, True, Place(NOWHERE)),  # it has come
+        (OURS, replace(OURS, mac=OTHER_MAC), UNREPORTED, False, replace(OURS, mac=OTHER_MAC)),  # tuning changed it
+        (OURS, replace(THEIRS, mac=MAC), REPORTED, False, replace(THEIRS, mac=MAC)),  # made again, and reported
+        (OURS, THEIRS, REPORTED, True, OURS),  # a neighbour's
+        (OURS, NONE, REPORTED, True, OURS),
+        (EMPTY, NONE, SIMPLE, True, NONE),  # a chain that makes no interface
+        (EMPTY, NONE, SIMPLE, False, EMPTY),
+        (EMPTY, OURS, REPORTED, False, OURS),
+        (EMPTY, OURS, WITHOUT_MAC, False, OURS),
+        (EMPTY, OURS, SIMPLE, False, OURS),  # it reports addresses only
+        (EMPTY, OURS, UNREPORTED, True, OURS),
+        (EMPTY, THEIRS, REPORTED, False, replace(EMPTY, ifindex=NOT_OURS)),
+        (EMPTY, OURS, UNREPORTED, False, replace(EMPTY, ifindex=NOT_OURS)),
+        (EMPTY, OURS, made_of({"cniVersion": "1.0.0"}), False, replace(EMPTY, ifindex=NOT_OURS)),
+    ],
+)
+def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Place) -> None:
+    assert taken(made, now, result, "eth0", is_last=is_last) == place
+
+
+# the path
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "use_given", "path"),
+    [
+        (None, "/here", False, "/here"),
+        (None, None, False, ""),
+        (Record(state=LEGACY), "/here", False, "/here"),
+        (Record(state=CORRUPT), None, False, ""),
+        (recorded(), "/other", True, "/other"),
+        (recorded(), "", True, ""),
+        (recorded(), None, True, "/here"),
+        (recorded(), None, False, "/here"),
+        (recorded(), "/here", False, "/here"),
+        (recorded(netns="/gone"), None, False, "/gone"),
+        (recorded(), "", False, ""),
+        (recorded(netns="/gone", netns_id=None), "/none", False, "/none"),  # it found no namespace
+        (recorded(netns="/gone", netns_id=None), "/here", False, ""),
+        (recorded(), "/none", False, "/here"),  # the given one does not exist
+        (recorded(netns="/gone"), "/none", False, "/none"),
+        (of_go(), "/none", False, "/none"),
+        (recorded(), "/alias", False, "/here"),  # the recorded one under another path
+        (recorded(netns="/gone"), "/alias", False, "/alias"),
+        (recorded(netns="/other"), "/alias", False, "/alias"),
+        (of_go(), "/alias", False, "/here"),
+        (of_go(netns="/gone"), "/alias", False, "/alias"),
+        (recorded(netns="/gone"), "/other", False, ""),  # the recorded one no longer exists
+        (recorded(netns_cookie=69), "/other", False, ""),
+        (recorded(netns="/file", netns_id=(1, 1), netns_cookie=None, result=None), "/other", False, ""),
+    ],
+)
+def test_path_to_use(record: Record | None, given: str | None, use_given: bool, path: str) -> None:
+    node = World(namespaces={**NAMESPACES, "/file": (1, 1)}, not_namespaces=["/file"])
+    assert path_to_use(node, record, given, use_given=use_given) == path
+
+
+@pytest.mark.parametrize("record", [recorded(), of_go(), recorded(state=PENDING, result=None)])
+def test_path_to_use_of_two_namespaces_that_both_exist(record: Record) -> None:
+    with pytest.raises(NamespaceMismatchError, match="it was attached in the namespace /here, and /other") as caught:
+        path_to_use(World(), record, "/other")
+    error = caught.value
+    assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
+    assert (error.netns, error.recorded_netns) == ("/other", "/here")
+
+
+# the table of states
+
+PLACES: list[tuple[State, Record, Callable[[World], object] | None]] = [
+    ("corrupt", Record("net", "c1", "eth0", state=CORRUPT, path="/cache/x", problem="it is empty"), None),
+    ("stale-boot", recorded(state=STALE_BOOT), None),
+    ("detaching", recorded(state=DETACHING), None),
+    ("pending", recorded(state=PENDING, result=None), None),
+    ("pending", of_go(result=None), None),
+    ("ready", recorded(), None),
+    ("ready", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC})),
+    ("ready", recorded(netns_id=None, ifindex=None), lambda world: world.namespaces.pop("/here")),
+    ("ready", recorded(ifindex=0, mac=""), remove_interface),
+    ("gone", recorded(), replace_interface),
+    ("gone", recorded(), remove_interface),
+    ("gone", recorded(), replace_namespace),
+    ("gone", recorded(), lambda world: world.namespaces.pop("/here")),
+    ("gone", of_go(result=REPORTED.text), replace_interface),
+    ("renamed", recorded(), rename_interface),
+    ("renamed", of_go(result=REPORTED.text), rename_interface),
+]
+
+
+@pytest.mark.parametrize(("state", "record", "change"), PLACES)
+def test_state_of(state: State, record: Record, change: Callable[[World], object] | None) -> None:
+    world = World()
+    if change is not None:
+        change(world)
+    assert state_of(world, record) == state
+
+
+def test_state_of_in_the_namespace_of_another_path() -> None:
+    assert state_of(World(), recorded(), "/other") == "gone"
+
+
+def test_an_interface_that_was_moved_is_renamed() -> None:
+    world = World(interfaces={("/other", "eth9"): 5}, macs={("/other", "eth9"): MAC})
+    assert state_of(world, recorded()) == "renamed"
+    assert look(world, place_of(recorded()), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
+    assert look(world, place_of(recorded()), "/here", "eth0").found_as == ""
+
+
+def test_the_table_has_a_row_for_each_state() -> None:
+    assert set(STATES) == set(State.__args__)  # type: ignore[attr-defined]
+    assert {state for state, _, _ in PLACES} == set(STATES)
+
+
+@pytest.mark.parametrize(("state", "record", "change"), PLACES)
+def test_what_add_does_in_each_state(state: State, record: Record, change: Callable[[World], object] | None) -> None:
+    world = World(records=[record])
+    if change is not None:
+        change(world)
+    refuses = STATES[state].add == "refuse"
+    if state == "corrupt":
+        remove_interface(world)
+    if refuses:
+        with pytest.raises(AttachmentExistsError):
+            world.run(add_verb, CHAIN, HERE)
+        assert (world.calls, list(world.recorded.values())) == ([], [record])
+        return
+    world.after["DEL a"] = remove_interface
+    if change in {replace_interface, replace_namespace}:  # what is there is a neighbour's
+        with pytest.raises(InterfaceExistsError):
+            world.run(add_verb, CHAIN, HERE)
+        assert "ADD a" not in world.verbs()
+        return
+    if state == "stale-boot":
+        remove_interface(world)
+    world.run(add_verb, CHAIN, HERE)
+    detached = ["DEL b", "DEL a"] if state != "corrupt" else []
+    assert world.verbs() == [*detached, "ADD a", "ADD b"]
+    assert [one.state for one in world.recorded.values()] == [READY]
+
+
+@pytest.mark.parametrize(("state", "record", "change"), PLACES)
+def test_what_check_does_in_each_state(state: State, record: Record, change: Callable[[World], object] | None) -> None:
+    world = World(records=[record])
+    if change is not None:
+        change(world)
+    row: Row = STATES[state]
+    if not row.check:
+        world.run(check, "net", CHAIN, BARE)
+        assert world.verbs() == ["CHECK a", "CHECK b"]
+        return
+    with pytest.raises(RecordError if state == "corrupt" else NotAttachedError) as caught:
+        world.run(check, "net", CHAIN, BARE)
+    assert state == "corrupt" or row.check in str(caught.value)
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("state", "record", "change", "netns"),
+    [
+        ("stale-boot", recorded(state=STALE_BOOT), None, ""),
+        ("detaching", recorded(state=DETACHING), None, "/here"),
+        ("pending", recorded(state=PENDING, result=None), None, "/here"),
+        ("ready", recorded(), None, "/here"),
+        ("gone", recorded(), remove_interface, "/here"),
+        ("gone", recorded(), replace_interface, ""),
+        ("gone", recorded(), replace_namespace, ""),
+        ("gone", recorded(), lambda world: world.namespaces.pop("/here"), ""),
+        ("gone", recorded(), lambda world: world.macs.update({ETH0: OTHER_MAC}), ""),
+        ("gone", of_go(result=REPORTED.text), replace_interface, ""),
+        ("gone", of_go(), lambda world: world.namespaces.pop("/here"), ""),
+        ("ready", of_go(netns="opaque"), None, "opaque"),
+        ("detaching", recorded(state=DETACHING), replace_interface, ""),
+        ("detaching", recorded(state=DETACHING), lambda world: world.macs.update({ETH0: OTHER_MAC}), "/here"),
+        ("pending", recorded(state=PENDING, result=None), replace_interface, ""),
+        ("pending", recorded(state=PENDING, result=None, ifindex=NOT_OURS), None, ""),
+    ],
+)
+def test_what_del_and_gc_do_in_each_state(
+    state: State, record: Record, change: Callable[[World], object] | None, netns: str
+) -> None:
+    for verb in ("DEL", "GC"):
+        world = World(records=[record])
+        if change is not None:
+            change(world)
+        if verb == "DEL":
+            assert delete(world, CHAIN, BARE).netns == netns
+        else:
+            world.run(gc_verb, "net", CHAIN, [], DelPolicy(), include_go=True)
+        assert world.netns_of("DEL") == [netns, netns], state
+        assert world.recorded == {}
+
+
+def move_interface(world: World) -> None:
+    """Move the interface to another namespace, where it gets another number."""
+    remove_interface(world)
+    world.interfaces["/other", "x"] = 3
+    world.macs["/other", "x"] = MAC
+
+
+def test_a_renamed_interface_keeps_its_record_and_its_address() -> None:
+    for change, problem in (
+        (rename_interface, "its interface eth0 is now net1"),
+        (move_interface, "its interface eth0 is now x in /other"),
+    ):
+        world = World(records=[recorded()])
+        change(world)
+        with pytest.raises(NamespaceMismatchError, match=problem) as caught:
+            delete(world, CHAIN, BARE)
+        assert "use_given=True" in str(caught.value)
+        with pytest.raises(CNIErrorGroup) as collected:
+            world.run(gc_verb, "net", CHAIN, [], DelPolicy())
+        assert isinstance(collected.value.exceptions[0], NamespaceMismatchError)
+        assert (world.calls, list(world.recorded.values())) == ([], [recorded()])
+        for word in ("replace", "allow"):
+            with pytest.raises(NamespaceMismatchError, match=problem):
+                world.run(add_verb, CHAIN, HERE, on_existing=word)
+        assert (world.calls, list(world.recorded.values())) == ([], [recorded()])
+        delete(world, CHAIN, HERE, use_given=True)
+        assert world.netns_of("DEL") == ["/here", "/here"]
+        assert world.recorded == {}
+
+
+# the question before each plugin
+
+
+@pytest.mark.parametrize("change", [replace_interface, replace_namespace])
+def test_what_comes_while_a_del_runs_is_left_alone(
+    change: Callable[[World], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(records=[recorded()], after={"DEL b": change})
+    with caplog.at_level(logging.WARNING, "libcni"):
+        delete(world, network("a", "x", "b"), BARE, use_given=False)
+    assert world.netns_of("DEL") == ["/here", ""]
+    assert [line for line in caplog.messages if "is not of this attachment" in line] == [
+        "eth0 in /here is not of this attachment: DEL leaves it alone"
+    ]
+
+
+def test_one_warning_for_all_plugins_of_a_del(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(records=[recorded()])
+    replace_interface(world)
+    with caplog.at_level(logging.WARNING, "libcni"):
+        delete(world, CHAIN, BARE)
+    assert len([line for line in caplog.messages if "is not of this attachment" in line]) == 1
+
+
+def test_a_hardware_address_that_a_plugin_puts_back_is_no_other_interface() -> None:
+    """The plugin tuning puts the earlier address back at its DEL, before bridge runs."""
+    world = World(records=[recorded()], after={"DEL b": lambda one: one.macs.update({ETH0: OTHER_MAC})})
+    delete(world, CHAIN, BARE)
+    assert world.netns_of("DEL") == ["/here", "/here"]
+
+
+def test_an_interface_that_is_renamed_while_a_del_runs_stops_it() -> None:
+    world = World(records=[recorded()], after={"DEL b": rename_interface})
+    with pytest.raises(NamespaceMismatchError, match="is now net1"):
+        delete(world, CHAIN, BARE)
+    assert world.verbs() == ["DEL b"]
+    assert [one.state for one in world.recorded.values()] == [DETACHING]
+
+
+def test_a_namespace_of_this_program_is_never_entered() -> None:
+    world = World(records=[of_go()], own_netns="/here")
+    assert delete(world, CHAIN, BARE).netns == ""
+    assert delete(World(own_netns="/here"), CHAIN, HERE).netns == ""
+    assert delete(World(records=[recorded()], own_netns="/here"), CHAIN, BARE).netns == "/here", "allow_own_netns=True"
+
+
+def test_without_a_record_an_interface_is_left_alone() -> None:
+    world = World()
+    assert delete(world, CHAIN, HERE).netns == ""
+    remove_interface(world)
+    assert delete(world, CHAIN, HERE).netns == "/here", "there is nothing to lose, and plugins may need the namespace"
+    make_interface(world)
+    assert delete(world, CHAIN, HERE, use_given=True).netns == "/here"
+
+
+CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
+
+
+def test_a_del_of_a_record_that_cannot_be_read_needs_the_namespace_in_words() -> None:
+    world = World(records=[CORRUPT_RECORD])
+    with pytest.raises(RecordError, match="the namespace of the attachment is not known") as caught:
+        delete(world, CHAIN, BARE)
+    assert (caught.value.missing, caught.value.path) == ("namespace", CORRUPT_RECORD.path)
+    assert (world.calls, list(world.recorded.values())) == ([], [CORRUPT_RECORD])
+    for given in ("/here", ""):
+        world = World(records=[CORRUPT_RECORD])
+        assert delete(world, CHAIN, replace(HERE, netns=given)).netns == given
+        assert world.recorded == {}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "netns"),
+    [
+        (recorded(container_id="c2"), ""),
+        (recorded(container_id="c2", ifname="eth1"), "/here"),
+        (recorded(container_id="c2", ifindex=3), "/here"),
+        (recorded(container_id="c2", netns_id=(4, 8)), "/here"),
+        (replace(of_go(), container_id="c2"), "/here"),
+    ],
+    ids=["the same", "another name", "another number", "another namespace", "Go's"],
+)
+@pytest.mark.parametrize("mine", [CORRUPT_RECORD, of_go()], ids=["unreadable", "Go's"])
+def test_an_interface_of_another_record_is_left_alone(mine: Record, theirs: Record, netns: str) -> None:
+    world = World(records=[mine, theirs])
+    assert delete(world, CHAIN, HERE).netns == netns
+
+
+def test_records_that_cannot_be_listed_never_stop_a_del(caplog: pytest.LogCaptureFixture) -> None:
+    world = World({"list": RecordError("no")}, records=[CORRUPT_RECORD])
+    with caplog.at_level(logging.WARNING, "libcni"):
+        report = delete(world, CHAIN, HERE)
+    assert [one.state for one in report.plugins] == ["done", "done"]
+    assert "without knowing the owner of eth0: no" in caplog.text
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
@@ -80,7 +511,7 @@ def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
     namespaces = {"/wrong": (1, 2), "/right": (3, 4)}
     node = RecordingNode({("DEL", "b"): failed()}, records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
     with pytest.raises(PluginError):
-        delete(node, CHAIN, RuntimeConf("c1", None, "eth0"))
+        delete(node, CHAIN, BARE)
     assert [call.env["CNI_NETNS"] for call in node.calls][-2:] == ["/wrong", ""]
     node = RecordingNode(records=[wrong], namespaces=namespaces, not_namespaces=["/wrong"])
     delete(node, CHAIN, RuntimeConf("c1", "/right", "eth0"))
@@ -88,7 +519,141 @@ def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
     assert node.recorded == {}
 
 
-def test_a_clock_that_was_set_back_does_not_change_which_add_was_later() -> None:
-    records = [unfinished(2.0, uptime=10.0), unfinished(1.0, "c2", uptime=20.0)]
-    node = RecordingNode(records=records, namespaces=PLACE, interfaces=[("/here", "eth0")])
-    assert delete(node, CHAIN, RuntimeConf("c1", None, "eth0")).netns == ""
+# an ADD
+
+THREE = network("a", "b", "c")
+
+
+def empty_world(*args: Any, **more: Any) -> World:
+    return World(*args, **{"interfaces": {}, "macs": {}, **more})
+
+
+def test_an_add_looks_once_before_and_once_after_each_plugin() -> None:
+    world = empty_world({("ADD", "a"): printed(interfaces=WITH_MAC["interfaces"])}, after={"ADD a": make_interface})
+    world.run(add_verb, THREE, HERE)
+    assert world.looks <= len(THREE.plugins) + 1
+    (record,) = world.recorded.values()
+    assert (record.netns_id, record.netns_cookie, record.ifindex, record.mac) == ((4, 7), 70, 2, MAC)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [(make_interface, "has an interface eth0 already"), (replace_namespace, "the namespace at /here was replaced")],
+)
+def test_what_comes_while_the_record_is_written_refuses_the_add(
+    change: Callable[[World], object], problem: str
+) -> None:
+    world = empty_world(after={"begin net": change})
+    with pytest.raises(InterfaceExistsError, match=problem):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.calls == []
+    (record,) = world.recorded.values()
+    assert (record.state, record.is_refused) == (PENDING, True)
+    delete(world, CHAIN, HERE)
+    assert (world.calls, world.recorded) == ([], {}), "no plugin has run, so none has anything to remove"
+
+
+def test_a_refusal_after_a_corrupt_record_runs_the_plugins_at_del() -> None:
+    """An earlier ADD may have run: its address must not stay reserved for ever."""
+    world = World(records=[CORRUPT_RECORD])
+    with pytest.raises(InterfaceExistsError):
+        world.run(add_verb, CHAIN, HERE)
+    (record,) = world.recorded.values()
+    assert (record.state, record.is_refused, world.calls) == (PENDING, False, [])
+
+
+@pytest.mark.parametrize("change", [replace_interface, replace_namespace])
+def test_a_roll_back_leaves_a_neighbours_interface_alone(change: Callable[[World], object]) -> None:
+    reporting = {("ADD", "a"): printed(interfaces=WITH_MAC["interfaces"]), ("ADD", "b"): failed()}
+    world = empty_world(reporting, after={"ADD a": make_interface, "ADD b": change})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.netns_of("DEL") == ["", ""]
+    assert world.recorded == {}
+
+
+def test_a_roll_back_removes_what_the_add_has_made() -> None:
+    world = empty_world({("ADD", "b"): failed()}, after={"ADD a": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.netns_of("DEL") == ["/here", "/here"]
+
+
+def test_what_came_before_the_plugin_that_makes_the_interface_is_left_alone() -> None:
+    """A first plugin that makes no interface, and a neighbour who comes while it runs."""
+    quiet = Outcome(stdout=b'{"cniVersion":"1.0.0"}')
+    world = empty_world({("ADD", "a"): quiet, ("ADD", "b"): failed()}, after={"ADD a": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.netns_of("DEL") == ["", ""]
+
+
+@pytest.mark.parametrize("netns", ["", "/here"])
+def test_what_a_killed_add_had_made_is_known(netns: str) -> None:
+    """The place is kept beside the result: with it the next DEL tells a neighbour's interface from this ADD's."""
+    world = empty_world({("ADD", "b"): failed()}, after={"ADD a": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE, rollback=False)
+    if not netns:
+        replace_interface(world)
+    assert delete(world, CHAIN, BARE).netns == netns
+    assert world.stdin("DEL", "a")["prevResult"] == RESULT
+
+
+def test_an_address_that_another_attachment_has_by_now_is_not_handed_to_plugins() -> None:
+    """The first DEL has freed it. The plugin firewall deletes rules by address alone."""
+    mine = recorded(state=DETACHING)
+    world = World(records=[mine, recorded(container_id="c2", netns="/other", netns_id=(4, 8))])
+    delete(world, CHAIN, BARE)
+    assert world.stdin("DEL", "a")["prevResult"]["ips"] == []
+    world = World(records=[mine, recorded(container_id="c2", result='{"cniVersion":"1.0.0"}')])
+    delete(world, CHAIN, BARE)
+    assert world.stdin("DEL", "a")["prevResult"]["ips"] == RESULT["ips"]
+
+
+def test_a_new_namespace_at_the_path_is_no_reason_to_refuse() -> None:
+    """A container that was restarted under its name; the kernel gave the inode number again."""
+    world = empty_world(records=[recorded(netns_cookie=69)])
+    world.run(add_verb, CHAIN, HERE)
+    assert (world.netns_of("DEL"), world.netns_of("ADD")) == (["", ""], ["/here", "/here"])
+
+
+def test_the_question_of_an_ownership_without_a_path() -> None:
+    assert Ownership(World(), None, Place(), "", "eth0").netns() == ""
+
+
+def test_a_first_plugin_that_fails_and_leaves_nothing_has_made_nothing() -> None:
+    """A neighbour who comes during the roll-back, or before a later DEL."""
+    world = empty_world({("ADD", "a"): failed()}, after={"DEL b": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.netns_of("DEL") == ["/here", ""]
+    world = empty_world({("ADD", "a"): failed()})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE, rollback=False)
+    make_interface(world)
+    assert delete(world, CHAIN, BARE).netns == ""
+
+
+@pytest.mark.parametrize("still", [True, RecordError("the lock file cannot be read")])
+def test_a_failed_plugin_that_still_runs_may_make_its_interface_later(
+    still: bool | RecordError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_running_plugin() -> bool:
+        if isinstance(still, RecordError):
+            raise still
+        return still
+
+    world = empty_world({("ADD", "a"): failed()})
+    monkeypatch.setattr(world, "has_running_plugin", has_running_plugin)
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE, rollback=False)
+    make_interface(world)
+    assert delete(world, CHAIN, BARE).netns == "/here"
+
+
+def test_what_the_first_plugin_leaves_when_it_fails_is_removed() -> None:
+    world = empty_world({("ADD", "a"): failed()}, after={"ADD a": make_interface})
+    with pytest.raises(PluginError):
+        world.run(add_verb, CHAIN, HERE)
+    assert world.netns_of("DEL") == ["/here", "/here"]
