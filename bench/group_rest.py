@@ -28,11 +28,11 @@ from common import (
     rows_to_go,
     running,
 )  # fmt: skip
+from libcni.store.namespace import EnteredNamespace
 
 from libcni import NetworkConfigList, RuntimeConf
 from libcni.store.attachments import pending_record
 from libcni.store.locks import LockRequest, LockSet
-from libcni.store.namespace import EnteredNamespace
 from libcni.store.record import READY
 from libcni.store.records import RecordStore
 
