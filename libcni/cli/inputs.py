@@ -30,7 +30,7 @@ def parameters(
     netns: str | None, ifname: str, *, container: str | None = None, args: str = "", capabilities: str = ""
 ) -> RuntimeConf:
     """Return the parameters of an attachment. Without ``container`` the ID is derived from ``netns``."""
-    path = os.path.abspath(netns) if netns else None
+    path = os.path.abspath(netns) if netns else netns  # "" means: without a namespace
     return libcni.RuntimeConf(
         container or container_id_of(netns or ""),
         path,

@@ -69,7 +69,7 @@ NETWORK = Argument(
 )  # fmt: skip
 OPTIONAL_NETWORK = NETWORK.but(nargs="?", default="")
 NETNS = Argument("netns", metavar="NETNS", complete=namespaces, help="The network namespace, a path.")
-OPTIONAL_NETNS = NETNS.but(nargs="?", default="")
+OPTIONAL_NETNS = NETNS.but(nargs="?", default=None)
 IGNORED_NETNS = OPTIONAL_NETNS.but(help="Ignored, as cnitool does.")
 ATTACHMENT = Argument(
     "attachment", metavar="ID[:IFNAME]", complete=containers,

@@ -12,7 +12,7 @@ from libcni.store.record import CORRUPT, LEGACY
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, checked_conf, path_to_use, state_of
+from libcni.verbs.ownership import STATES, checked_conf, look, path_to_use, place_of, state_of
 from libcni.verbs.reports import RetryPolicy
 
 
@@ -53,7 +53,9 @@ async def check(  # noqa: PLR0913 - the verb from top to bottom, and its options
     path = path_to_use(node, record, rt.netns, use_given=use_given)
     state = state_of(node, record, path)
     if STATES[state].check and not (use_given and state == "gone"):
-        raise _not_attached(network, rt, STATES[state].check, state)
+        found_as = look(node, place_of(record), path, rt.ifname, everywhere=True).found_as
+        problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].check
+        raise _not_attached(network, rt, problem, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from forkserver import ForkServer
@@ -23,10 +23,12 @@ from nodes import Namespace, NewNamespace
 
 from diagnosis.conftest import OperatorNode
 from libcni import DoctorReport, RuntimeConf
-from libcni._netlink import call_in_namespace
+from libcni._namespace import call_in_thread, enter_namespace
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
+
+T = TypeVar("T")
 
 CONTAINERS = ("c1", "c2", "c3")
 OUTSIDE, UPLINK = "192.0.2.2", "192.0.2.1"
@@ -138,6 +140,17 @@ class BreakableNode(OperatorNode):
             subprocess.run(["ip", "netns", "add", name], check=True)
 
 
+def in_namespace(netns: str, function: Callable[[], T]) -> T:
+    """Call a function in a thread that is in a namespace."""
+
+    def enter_and_call() -> T:
+        with open(netns, "rb") as file:
+            enter_namespace(file.fileno())
+        return function()
+
+    return call_in_thread(enter_and_call)
+
+
 def listen(netns: str, port: int) -> socket.socket:
     """Listen in a namespace. The kernel takes connections without an accept()."""
 
@@ -147,11 +160,11 @@ def listen(netns: str, port: int) -> socket.socket:
         listener.listen(100)
         return listener
 
-    return call_in_namespace(netns, make)
+    return in_namespace(netns, make)
 
 
 def can_connect(netns: str, address: str, port: int) -> bool:
-    with call_in_namespace(netns, socket.socket) as connection:
+    with in_namespace(netns, socket.socket) as connection:
         connection.settimeout(SECONDS)
         return connection.connect_ex((address, port)) == 0
 

@@ -204,7 +204,7 @@ def test_the_namespace_of_the_add_is_checked(cookies: dict[str, int]) -> None:
     [
         ({("/recorded", "eth0"): 3}, "gone", "its interface no longer exists"),
         ({}, "gone", "its interface no longer exists"),
-        ({("/recorded", "net1"): 2}, "renamed", "its interface was renamed or moved"),
+        ({("/recorded", "net1"): 2}, "renamed", "its interface eth0 is now net1"),
     ],
     ids=["another", "none", "renamed"],
 )

@@ -33,7 +33,7 @@ ARGUMENTS = (
 def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
     network: str,
-    netns: str,
+    netns: str | None,
     ifname: str,
     container: str | None,
     args: str,
@@ -51,7 +51,7 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
     if network and (netns or container):
-        rt = parameters(netns or None, ifname or "eth0", container=container, args=args, capabilities=capabilities)
+        rt = parameters(netns, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))
     elif use_given:
         raise UsageError("--use-given needs NETWORK: the configuration to use")
