@@ -742,7 +742,7 @@ def test_forget_is_the_way_out_and_says_what_may_be_left(node: RealNode, contain
         node.cni.del_network_list(net, conf("c1", container))
     with pytest.raises(PluginError) as caught:
         node.cni.add_network_list(net, conf("c1", container))
-    assert "forget_attachment" in str(caught.value)
+    assert "libcni forget c1:eth0" in str(caught.value)
     (left,) = node.cni.get_cached_attachments()
     assert node.cni.forget_attachment(left).plugins == ("stuck",)
     assert states(node) == []
@@ -810,7 +810,7 @@ def test_macvlan_whose_master_has_gone(node: RealNode, container: Namespace) -> 
     assert states(node) == [("c1", "detaching")]
     with pytest.raises(PluginError) as caught:
         node.cni.add_network_list(bridged(node), conf("c1", container))
-    assert "forget_attachment" in str(caught.value)
+    assert "libcni forget c1:eth0" in str(caught.value)
     (left,) = node.cni.get_cached_attachments()
     assert node.cni.forget_attachment(left).plugins == ("macvlan",)
     node.cni.add_network_list(bridged(node), conf("c1", container))
