@@ -82,7 +82,6 @@ if TYPE_CHECKING:
         PluginReport,
         PluginStatus,
         PluginValidation,
-        RetryPolicy,
         ValidationReport,
     )
 
@@ -108,7 +107,7 @@ _MODULES = {
     "diagnosis.stale": "StaleAttachment find_stale_attachments",
     "diagnosis.report": "Checked Disruption DoctorReport NodeFinding NotChecked",
     "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
-    "PluginValidation RetryPolicy ValidationReport",
+    "PluginValidation ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "observe.logs": "LoggingObserver",
@@ -131,7 +130,7 @@ __all__ = [
     "NetworkStatus", "NodeFinding", "NotAttachedError", "NotChecked", "Observer", "OpenTelemetryObserver", "Operation",
     "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
     "PluginTimeoutError", "PluginValidation", "PortMapping", "ProcessExecutor", "RecordError", "RepairReport", "Result",
-    "RetryPolicy", "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
+    "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
     "attachment_age", "conf_files", "config_changes", "diagnose", "executable_problem",
     "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
     "network_args", "network_conf_from_bytes", "network_conf_from_file", "parse_args", "plugin_conf_from_bytes",

@@ -45,7 +45,6 @@ from libcni.verbs.reports import (
     NetworkStatus,
     OnCancel,
     OnExisting,
-    RetryPolicy,
     ValidationReport,
     ValidAttachment,
 )
@@ -80,7 +79,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         on_existing: OnExisting = "refuse",
         strict: bool = False,
         negotiate_version: bool = False,
-        retry: RetryPolicy | None = None,
         allow_own_netns: bool = False,
         on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
@@ -97,7 +95,6 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             on_existing=on_existing,
             strict=strict,
             negotiate_version=negotiate_version,
-            retry=retry,
             allow_own_netns=allow_own_netns,
             on_cancel=on_cancel,
         )
@@ -108,14 +105,11 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         rt: RuntimeConf,
         *,
         use_given: bool = False,
-        retry: RetryPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> None:
         """Check an attachment; as ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
         name, given = self._named_or_gone(net)
-        return await self._run(
-            operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
-        )
+        return await self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
 
     async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
         """Check a recorded attachment; as ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""

@@ -47,7 +47,6 @@ from libcni.verbs.reports import (
     NetworkStatus,
     OnCancel,
     OnExisting,
-    RetryPolicy,
     ValidationReport,
     ValidAttachment,
 )
@@ -86,7 +85,6 @@ class CNIConfig(ClientBase[Executor]):
         on_existing: OnExisting = "refuse",
         strict: bool = False,
         negotiate_version: bool = False,
-        retry: RetryPolicy | None = None,
         allow_own_netns: bool = False,
         on_cancel: OnCancel = "keep",
         timeout: Timeout = DEFAULT,
@@ -102,7 +100,6 @@ class CNIConfig(ClientBase[Executor]):
             strict: refuse capability arguments that no plugin declares, and results in another version than the
                 network's.
             negotiate_version: ask the plugins, and use the highest version that all of them support.
-            retry: how often to call a plugin again that answers "try again later"; None: never.
             allow_own_netns: accept this program's own network namespace.
             on_cancel: what a cancelled or interrupted ADD does. ``keep``: leave its record pending, for DEL and GC;
                 ``rollback``: roll back before it ends.
@@ -142,7 +139,6 @@ class CNIConfig(ClientBase[Executor]):
             on_existing=on_existing,
             strict=strict,
             negotiate_version=negotiate_version,
-            retry=retry,
             allow_own_netns=allow_own_netns,
             on_cancel=on_cancel,
         )
@@ -153,7 +149,6 @@ class CNIConfig(ClientBase[Executor]):
         rt: RuntimeConf,
         *,
         use_given: bool = False,
-        retry: RetryPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> None:
         """Check an attachment with the recorded configuration (spec 1.1.0, section 3, Checking an attachment).
@@ -164,7 +159,6 @@ class CNIConfig(ClientBase[Executor]):
             net: the network.
             rt: the attachment's parameters. Recorded values replace those that are None.
             use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
-            retry: how often to call a plugin again that answers "try again later"; None: never.
             timeout: seconds for the whole verb; None: no limit.
 
         Raises:
@@ -180,9 +174,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         # The file of a network may be removed while containers are attached. Their records hold the configuration.
         name, given = self._named_or_gone(net)
-        return self._run(
-            operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given, retry=retry
-        )
+        return self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
 
     def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
         """Check a recorded attachment with its record alone (spec 1.1.0, section 3, Checking an attachment).

@@ -11,7 +11,6 @@ from libcni.verbs.reports import (
     DelPolicy,
     OnCancel,
     OnExisting,
-    RetryPolicy,
     check_option_names,
     check_type,
     check_word,
@@ -32,8 +31,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         check_type(name, options.get(name, True), bool)
     check_word("on_existing", options.get("on_existing", "refuse"), OnExisting)
     check_word("on_cancel", options.get("on_cancel", "keep"), OnCancel)
-    if options.get("retry") is not None:
-        check_type("retry", options["retry"], RetryPolicy)
 
 
 def read_once(name: str, given: Iterable[_T]) -> tuple[_T, ...]:
@@ -51,5 +48,5 @@ def merge_policies(base: DelPolicy, given: DelPolicy | None) -> DelPolicy:
     if given is None:
         return base
     check_type("policy", given, DelPolicy)
-    # Every option is off, or None, if it is false.
+    # Every option is off by default.
     return DelPolicy(**{one.name: getattr(given, one.name) or getattr(base, one.name) for one in fields(DelPolicy)})

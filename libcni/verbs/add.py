@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, place_of, state_of, taken
-from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, RetryPolicy, check_word
+from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, check_word
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -41,7 +41,6 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     on_existing: OnExisting = "refuse",
     strict: bool = False,
     negotiate_version: bool = False,
-    retry: RetryPolicy | None = None,
     allow_own_netns: bool = False,
     on_cancel: OnCancel = "keep",
 ) -> Result:
@@ -66,7 +65,7 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
     if negotiate_version:
         net = await negotiate(node, net)
-    chain = Chain(node, net, rt, node.find_all(net), retry)
+    chain = Chain(node, net, rt, node.find_all(net))
     draft = check_readable(pending_record(net, rt))
     earlier, is_first = await _make_room(node, net, rt, draft, on_existing)
     # The process of the first plugin starts while the record is written. It gets its configuration after that.
@@ -85,8 +84,7 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
     elif before.ifindex and earlier is None:
         begun.leave_alone()
     try:
-        # Before a further ADD of a plugin comes its DEL, which would detach the earlier attachment. That is in use.
-        await begun.run(strict=strict, undo=None if earlier is not None else begun.ownership().chain)
+        await begun.run(strict=strict)
         result = begun.result
         if result is None:
             raise AssertionError("a list without plugins is refused above")
@@ -123,16 +121,15 @@ class _Begun:
         """Return the question before each plugin of a roll-back."""
         return Ownership(self.chain.node, self.record, by_number(self.place), self.record.netns, self.record.ifname)
 
-    async def run(self, *, strict: bool, undo: Callable[[Chain], Chain] | None) -> None:
+    async def run(self, *, strict: bool) -> None:
         """Run ADD of each plugin, with the result of the one before."""
         chain, node, version = self.chain, self.chain.node, self.chain.net.cni_version
         printed: bytes | None = None
-        undoing = (lambda: None) if undo is None else partial(undo, chain)
         for index in range(len(chain.net.plugins)):
             prev_result = self.result.text if self.result is not None else None
             invocation = chain.invocation("ADD", index, prev_result)
             then = index + 1 if index + 1 < len(chain.net.plugins) else None
-            outcome = await chain.call(invocation, prev_result, then=then, undo=undoing)
+            outcome = await chain.call(invocation, then=then)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
                 read = partial(read_add_result, invocation, outcome, version, strict=strict)
                 self.result = await node.decode(invocation, outcome.stdout, read)

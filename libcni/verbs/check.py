@@ -13,17 +13,15 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import STATES, checked_conf, look, path_to_use, place_of, state_of
-from libcni.verbs.reports import RetryPolicy
 
 
-async def check(  # noqa: PLR0913 - the verb from top to bottom, and its options
+async def check(
     node: Node,
     network: str,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
     *,
     use_given: bool = False,
-    retry: RetryPolicy | None = None,
 ) -> None:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     check_network_name(network)
@@ -60,10 +58,10 @@ async def check(  # noqa: PLR0913 - the verb from top to bottom, and its options
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
         rt = recorded_conf(record, rt.with_netns(path), use_given=use_given)
-    chain = Chain(node, used, rt, node.find_all(used), retry)
+    chain = Chain(node, used, rt, node.find_all(used))
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
-        await chain.call(chain.invocation("CHECK", index, result.text), result.text, then=then)
+        await chain.call(chain.invocation("CHECK", index, result.text), then=then)
 
 
 def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:

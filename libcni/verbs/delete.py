@@ -216,18 +216,18 @@ def _chains(
     except PluginNotFoundError as error:
         error.suggest("skip_missing=True detaches without it, and leaves what it made")
         raise
-    yield Chain(node, used, recorded, executables, policy.retry)
+    yield Chain(node, used, recorded, executables)
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
         return
     given = net if net is not None and net.plugins else used
     for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
         executables = node.find_all(given, skip_missing=True)
         if all(executables):
-            yield Chain(node, given, conf, executables, policy.retry)
+            yield Chain(node, given, conf, executables)
     # The mistake may be the path itself, and plugins refuse a file that is no namespace. None of them is in it.
     if rt.netns and node.is_no_namespace(rt.netns):
         executables = node.find_all(used, skip_missing=policy.skip_missing)
-        yield Chain(node, used, recorded.with_netns(""), executables, policy.retry)
+        yield Chain(node, used, recorded.with_netns(""), executables)
 
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
@@ -299,7 +299,7 @@ async def detach_chain(
             invocation = chain.invocation("DEL", index, prev_result)
             then = index - 1 if index and chain.executables[index - 1] else None
             sharers = index + 1 if policy.keep_going else 1
-            outcome = await chain.call(invocation, prev_result, sharers=sharers, then=then)
+            outcome = await chain.call(invocation, sharers=sharers, then=then)
             reports.append(PluginReport(plugin, "done", seconds=outcome.seconds))
         except (PluginError, PluginNotFoundError) as error:
             if not policy.keep_going:

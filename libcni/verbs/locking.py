@@ -78,13 +78,6 @@ class LockingNode:
         self._seconds = timeout = self.settings.cleanup_timeout
         self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
 
-    async def pause(self, seconds: float) -> bool:
-        """Sleep for ``seconds`` and return True. If the verb's deadline is earlier, return False at once."""
-        if time.monotonic() + seconds >= self._deadline:
-            return False
-        await self.sleep(seconds)
-        return True
-
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf
     ) -> None:

@@ -18,7 +18,6 @@ __all__ = [
     "PluginReport",
     "PluginStatus",
     "PluginValidation",
-    "RetryPolicy",
     "ValidationReport",
 ]
 
@@ -56,34 +55,6 @@ def check_option_names(given: Iterable[str], known: Iterable[str], method: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often to call a plugin again that answers "try again later" (error code 11), within the verb's timeout.
-
-    Attributes:
-        attempts: the maximum number of calls, the first one included.
-        delay: seconds to wait before each further call.
-
-    Raises:
-        TypeError: a value is no number.
-        ValueError: ``attempts`` is below 1, or ``delay`` below 0 or NaN.
-    """
-
-    attempts: int = 3
-    delay: float = 1.0
-
-    def __post_init__(self) -> None:
-        # Here, and not when a plugin answers "try again later": that is in the middle of an ADD.
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int):
-            raise TypeError(f"attempts must be a whole number, not {short_repr(self.attempts)}")
-        if isinstance(self.delay, bool) or not isinstance(self.delay, int | float):
-            raise TypeError(f"delay must be a number of seconds, not {short_repr(self.delay)}")
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be 1 or more, not {self.attempts}")
-        if not self.delay >= 0:  # NaN too
-            raise ValueError(f"delay must be 0 seconds or more, not {self.delay}")
-
-
-@dataclass(frozen=True, slots=True)
 class DelPolicy:
     """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
 
@@ -92,13 +63,11 @@ class DelPolicy:
             the plugins remove the interface whoever made it.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
-        retry: how often to call a plugin again that answers "try again later"; None: never.
     """
 
     use_given: bool = False
     keep_going: bool = False
     skip_missing: bool = False
-    retry: RetryPolicy | None = None
 
 
 class AttachOptions(TypedDict, total=False):
@@ -108,7 +77,6 @@ class AttachOptions(TypedDict, total=False):
     on_existing: OnExisting
     strict: bool
     negotiate_version: bool
-    retry: RetryPolicy | None
     allow_own_netns: bool
     on_cancel: OnCancel
 
@@ -123,7 +91,6 @@ class CheckOptions(TypedDict, total=False):
     """The options of ``check_network_list``, for methods that pass them on."""
 
     use_given: bool
-    retry: RetryPolicy | None
     timeout: float | None
 
 

@@ -18,7 +18,6 @@ from manager.fakes import FakeNamespaces, ManagerNode
         ({"on_cancel": "never"}, ValueError),
         ({"colour": "red"}, TypeError),
         ({"strict": "yes"}, TypeError),
-        ({"retry": 3}, TypeError),
         ({"timeout": 0}, ValueError),
         ({"timeout": -1}, ValueError),
         ({"timeout": float("nan")}, ValueError),

@@ -27,7 +27,6 @@ from libcni import (
     NetworkConfigList,
     PluginError,
     RecordError,
-    RetryPolicy,
     RuntimeConf,
 )
 from libcni.testing import wait_until
@@ -570,27 +569,6 @@ def test_allow_that_fails_leaves_an_earlier_attachment_of_the_same_network(
     node.cni.check_network_list(net, conf("c1", container))
     node.cni.del_network_list(net, conf("c1", container))
     assert (container.links(), states(node)) == (["lo"], [])
-
-
-@pytest.mark.parametrize("maker", ["a person", "an earlier ADD"])
-def test_the_del_between_two_tries_of_an_add_leaves_what_was_there(
-    node: RealNode, container: Namespace, maker: str
-) -> None:
-    """The plugin is bridge, and answers each ADD with "try again later"."""
-    if maker == "a person":
-        add_link(container)
-    else:
-        node.cni.add_network_list(bridged(node), conf("c1", container))
-    before = everything_of(node, container)
-    later = """[ $CNI_COMMAND != DEL ] || exec /usr/lib/cni/bridge < "$stdin"
-[ $CNI_COMMAND != ADD ] || { echo '{"code": 11, "msg": "later"}'; exit 1; }"""
-    node.plugin("later", later)
-    net = node.network({**node.bridge("10.98.0.0/24"), "type": "later"})
-    with pytest.raises(PluginError) as caught:
-        node.cni.add_network_list(net, conf("c1", container), on_existing="allow", retry=RetryPolicy(2, 0.01))
-    assert caught.value.rollback_errors == ()
-    assert everything_of(node, container) == before
-    assert node.verbs().count("ADD later") == (2 if maker == "a person" else 1)
 
 
 def test_replace_detaches_nothing_if_the_new_interface_is_refused(

@@ -27,7 +27,6 @@ from libcni import (
     PluginError,
     PluginTimeoutError,
     RecordError,
-    RetryPolicy,
     RuntimeConf,
 )
 from libcni.store import files as disk
@@ -361,50 +360,16 @@ def tries(node: FakeNode) -> int:
 
 
 def test_field_40_try_again_later_is_passed_up_and_says_that_it_can_be_retried(node: FakeNode) -> None:
-    node.plugin("a", AGAIN.format(node.root, 99))
-    with pytest.raises(PluginError) as raised:
-        node.client().add_network_list(node.network("a"), RT)
-    assert (raised.value.code, raised.value.retryable, tries(node)) == (11, True, 1)
-
-
-def test_field_40_a_policy_tries_again_with_a_del_between_two_adds(node: FakeNode) -> None:
     node.plugin("a", AGAIN.format(node.root, 2))
     net, cni = node.network("first", "a"), node.client()
-    cni.add_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=0.1))
-    assert node.verbs() == ["ADD first", "ADD a", "DEL a", "ADD a", "DEL a", "ADD a"]
-    (node.root / "tries").unlink()
-    cni.check_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=0.01))
-    assert node.verbs()[6:] == ["CHECK first", "CHECK a", "CHECK a", "CHECK a"]
-
-
-def test_field_40_del_is_tried_again_in_place(node: FakeNode) -> None:
-    net, cni = node.network("a"), node.client()
+    with pytest.raises(PluginError) as raised:
+        cni.add_network_list(net, RT)
+    assert (raised.value.code, raised.value.retryable, tries(node)) == (11, True, 1)
+    assert node.states() == [], "rolled back, so that the caller may call ADD again at once"
+    with pytest.raises(PluginError):
+        cni.add_network_list(net, RT)
     cni.add_network_list(net, RT)
-    node.plugin("a", AGAIN.format(node.root, 1).partition("\n")[2])
-    cni.del_network_list(net, RT, policy=DelPolicy(retry=RetryPolicy(attempts=2, delay=0.01)))
-    assert node.verbs() == ["ADD a", "DEL a", "DEL a"]
-
-
-def test_field_40_the_attempts_are_bounded_and_so_is_the_time(node: FakeNode) -> None:
-    node.plugin("a", AGAIN.format(node.root, 99))
-    net, cni = node.network("a"), node.client()
-    with pytest.raises(PluginError, match="later"):
-        cni.add_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=0.01))
-    assert tries(node) == 3
-    assert node.states() == [], "the ADD is rolled back after the last try"
-    started = time.monotonic()
-    with pytest.raises(PluginError, match="later"):
-        cni.add_network_list(net, RT, retry=RetryPolicy(attempts=3, delay=5), timeout=1)
-    assert time.monotonic() - started < 0.9, "no time for the delay: the plugin's own error, at once"
-    assert tries(node) == 4
-
-
-def test_no_retry_where_the_del_between_fails(node: FakeNode) -> None:
-    node.plugin("a", AGAIN.format(node.root, 99).replace("exit 0", "exit 1"))
-    with pytest.raises(PluginError, match="later") as raised:
-        node.client().add_network_list(node.network("a"), RT, retry=RetryPolicy(delay=0.01))
-    assert tries(node) == 1
-    assert any("not tried again" in note for note in raised.value.__notes__)
+    assert node.verbs() == ["ADD first", "ADD a", "DEL a", "DEL first"] * 2 + ["ADD first", "ADD a"]
 
 
 def test_an_existing_attachment_is_no_fault_of_the_disk(node: FakeNode, small_disk: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 import libcni
-from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError, RetryPolicy
+from libcni import AsyncCNIConfig, CNIConfig, InvalidIdentifierError
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.process import ProcessExecutor
 from libcni.testing import RecordingExecutor
@@ -101,8 +100,6 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
     for method, about in (("del_network_list", RT), ("gc_network_list", [])):
         with pytest.raises(TypeError, match="policy must be a DelPolicy, not 'x'"):
             call(cni, method, NET, about, policy="x")
-    with pytest.raises(TypeError, match="retry must be a RetryPolicy, not 3"):
-        call(cni, "add_network_list", NET, RT, retry=3)
     with pytest.raises(TypeError, match="plugin must be a PluginConfig, not None"):
         call(cni, "validate_network", None)
     for method in ("del_attachment", "forget_attachment", "take_over_attachment"):
@@ -110,23 +107,6 @@ def test_an_argument_of_another_type_is_named(client: Any, tmp_path: Path) -> No
             call(cni, method, "c1")
     assert executor.calls == []
     assert cni.get_cached_attachments() == []
-
-
-@pytest.mark.parametrize(
-    ("values", "error"),
-    [
-        ({"attempts": 0}, ValueError),
-        ({"attempts": 2.5}, TypeError),
-        ({"attempts": True}, TypeError),
-        ({"delay": -1}, ValueError),
-        ({"delay": math.nan}, ValueError),
-        ({"delay": "1"}, TypeError),
-    ],
-)
-def test_a_wrong_retry_policy_is_refused_before_a_verb_begins(values: Any, error: type[Exception]) -> None:
-    (name,) = values
-    with pytest.raises(error, match=f"^{name} must be"):
-        RetryPolicy(**values)
 
 
 def test_paths_may_be_path_objects(tmp_path: Path) -> None:

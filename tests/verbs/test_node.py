@@ -12,8 +12,8 @@ import pytest
 from helpers import network
 from nodes import FakeNode
 
-from libcni import CNIConfig, RetryPolicy, RuntimeConf
-from libcni.errors import PluginError, PluginTimeoutError
+from libcni import CNIConfig, RuntimeConf
+from libcni.errors import PluginTimeoutError
 from libcni.protocol.invocation import Invocation
 from libcni.store.place import EnteredNamespace
 from libcni.testing import RecordingExecutor, network_namespace
@@ -51,17 +51,6 @@ def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(node: 
     assert node.verbs() == ["VERSION a", "VERSION a"]
     node.plugin("a", "rm $0", versions=["0.4.0"])
     assert cni.get_version_info("a").supported_versions == ("0.4.0",)
-
-
-# try again later: more in tests/reliability/test_faults.py
-
-
-def test_other_errors_are_not_tried_again(node: FakeNode, cni: CNIConfig) -> None:
-    node.plugin("a", 'echo \'{"code":7,"msg":"no"}\'; exit 1')
-    with pytest.raises(PluginError) as caught:
-        cni.add_network_list(network("a"), RT, retry=RetryPolicy())
-    assert node.verbs() == ["ADD a", "DEL a"]
-    assert caught.value.code == 7
 
 
 def test_each_verb_passes_the_environment_as_it_is_then(

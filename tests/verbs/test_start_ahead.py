@@ -25,7 +25,6 @@ from libcni import (
     Observer,
     Outcome,
     PluginError,
-    RetryPolicy,
     RuntimeConf,
 )
 from libcni.executor.async_process import AsyncPreparedProcess
@@ -136,19 +135,6 @@ def test_a_plugin_that_is_not_known_to_read_first_is_not_started_ahead(node: Rea
     node.plugin("b")
     node.client(start_ahead=mode).add_network_list(network("a", "b"), RT)
     assert node.log.index("a ADD ended") < node.log.index("b ADD started")
-
-
-@pytest.mark.parametrize("verb", ["add_network_list", "check_network_list"])
-def test_with_retries_no_further_plugin_starts_ahead(node: ReadingNode, verb: str) -> None:
-    """The next call may be a DEL, or the same plugin again."""
-    net = network("a", "b")
-    node.plugin("a", f"sleep 0.2; {PRINT}")
-    node.plugin("b")
-    if verb != "add_network_list":
-        node.client(start_ahead="never").add_network_list(net, RT)
-    getattr(node.cni, verb)(net, RT, retry=RetryPolicy())
-    command = "ADD" if verb == "add_network_list" else "CHECK"
-    assert node.log.index(f"a {command} ended") < node.log.index(f"b {command} started")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
