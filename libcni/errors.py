@@ -390,14 +390,15 @@ class AttachmentExistsError(_AttachmentError):
 
 
 class InterfaceExistsError(AttachmentExistsError):
-    """ADD was refused because the namespace has an interface of this name that no record knows. Nothing was run.
+    """The namespace has an interface of this name that no record knows. Nothing was run.
 
-    Another program may use the interface. A plugin would fail on it, and the roll-back of this ADD would delete it.
+    Another program may use the interface. The plugins of an ADD would fail on it, and its roll-back would delete it.
+    DEL raises this error with ``DelPolicy(refuse_unrecorded=True)``: it would free the address of the interface.
 
     Attributes:
-        container_id (str): the container of the ADD.
+        container_id (str): the container of the verb.
         ifname (str): the interface's name.
-        network (str): the network of the ADD.
+        network (str): the network of the verb.
         netns (str): the network namespace that has the interface.
     """
 

@@ -93,6 +93,8 @@ CAPABILITIES = Argument(
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
 NO_TRUNC = Argument("--no-trunc", action="store_true", help="Do not shorten container IDs.")
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
+INCLUDE_GO = Argument("--include-go", action="store_true",
+    help="Detach records of Go libcni, too. They name no owner: they may be running containers of podman.")  # fmt: skip
 SKIP_MISSING = Argument("--skip-missing", action="store_true", help="Skip plugins whose executable is missing.")
 
 COMMON = (

@@ -1,22 +1,41 @@
-"""Stale attachments, by owner: a sweep detaches only those of its own owner."""
+"""Stale attachments, by the sweep that detaches them: one detaches only those of its own owner."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import NamedTuple
 
 import libcni
+from libcni.cli.failures import UsageError
 from libcni.cli.session import Session
 
 
-def stale_by_owner(session: Session, pending_after: float = 600.0) -> dict[str, tuple[libcni.StaleAttachment, ...]]:
-    """Return the stale attachments of each owner that has any, as ``libcni repair`` of that owner finds them."""
-    owners = {one.owner for one in session.client().get_cached_attachments() if one.network}
-    found = {
-        owner: libcni.find_stale_attachments(replace(session, owner=owner).client(), pending_after=pending_after)
-        for owner in sorted(owners)
-    }
-    return {owner: stale for owner, stale in found.items() if stale}
+class Sweep(NamedTuple):
+    """What one ``libcni repair`` detaches: attachments of an owner, or with ``of_go`` those of Go libcni."""
+
+    owner: str
+    of_go: bool = False
+
+    def __str__(self) -> str:
+        return "of Go libcni" if self.of_go else f"of owner {self.owner}" if self.owner else "without owner"
+
+
+def stale_by_sweep(session: Session, pending_after: float = 600.0) -> dict[Sweep, tuple[libcni.StaleAttachment, ...]]:
+    """Return the stale attachments of each sweep that finds any. Go's records are none of the owner ""."""
+    found: dict[Sweep, tuple[libcni.StaleAttachment, ...]] = {}
+    recorded = session.client().get_cached_attachments()
+    for sweep in sorted({Sweep(one.owner, one.made_by_go) for one in recorded if one.network}):
+        cni = replace(session, owner=sweep.owner).client()
+        stale = libcni.find_stale_attachments(cni, pending_after=pending_after, include_go=sweep.of_go)
+        found[sweep] = tuple(one for one in stale if one.attachment.made_by_go == sweep.of_go)
+    return {sweep: stale for sweep, stale in found.items() if stale}
+
+
+def check_include_go(session: Session, *, include_go: bool) -> None:
+    """Raise UsageError if --include-go would detach nothing more."""
+    if include_go and session.owner:
+        raise UsageError("--include-go contradicts --owner: records of Go libcni have no owner")
 
 
 def note_left(session: Session, report: libcni.DelReport) -> None:
@@ -25,6 +44,6 @@ def note_left(session: Session, report: libcni.DelReport) -> None:
         print(f"note: {what} stay; this prints the commands: {session.command('libcni doctor')}", file=sys.stderr)
 
 
-def repair_command(session: Session, owner: str) -> str:
-    """Return the command that shows what repair would detach of an owner."""
-    return replace(session, owner=owner).command("libcni repair")
+def repair_command(session: Session, sweep: Sweep) -> str:
+    """Return the command that shows what repair would detach in a sweep."""
+    return replace(session, owner=sweep.owner).command("libcni repair" + " --include-go" * sweep.of_go)

@@ -27,7 +27,7 @@ from libcni.store.attachments import network_to_use, prev_result_for_del, record
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, Ownership, checked_conf, path_to_use, state_of
+from libcni.verbs.ownership import STATES, Ownership, check_no_interface, checked_conf, path_to_use, state_of
 from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -53,6 +53,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
         listed: the record that the caller has listed. DEL is refused if the file belongs to another ADD now.
 
     Raises:
+        InterfaceExistsError: with ``policy.refuse_unrecorded``; nothing was run.
         RecordError: the record is, or may be, of another ADD than the one to undo; nothing was run.
     """
     check_network_name(network)
@@ -74,6 +75,8 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
             missing="namespace",
             hint='give the namespace, or "" if it no longer exists',
         )
+    if record is None and policy.refuse_unrecorded and not policy.use_given:
+        check_no_interface(node, network, rt)
     report = await detach(node, record, net, rt, policy, is_unreadable=seen == "unreadable")
     if corrupt is not None:
         _remove_record(node, corrupt)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import NamespaceMismatchError, RecordError
+from libcni.errors import InterfaceExistsError, NamespaceMismatchError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import recorded_result
 from libcni.store.place import NOT_OURS, NOWHERE, Place, compare, is_other_mac, netns_for_del, path_for_plugins
@@ -175,6 +175,20 @@ def path_to_use(  # noqa: PLR0911 - a table: one return for each row
     if not is_there or (record.result is None and node.is_no_namespace(record.netns)):
         return ""
     raise _mismatch(record, f"it was attached in the namespace {record.netns}, and {given} is another one", given)
+
+
+def check_no_interface(node: Node, network: str, rt: RuntimeConf) -> None:
+    """Raise InterfaceExistsError if the namespace has the interface of an attachment without a usable record."""
+    if rt.netns and node.look(rt.netns, rt.ifname).ifindex:
+        raise InterfaceExistsError(
+            f"container {rt.container_id}: {rt.netns} has an interface {rt.ifname}, and no usable record says whose it "
+            "is. DEL would free its address",
+            container_id=rt.container_id,
+            ifname=rt.ifname,
+            network=network,
+            netns=rt.netns,
+            hint="use_given=True removes it, whoever made it",
+        )
 
 
 @dataclass(slots=True)

@@ -61,11 +61,14 @@ class DelPolicy:
     Attributes:
         use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones;
             the plugins remove the interface whoever made it.
+        refuse_unrecorded: if there is no usable record and the namespace has an interface of the name, raise
+            InterfaceExistsError and run nothing. Otherwise the plugins free its address while the interface lives.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
     """
 
     use_given: bool = False
+    refuse_unrecorded: bool = False
     keep_going: bool = False
     skip_missing: bool = False
 

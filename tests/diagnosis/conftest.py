@@ -76,12 +76,16 @@ class OperatorNode(RealNode):
         """Type a command into a shell on the node; a plain command of libcni needs no shell."""
         words = shlex.split(command)
         if words[0] == "libcni" and not set(command) & set("|&;<>$"):
-            status, out, err = self.server.run(words[1:], self.env, self.root)
+            status, out, err = self.libcni(*words[1:])
         else:
             ran = subprocess.run(["bash", "-c", command], env=self.env, capture_output=True, text=True, check=False)
             status, out, err = ran.returncode, ran.stdout, ran.stderr
         assert status == code, f"{command}: {out}{err}"
         return out
+
+    def libcni(self, *words: str) -> tuple[int, str, str]:
+        """Run a command; return its exit code, stdout and stderr."""
+        return self.server.run(words, self.env, self.root)
 
     def mend(self, seen: str, *, run_check: bool = False) -> NodeFinding:
         """Find a problem, and type what the doctor says about it."""

@@ -466,6 +466,22 @@ def test_without_a_record_an_interface_is_left_alone() -> None:
     assert delete(world, CHAIN, HERE, use_given=True).netns == "/here"
 
 
+@pytest.mark.parametrize("records", [(), ("corrupt",)])
+def test_del_without_a_usable_record_refuses_an_interface_if_asked(records: tuple[str, ...]) -> None:
+    world = World(records=[CORRUPT_RECORD] if records else [])
+    with pytest.raises(InterfaceExistsError, match="DEL would free its address") as caught:
+        delete(world, CHAIN, HERE, refuse_unrecorded=True)
+    assert (caught.value.container_id, caught.value.network, caught.value.netns) == ("c1", "net", "/here")
+    assert (world.calls, len(world.recorded)) == ([], len(records))
+    assert delete(world, CHAIN, replace(HERE, netns=""), refuse_unrecorded=True).netns == ""
+    world = World(records=[CORRUPT_RECORD] if records else [])
+    assert delete(world, CHAIN, HERE, refuse_unrecorded=True, use_given=True).netns == "/here"
+    remove_interface(world)
+    assert delete(world, CHAIN, HERE, refuse_unrecorded=True).netns == "/here"
+    world = World(records=[recorded()])
+    assert delete(world, CHAIN, HERE, refuse_unrecorded=True).netns == "/here"
+
+
 CORRUPT_RECORD = Record("net", "c1", "eth0", state=CORRUPT, path="/cache/net-c1-eth0", problem="it is empty")
 
 

@@ -44,12 +44,15 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
 ) -> None:
     """Detach a container from a network.
 
-    With --container ID alone: from all networks that it is attached to, by its records.
+    With --container ID alone: from all networks that it is attached to, by its records. Without a record: del fails
+    if the interface exists, unless --use-given; an empty NETNS ("") says that the namespace no longer exists.
 
     Example:
       libcni del -c web
     """
-    policy = libcni.DelPolicy(use_given=use_given, keep_going=keep_going, skip_missing=skip_missing)
+    policy = libcni.DelPolicy(
+        use_given=use_given, refuse_unrecorded=True, keep_going=keep_going, skip_missing=skip_missing
+    )
     if network and (netns or container):
         rt = parameters(netns, ifname or "eth0", container=container, args=args, capabilities=capabilities)
         note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))

@@ -12,7 +12,7 @@ from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import Argument
 from libcni.cli.render import Block, Fields, Table, one_line, print_block
 from libcni.cli.session import Session
-from libcni.cli.stale import repair_command, stale_by_owner
+from libcni.cli.stale import repair_command, stale_by_sweep
 
 ARGUMENTS = (Argument("--check", action="store_true", help="Run CHECK of each attachment, too."),)
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
@@ -98,11 +98,11 @@ def _kind(one: libcni.NodeFinding) -> str:
 
 def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
     first = findings[0]
-    owners = stale_by_owner(session) if first.check in {"namespaces", "records"} else {}
+    sweeps = stale_by_sweep(session) if first.check in {"namespaces", "records"} else {}
     rows = [("meaning", _kind(first)), ("remedy", f"{session.command('libcni doctor')} -o yaml lists them all")]
-    if owners:
+    if sweeps:
         rows[1] = ("remedy", f"{rows[1][1]}; repair detaches stale attachments together:")
-        rows.append(("type", "\n".join(repair_command(session, owner) for owner in owners)))
+        rows.append(("type", "\n".join(repair_command(session, sweep) for sweep in sweeps)))
     return Fields(f"{first.severity} {len(findings)} more like the last one", rows)
 
 

@@ -13,9 +13,10 @@ from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import load_document, network_of
 from libcni.cli.listing import identity_data
-from libcni.cli.options import IGNORED_NETNS, OPTIONAL_NETWORK, Argument
+from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, OPTIONAL_NETWORK, Argument
 from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session
+from libcni.cli.stale import check_include_go
 
 ARGUMENTS = (
     OPTIONAL_NETWORK, IGNORED_NETNS,
@@ -23,6 +24,7 @@ ARGUMENTS = (
         help="An attachment that stays; repeatable."),
     Argument("--from-file", default="", metavar="FILE", help="One ID[:IFNAME] per line, or a JSON or YAML list."),
     Argument("--none-valid", action="store_true", help="No attachment stays."),
+    INCLUDE_GO,
     Argument("--dry-run", action="store_true", help="Only print the attachments that would be detached."),
     Argument("--runtime", action="append", metavar="NAME|DIR",
         help="In place of NETWORK: what oci-hook attached stays if this runtime (runc, crun, youki, or its --root) "
@@ -37,6 +39,7 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
     valid: list[str] | None,
     from_file: str,
     none_valid: bool,
+    include_go: bool,
     dry_run: bool,
     runtime: list[str] | None,
 ) -> None:
@@ -48,8 +51,8 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
       libcni gc front --valid web --dry-run
     """
     if runtime:
-        if network or valid or from_file or none_valid:
-            raise UsageError("--runtime contradicts NETWORK, --valid, --from-file and --none-valid")
+        if network or valid or from_file or none_valid or include_go:
+            raise UsageError("--runtime contradicts NETWORK, --valid, --from-file, --none-valid and --include-go")
         _show(session, collect_ended(session, runtime, dry_run=dry_run), dry_run=dry_run)
         return
     if not network:
@@ -61,13 +64,16 @@ def gc(  # noqa: PLR0913, PLR0917 - the options of the command
         raise UsageError(f"{problem}give the valid attachments with --valid or --from-file, or --none-valid for none")
     if wanted and none_valid:
         raise UsageError("--none-valid contradicts --valid and --from-file")
+    check_include_go(session, include_go=include_go)
     cni = session.client()
     net = network_of(network)
     with session.working("gc"):
         pairs = _pairs(cni, wanted)
-        report = cni.gc_network_list(net, pairs, dry_run=dry_run)
+        report = cni.gc_network_list(net, pairs, dry_run=dry_run, include_go=include_go)
     _show(session, report, dry_run=dry_run)
     if session.output == "text":
+        if report.made_by_go:
+            print_block(f"note: {_stay(len(report.made_by_go))} of Go libcni: see --include-go", sys.stderr)
         _note_others(session, net if isinstance(net, str) else net.name, set(pairs))
 
 
@@ -78,9 +84,12 @@ def _note_others(session: Session, network: str, valid: set[tuple[str, str]]) ->
     others = [one for one in recorded if one.network == network and one.owner != session.owner]
     counts = Counter(one.owner for one in others if (one.container_id, one.ifname) not in valid)
     for owner, count in counts.items():
-        stays = "1 attachment stays: it is" if count == 1 else f"{count} attachments stay: they are"
         whose = f"of owner {owner}" if owner else "without owner"
-        print_block(f"note: {stays} {whose}, and gc detaches only those of --owner", sys.stderr)
+        print_block(f"note: {_stay(count)} {whose}, and gc detaches only those of --owner", sys.stderr)
+
+
+def _stay(count: int) -> str:
+    return "1 attachment stays: it is" if count == 1 else f"{count} attachments stay: they are"
 
 
 def _listed(path: str) -> list[str]:
@@ -117,6 +126,7 @@ def _show(session: Session, report: libcni.GCReport, *, dry_run: bool) -> None:
         "disabled": report.disabled,
         "detached": [] if dry_run else [identity_data(one) for one in report.detached],
         "stale": [identity_data(one) for one in report.stale],
+        "made_by_go": [identity_data(one) for one in report.made_by_go],
         "plugins": list(report.plugins),
     }
     if report.disabled:

@@ -62,3 +62,26 @@ def test_gc_says_whose_attachments_it_leaves(node: CommandNode) -> None:
     assert "note: 1 attachment stays" in node.run("gc", "dbnet", "--valid", "a").err
     assert "note" not in node.run("gc", "dbnet", "--valid", "a", "--valid", "b").err
     assert "note" not in node.run("gc", "dbnet", "--none-valid", "--owner", "podman").err
+
+
+def test_gc_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
+    for name in ("a", "b", "c"):
+        node.add(name)
+    for name in ("b", "c"):
+        node.strip_record(name, "dbnet")
+    planned = node.run("gc", "dbnet", "--valid", "c", "--dry-run")
+    assert "note: 1 attachment stays: it is of Go libcni: see --include-go" in planned.err
+    done = node.run("gc", "dbnet", "--valid", "c", "-o", "json").data
+    assert [one["container_id"] for one in done["detached"]] == ["a"]
+    assert [one["container_id"] for one in done["made_by_go"]] == ["b"]
+    assert containers(node) == ["b", "c"]
+    done = node.run("gc", "dbnet", "--valid", "c", "--include-go")
+    assert (done.code, "note:" in done.err) == (0, False)
+    assert containers(node) == ["c"]
+
+
+def test_including_records_of_go_contradicts_an_owner(node: CommandNode) -> None:
+    for words in (["gc", "dbnet", "--none-valid"], ["repair"]):
+        ran = node.run(*words, "--include-go", "--owner", "podman")
+        assert (ran.code, "--owner" in ran.err) == (2, True)
+    assert node.run("gc", "--runtime", "runc", "--include-go").code == 2

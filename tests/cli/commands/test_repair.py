@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from cli.node import CommandNode, attach_sharing
 
@@ -67,3 +68,18 @@ def test_the_command_that_repairs_has_the_options_of_the_plan(node: CommandNode)
     options = f"--cache-dir {node.cache} --owner pod"
     last = node.run("repair", *options.split(), LIBCNI_CACHE_DIR="").out.splitlines()[-1]
     assert last.endswith(f"libcni repair --yes {options}")
+
+
+def test_repair_detaches_records_of_go_only_if_asked(node: CommandNode) -> None:
+    node.add("a")
+    node.strip_record("a", "dbnet")
+    Path(node.netns("a")).unlink()
+    for words in ([], ["--yes"]):
+        (left,) = node.run("repair", *words, "-o", "json").data
+        assert (left["action"], left["subject"]) == ("left", "stale attachments of Go libcni: 1")
+        assert left["reason"] == "see: libcni repair --include-go"
+    planned = node.run(*left["reason"].split()[2:])
+    assert planned.out.splitlines()[-1].endswith("libcni repair --yes --include-go")
+    done = node.run("repair", "--yes", "--include-go", "-o", "json").data
+    assert [one["action"] for one in done] == ["detached"]
+    assert node.cni.get_cached_attachments() == []
