@@ -27,7 +27,7 @@ import yaml
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from libcni import Attachment, CNIConfig, CNIError, ConfigError, ErrorCode, PluginError, VersionError
+from libcni import Attachment, CNIConfig, CNIError, ConfigError, ErrorCode, NotAttachedError, PluginError, VersionError
 from libcni.manager import Container, NetworkManager, NetworkRequest, PlannedAttachment
 
 logger = logging.getLogger("fleet")
@@ -233,6 +233,10 @@ class NodeAgent:
                 self.manager.cni.check_network_list(one.net, one.rt)
             except VersionError:  # before 0.4.0 there is no CHECK
                 continue
+            except NotAttachedError as error:  # its interface or its namespace no longer exists
+                if error.state != "gone":
+                    raise
+                damaged[one.net.name, one.rt.ifname] = str(error)
             except PluginError as error:
                 # A timeout, a crash, or a plugin that could not look is no reason to detach anything.
                 if error.code is None or error.well_known not in DAMAGE:
