@@ -23,16 +23,7 @@ if TYPE_CHECKING:
     from libcni.client import CNIConfig
     from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
     from libcni.config.cni_args import format_args, parse_args
-    from libcni.config.directory import (
-        ConfigDirectory,
-        conf_files,
-        load_network_conf,
-        network_conf_from_bytes,
-        network_conf_from_file,
-        plugin_conf_from_bytes,
-        plugin_conf_from_file,
-        read_config_directory,
-    )
+    from libcni.config.directory import ConfigDirectory, load_network_conf, read_config_directory
     from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
     from libcni.config.runtime_conf import RuntimeConf
     from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
@@ -91,8 +82,7 @@ _MODULES = {
     "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
     "client": "CNIConfig",
     "config.cni_args": "format_args parse_args",
-    "config.directory": "ConfigDirectory conf_files load_network_conf network_conf_from_bytes network_conf_from_file "
-    "plugin_conf_from_bytes plugin_conf_from_file read_config_directory",
+    "config.directory": "ConfigDirectory load_network_conf read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
     "diagnosis.age": "attachment_age",
     "diagnosis.doctor": "diagnose",
@@ -131,10 +121,9 @@ __all__ = [
     "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
     "PluginTimeoutError", "PluginValidation", "PortMapping", "ProcessExecutor", "RecordError", "RepairReport", "Result",
     "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
-    "attachment_age", "conf_files", "config_changes", "diagnose", "executable_problem",
+    "attachment_age", "config_changes", "diagnose", "executable_problem",
     "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
-    "network_args", "network_conf_from_bytes", "network_conf_from_file", "parse_args", "plugin_conf_from_bytes",
-    "plugin_conf_from_file", "printable", "read_config_directory", "repair_records",
+    "network_args", "parse_args", "printable", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

@@ -43,12 +43,6 @@ def left_by_del(tmp_path: Path, once: Callable[[list[Any]], Iterable[Any]], *, o
     return len(reports), [one.container_id for one in cni.get_cached_attachments()]
 
 
-def conf_files(tmp_path: Path, once: Callable[[list[Any]], Iterable[Any]]) -> object:
-    for name in ("a.conf", "b.conflist", "c.txt"):
-        (tmp_path / name).touch()
-    return libcni.conf_files(str(tmp_path), once([".conf", ".conflist"]))
-
-
 CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]] = {
     "libcni.AsyncCNIConfig.del_attachments(attachments)": lambda path, once: left_by_del(path, once, on_asyncio=True),
     "libcni.AsyncCNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=True),
@@ -56,7 +50,6 @@ CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]]
     "libcni.CNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=False),
     "libcni.NetworkConfigList.with_plugins(plugins)": lambda _, once: NET.with_plugins(once([*NET.plugins])),
     "libcni.RuntimeConf(args)": lambda _, once: libcni.RuntimeConf("c1", None, "eth0", once([("K", "V"), ("L", "W")])),
-    "libcni.conf_files(extensions)": conf_files,
     "libcni.network_args(ips)": lambda _, once: libcni.network_args(ips=once(["10.0.0.1", "10.0.0.2"])),
 }
 ELSEWHERE = {"libcni.manager", "libcni.oci", "libcni.testing", "libcni.plugin"}

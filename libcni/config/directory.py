@@ -6,17 +6,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from libcni.config.network import NetworkConfigList, PluginConfig, files_in, read_network
+from libcni.config.network import NetworkConfigList, files_in, read_network
 from libcni.errors import ConfigError, NetworkNotFoundError
 
 __all__ = [
     "ConfigDirectory",
-    "conf_files",
     "load_network_conf",
-    "network_conf_from_bytes",
-    "network_conf_from_file",
-    "plugin_conf_from_bytes",
-    "plugin_conf_from_file",
     "read_config_directory",
 ]
 
@@ -112,32 +107,3 @@ def load_network_conf(directory: str | os.PathLike[str], name: str) -> NetworkCo
     net = read_config_directory(directory).network(name)
     net.log_warnings()
     return net
-
-
-def network_conf_from_bytes(data: bytes | str) -> NetworkConfigList:
-    """Read a list from bytes; Go's ``ConfListFromBytes``. As ``NetworkConfigList.from_bytes``, errors too."""
-    return NetworkConfigList.from_bytes(data)
-
-
-def network_conf_from_file(path: str | os.PathLike[str]) -> NetworkConfigList:
-    """Read a list from a file; Go's ``ConfListFromFile``. As ``NetworkConfigList.from_file``, errors too."""
-    return NetworkConfigList.from_file(path)
-
-
-def plugin_conf_from_bytes(data: bytes | str) -> PluginConfig:
-    """Read a single plugin from bytes; Go's ``ConfFromBytes``. As ``PluginConfig.from_bytes``, errors too."""
-    return PluginConfig.from_bytes(data)
-
-
-def plugin_conf_from_file(path: str | os.PathLike[str]) -> PluginConfig:
-    """Read a single plugin from a file; Go's ``ConfFromFile``. As ``PluginConfig.from_file``, errors too."""
-    return PluginConfig.from_file(path)
-
-
-def conf_files(directory: str | os.PathLike[str], extensions: Iterable[str]) -> list[str]:
-    """Return the paths of a directory's files with one of ``extensions`` (with the dot), sorted; Go's ``ConfFiles``.
-
-    Raises:
-        ConfigError: the directory cannot be read. A missing directory has no files.
-    """
-    return files_in(os.fspath(directory), tuple(extensions))

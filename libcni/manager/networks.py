@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from libcni.config.directory import conf_files, read_networks
-from libcni.config.network import NetworkConfigList, read_network
+from libcni.config.directory import read_networks
+from libcni.config.network import NetworkConfigList, files_in, read_network
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNotFoundError
 from libcni.manager.options import read_once
 
@@ -150,7 +150,7 @@ def _load_directory(directory: str, last: NetworkSet) -> tuple[list[NetworkConfi
         # By file name, .conf and .conflist together, as go-cni and ocicni do. Go libcni and read_config_directory read
         # all .conflist files first: contrary to the numeric prefixes, 10-calico.conflist would come before
         # 00-multus.conf.
-        found, problems = read_networks(conf_files(directory, ENDINGS))
+        found, problems = read_networks(files_in(directory, ENDINGS))
     except ConfigError as error:
         return before, [error], {net.name for net in before}
     # A volume may be unmounted, or a package upgrade may replace the directory: that is no wish to drop all networks.

@@ -34,15 +34,15 @@ def loads(text: str) -> Any:
     bare = text.strip(" \t\n\r")
     if not bare:
         raise ValueError("it is empty")
-    try:
-        from _json import make_scanner
+    from _json import make_scanner
 
+    try:
         value, end = make_scanner(_Options)(bare, 0)  # type: ignore[arg-type]  # any object with these attributes
         if end == len(bare):
             return value
-    except (ImportError, StopIteration, ValueError, SystemError):
+    except (StopIteration, ValueError, SystemError):
         pass  # SystemError: before Python 3.12 the scanner cannot raise JSONDecodeError while json is not imported
-    # The slow way has the better message, and works on a Python without the C functions.
+    # The slow way has the better message.
     import json
 
     return json.loads(text, parse_constant=_Options.parse_constant)
@@ -53,12 +53,8 @@ def dumps(document: object) -> str:
 
     Raises TypeError for a value that JSON does not have, and ValueError for NaN, an infinity or a cycle.
     """
-    try:
-        from _json import encode_basestring_ascii, make_encoder
-    except ImportError:
-        import json
+    from _json import encode_basestring_ascii, make_encoder
 
-        return json.dumps(document, allow_nan=False)
     # The dictionary makes the encoder notice a document that contains itself.
     encoder = make_encoder({}, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, False)
     return "".join(encoder(document, 0))

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import (
-    Any,
-    Literal,
-    NotRequired,
-    Required,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 
@@ -31,8 +20,8 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
 
     Args:
         value: a configuration or a part of it.
-        kind: a dataclass, a NamedTuple, a TypedDict or a pydantic model, whose annotations are str, int, float, bool,
-            Any, Literal, lists, tuples, dicts, unions, other such classes, or any class that takes one string.
+        kind: a dataclass or a NamedTuple, whose annotations are str, int, float, bool, Any, Literal, lists, tuples,
+            dicts, unions, other such classes, or any class that takes one string.
         path: the key of ``value`` in the configuration, for errors.
 
     Raises:
@@ -40,10 +29,8 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
     """
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     first = arguments[0] if arguments else Any
-    if kind is Any or kind is object:
+    if kind is Any:
         return value
-    if origin in {Required, NotRequired}:
-        return load(value, first, path)
     if origin in _UNIONS:
         return _load_union(value, arguments, path)
     if origin is Literal:
@@ -56,9 +43,7 @@ def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one r
         part_kind = arguments[1] if arguments else Any
         members = _checked(value, dict, path).items()
         return {key: load(part, part_kind, _join(path, key)) for key, part in members}
-    if hasattr(kind, "model_validate"):
-        return _load_model(value, kind, path)
-    if is_typeddict(kind) or hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
+    if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
         return _load_object(_checked(value, dict, path), kind, path)
     return _load_scalar(value, kind, path)
 
@@ -72,11 +57,11 @@ def find_key(document: Mapping[str, Any], name: str) -> str:
 
 
 def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind)
     loaded: dict[str, Any] = {}
     used = set()
-    for name, is_needed in _fields(kind, hints).items():
-        key = name if is_typeddict(kind) else find_key(document, name)
+    for name, is_needed in _fields(kind).items():
+        key = find_key(document, name)
         # A runtime in Go sends null for an empty list.
         if key in document and not (document[key] is None and hasattr(kind, "_fields")):
             loaded[name] = load(document[key], hints[name], _join(path, key))
@@ -91,11 +76,8 @@ def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
         raise _invalid(path, str(error)) from error
 
 
-def _fields(kind: Any, hints: dict[str, Any]) -> dict[str, bool]:
+def _fields(kind: Any) -> dict[str, bool]:
     """Return the names of a class's fields, and whether each is needed."""
-    if is_typeddict(kind):
-        # Python 3.11 does not see NotRequired in __required_keys__ if annotations are strings.
-        return {name: name in kind.__required_keys__ and get_origin(hints[name]) is not NotRequired for name in hints}
     if hasattr(kind, "_fields"):
         return {name: name not in kind._field_defaults for name in kind._fields if name != "extra"}
     from dataclasses import MISSING, fields
@@ -105,20 +87,6 @@ def _fields(kind: Any, hints: dict[str, Any]) -> dict[str, bool]:
         for field in fields(kind)
         if field.init
     }
-
-
-def _load_model(document: object, kind: Any, path: str) -> Any:
-    from pydantic import ValidationError
-
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = path
-        for part in first["loc"]:
-            key = f"{key}[{part}]" if isinstance(part, int) else _join(key, part)
-        more = error.error_count() - 1
-        raise _invalid(key, first["msg"], f"{more} more problems" if more else "") from error
 
 
 def _load_union(value: Any, kinds: tuple[Any, ...], path: str) -> Any:

@@ -126,8 +126,8 @@ class Request:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
 
         Args:
-            into: a dataclass, a NamedTuple, a TypedDict or a pydantic model. An attribute ``data_dir`` takes the key
-                ``dataDir`` too, in whatever case.
+            into: a dataclass or a NamedTuple. An attribute ``data_dir`` takes the key ``dataDir`` too, in whatever
+                case.
             key: the part to load, such as ``ipam``; "" for the whole configuration.
 
         Raises:
@@ -174,19 +174,16 @@ class Request:
         # Go libcni sends null for the empty list.
         return frozenset(_attachment(key, entry) for entry in self.config[key] or [])
 
-    def delegate_add(
-        self, plugin_type: str, config: Mapping[str, Any] | None = None, *, undo: bool | None = None
-    ) -> PluginResult:
+    def delegate_add(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> PluginResult:
         """Run ADD of another plugin and return its result (spec 1.1.0, section 4).
 
-        If this plugin's ADD fails after this call, the delegate's DEL undoes it.
+        If this plugin's ADD fails after this call, the delegate's DEL undoes it. An ADD that the delegate refuses with
+        an error document is not undone: it has allocated nothing, and DEL would free the allocation of an earlier ADD
+        of the same attachment.
 
         Args:
             plugin_type: the executable's name, to be found on CNI_PATH.
             config: the delegate's configuration; None for this plugin's own, byte for byte.
-            undo: whether a failure is followed by the delegate's DEL. False: never. True: always, also if the delegate
-                refuses the ADD. None: unless the delegate refuses it with an error document. Then the delegate has
-                allocated nothing, and DEL would free the allocation of an earlier ADD of the same attachment.
 
         Raises:
             PluginError: if the delegate fails. Do not catch it: its code and text reach the runtime.
@@ -194,34 +191,17 @@ class Request:
         """
         delegate = self._delegate(plugin_type, config)
         self._added.append(plugin_type)
-        if undo is not False:
-            # Before the call: an exception of any kind, such as an interrupt, can come when the delegate has allocated.
-            self._to_undo.append(delegate)
+        # Before the call: an exception of any kind, such as an interrupt, can come when the delegate has allocated.
+        self._to_undo.append(delegate)
         try:
             return delegate.add(self.version)
         except CNIError as error:
-            if undo is None and getattr(error, "code", None) is not None:
+            if getattr(error, "code", None) is not None:
                 self._to_undo.remove(delegate)
             raise
 
-    def delegate_check(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run CHECK of another plugin; parameters and errors as for ``delegate_add``."""
-        self._delegate(plugin_type, config).run("CHECK")
-
-    def delegate_del(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run DEL of another plugin; parameters and errors as for ``delegate_add``."""
-        self._delegate(plugin_type, config).run("DEL")
-
-    def delegate_status(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run STATUS of another plugin; parameters and errors as for ``delegate_add``."""
-        self._delegate(plugin_type, config).run("STATUS")
-
-    def delegate_gc(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run GC of another plugin; parameters and errors as for ``delegate_add``."""
-        self._delegate(plugin_type, config).run("GC")
-
     def forward(self, plugin_type: str, config: Mapping[str, Any] | None = None) -> None:
-        """Run the verb of this call, which is not ADD, of another plugin; otherwise as ``delegate_add``."""
+        """Run the verb of this call, which is not ADD, of another plugin; parameters and errors as ``delegate_add``."""
         self._delegate(plugin_type, config).run(self.verb)
 
     def _delegate(self, plugin_type: str, config: Mapping[str, Any] | None) -> Delegate:
@@ -245,7 +225,7 @@ class Request:
             raise VerbError('missing key "ipam.type"', code=INVALID_NETWORK_CONFIG)
         return plugin_type
 
-    def ipam_add(self, *, undo: bool | None = None) -> PluginResult:
+    def ipam_add(self) -> PluginResult:
         """Run ADD of the IPAM plugin that the configuration names; see ``delegate_add``.
 
         Declare the delegation with ``Plugin(..., ipam=True)``: CHECK, DEL, GC and STATUS are then forwarded.
@@ -257,7 +237,7 @@ class Request:
         """
         if not self.ipam_type:
             raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
-        return self.delegate_add(self.ipam_type, undo=undo)
+        return self.delegate_add(self.ipam_type)
 
     def has_added(self, plugin_type: str) -> bool:
         """Return whether ADD of ``plugin_type`` was delegated in this call."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from helpers import document
 
-from libcni.config import directory as confdir
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.errors import ConfigError, NetworkNotFoundError
 
@@ -153,13 +152,3 @@ def test_only_the_loaded_network_is_warned_about(tmp_path: Path, caplog: pytest.
     assert [record.message for record in caplog.records] == [
         f"{tmp_path}/b.conf: prevResult: the runtime sets this key; the document's value is left out"
     ]
-
-
-def test_gos_names_do_the_same(tmp_path: Path) -> None:
-    put(tmp_path, "a.conflist")
-    put(tmp_path, "b.conf")
-    lists, single = tmp_path / "a.conflist", tmp_path / "b.conf"
-    assert confdir.network_conf_from_file(lists).name == confdir.network_conf_from_bytes(lists.read_bytes()).name == "a"
-    assert confdir.plugin_conf_from_file(single).name == confdir.plugin_conf_from_bytes(single.read_bytes()).name == "b"
-    assert confdir.conf_files(tmp_path, [".conf", ".conflist"]) == [str(lists), str(single)]
-    assert confdir.conf_files(tmp_path / "none", [".conf"]) == []

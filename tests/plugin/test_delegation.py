@@ -41,10 +41,10 @@ def environment(call: FakeCall | Request) -> dict[str, str]:
 def delegating(**answers: Any) -> Recorder:
     return Recorder(
         add=answers.get("add", lambda request: request.delegate_add("ipam")),
-        delete=lambda request: request.delegate_del("ipam"),
-        check=lambda request: request.delegate_check("ipam"),
-        gc=lambda request: request.delegate_gc("ipam"),
-        status=lambda request: request.delegate_status("ipam"),
+        delete=lambda request: request.forward("ipam"),
+        check=lambda request: request.forward("ipam"),
+        gc=lambda request: request.forward("ipam"),
+        status=lambda request: request.forward("ipam"),
     )
 
 
@@ -119,30 +119,19 @@ def calls(directory: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("failure", "undo", "expected"),
-    [
-        (REFUSED, None, False),
-        (REFUSED, True, True),
-        (REFUSED, False, False),
-        (BROKEN, None, True),
-        (BROKEN, False, False),
-    ],
+    ("failure", "expected"),
+    [(REFUSED, False), (BROKEN, True)],
 )
-def test_a_refused_add_has_nothing_to_undo_unless_the_plugin_asks_for_it(
-    tmp_path: Path, failure: str, undo: bool | None, expected: bool
-) -> None:
+def test_a_refused_add_has_nothing_to_undo(tmp_path: Path, failure: str, expected: bool) -> None:
     write_delegate(tmp_path, ADD=failure)
-    assert call(tmp_path, recorder=delegating(add=lambda r: r.delegate_add("ipam", undo=undo))).status == 1
+    assert call(tmp_path, recorder=delegating(add=lambda r: r.delegate_add("ipam"))).status == 1
     assert (("DEL", "ipam") in calls(tmp_path)) is expected
 
 
-@pytest.mark.parametrize(("undo", "expected"), [(None, True), (False, False)])
 @pytest.mark.parametrize("how", ["raises", "sys.exit", "returns no JSON"])
-def test_a_failure_after_the_delegated_add_undoes_it(
-    tmp_path: Path, how: str, undo: bool | None, expected: bool
-) -> None:
+def test_a_failure_after_the_delegated_add_undoes_it(tmp_path: Path, how: str) -> None:
     def add(request: Request) -> dict[str, object]:
-        request.delegate_add("ipam", undo=undo)
+        request.delegate_add("ipam")
         if how == "raises":
             raise RuntimeError("the interface cannot be made")
         if how == "sys.exit":
@@ -151,13 +140,13 @@ def test_a_failure_after_the_delegated_add_undoes_it(
 
     write_delegate(tmp_path, ADD="echo '{}'")
     assert call(tmp_path, recorder=delegating(add=add)).code == 999
-    assert (("DEL", "ipam") in calls(tmp_path)) is expected
+    assert ("DEL", "ipam") in calls(tmp_path)
 
 
 def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD=f"echo '{ERROR}'; exit 1", DEL="exit 9")
-    answer = call(tmp_path, recorder=delegating(add=lambda request: request.delegate_add("ipam", undo=True)))
-    assert answer.code == 11
+    write_delegate(tmp_path, ADD=BROKEN, DEL="exit 9")
+    answer = call(tmp_path, recorder=delegating(add=lambda request: request.delegate_add("ipam")))
+    assert answer.code == 999
     assert "cannot undo the delegated ADD: " in answer.stderr
     assert "exit status 9" in answer.stderr
 
@@ -203,7 +192,7 @@ SLOW = """
 @plugin.add
 def add(request):
     request.delegate_add("ipam")
-plugin.delete(lambda request: request.delegate_del("ipam"))
+plugin.delete(lambda request: request.forward("ipam"))
 """
 
 
@@ -248,27 +237,27 @@ def test_a_delegate_that_succeeds_gets_no_del(tmp_path: Path) -> None:
     ],
 )
 def test_the_error_says_what_is_known_of_the_call(tmp_path: Path, failure: str, expected: dict[str, Any]) -> None:
-    def add(request: Request) -> None:
+    def check(request: Request) -> None:
         with pytest.raises(PluginError) as caught:
-            request.delegate_check("ipam")
+            request.forward("ipam")
         error = caught.value
         assert {name: getattr(error, name) for name in expected} == expected
         assert (error.plugin, error.path, error.verb) == ("ipam", str(tmp_path / "ipam"), "CHECK")
         assert (error.network, error.container_id, error.ifname) == ("net", "test-container", "eth0")
 
     write_delegate(tmp_path, CHECK=failure)
-    assert call(tmp_path, recorder=Recorder(add=add)).status == 0
+    assert call(tmp_path, "CHECK", recorder=Recorder(check=check)).status == 0
 
 
 def test_output_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
-    def add(request: Request) -> None:
+    def check(request: Request) -> None:
         with pytest.raises(PluginError) as caught:
-            request.delegate_check("ipam")
+            request.forward("ipam")
         assert caught.value.stdout == "\\xff"
         assert caught.value.problem == "exit status 1, and no error document"
 
     write_delegate(tmp_path, CHECK=r"printf '\377'; exit 1")
-    assert call(tmp_path, recorder=Recorder(add=add)).status == 0
+    assert call(tmp_path, "CHECK", recorder=Recorder(check=check)).status == 0
 
 
 @pytest.mark.parametrize("output", ["", "[]", "garbage", "{}{}"])

@@ -109,8 +109,8 @@ def test_the_chained_example_works_among_real_plugins(
 def test_a_python_plugin_that_delegates_to_host_local_conforms(tmp_path: Path) -> None:
     plugin = Plugin("delegating")
     plugin.add(lambda request: request.delegate_add("host-local"))
-    plugin.check(lambda request: request.delegate_check("host-local"))
-    plugin.delete(lambda request: request.delegate_del("host-local"))
+    plugin.check(lambda request: request.forward("host-local"))
+    plugin.delete(lambda request: request.forward("host-local"))
     config = {"ipam": {"type": "host-local", "subnet": "10.88.9.0/24", "dataDir": str(tmp_path / "data")}}
     versions = ["0.2.0", "1.0.0"]  # host-local of Debian 12 has no 1.1.0
     report = assert_plugin_conforms(plugin, config, path=str(DIRECTORY), versions=versions)

@@ -78,8 +78,8 @@ def add(request):
     request.result = request.delegate_add("pool-ipam")
     index = request.result.add_interface(request.ifname, sandbox=request.netns, mtu=9000)
     request.result.ips[0]["interface"] = index
-plugin.check(lambda request: request.delegate_check("pool-ipam"))
-plugin.delete(lambda request: request.delegate_del("pool-ipam"))
+plugin.check(lambda request: request.forward("pool-ipam"))
+plugin.delete(lambda request: request.forward("pool-ipam"))
 """,
     )
     answers = runtime.run("validate", "version", "add", "check", "del", "del", aliases=["db"])

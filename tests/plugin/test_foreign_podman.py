@@ -56,7 +56,7 @@ def add(request):
 @plugin.delete
 def delete(request):
     note(request)
-    request.delegate_del(request.config["ipam"]["type"])
+    request.forward(request.config["ipam"]["type"])
 """
 
 

@@ -1,12 +1,11 @@
-"""A configuration loaded into a dataclass, a TypedDict or a pydantic model; errors name the key."""
+"""A configuration loaded into a dataclass or a NamedTuple; errors name the key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple
 
-import pydantic
 import pytest
 
 from libcni.plugin import Request, VerbError
@@ -32,17 +31,6 @@ class Ipam:
     made: int = field(default=7, init=False)
 
 
-class Options(TypedDict):
-    name: str
-    size: NotRequired[int]
-    ipam: NotRequired[Ipam]
-
-
-class Model(pydantic.BaseModel):
-    name: str
-    ports: list[int] = []
-
-
 def request(**more: Any) -> Request:
     recorder = Recorder()
     assert call_plugin(recorder.plugin, "ADD", config(**more)).status == 0
@@ -65,18 +53,6 @@ def test_a_dataclass_is_filled_with_typed_values() -> None:
     assert (loaded.data_dir, loaded.mode, loaded.limits, loaded.share) == ("/x", "fast", {"a": 1}, 1.0)
     assert (loaded.pair, loaded.anything, loaded.made) == ((1, 2), {"a": [None]}, 7)
     assert request(ipam={"data_dir": "/y"}).load_config(Ipam, "ipam") == Ipam("/y")
-
-
-def test_a_typed_dict_has_the_known_keys() -> None:
-    loaded = request(ipam={"dataDir": "/x"}, other=1).load_config(Options)
-    assert loaded == {"name": "net", "ipam": Ipam("/x")}
-
-
-def test_a_pydantic_model_is_validated() -> None:
-    assert request(ports=[80]).load_config(Model) == Model(name="net", ports=[80])
-    with pytest.raises(VerbError, match=r"^ports\[1\]: Input should be a valid integer") as caught:
-        request(ports=[80, "x", "y"]).load_config(Model)
-    assert (caught.value.code, caught.value.details) == (7, "1 more problems")
 
 
 @pytest.mark.parametrize(

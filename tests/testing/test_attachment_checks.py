@@ -78,7 +78,7 @@ def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:
     for plugin in (forgetful, right):
         plugin.add(add)
     right.delete(nothing)
-    forgetful.delete(lambda request: request.delegate_del(ipam))
+    forgetful.delete(lambda request: request.forward(ipam))
     report = check_plugin(forgetful, config, path=str(tmp_path), versions=NEWEST)
     missed = {f"{verb} is forwarded to the IPAM plugin" for verb in ("STATUS", "CHECK", "GC")}
     assert failing(report) == missed
