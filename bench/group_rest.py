@@ -111,7 +111,6 @@ def _processor_ms(command: list[str], env: dict[str, str], directory: Path, stdi
 def _hook(command: list[str], env: dict[str, str], directory: Path) -> float:
     """Attach and detach a container with the hook of an OCI runtime."""
     words = [*command, f"--conf-dir={directory}", f"--path={directory}", f"--cache-dir={directory}/hook"]
-    words += [f"--pins={directory}/pins"]
     taken = 0.0
     with subprocess.Popen(["unshare", "--net", "sleep", "60"]) as container:
         time.sleep(0.1)

@@ -181,19 +181,14 @@ class ManagerBase(Generic[ClientT]):
             except Exception:  # it must not stop the operation that it watches
                 logger.exception("on_event failed at %s", event.kind)
 
-    def preview(self, container: Container) -> tuple[tuple[str, str], ...]:
-        """Return the attachments that a set-up would make, as (network, interface name) in order.
+    def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
+        """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
+
+        Compare them with the records to find missing attachments and changes.
 
         Raises:
             NetworkNotFoundError: a network is unknown.
             InvalidIdentifierError: a name breaks the rules.
-        """
-        return tuple((one.net.name, one.rt.ifname) for one in self._plan(container))
-
-    def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
-        """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
-
-        Compare them with the records to find missing attachments and changes. Errors are those of ``preview``.
         """
         return tuple(self._plan(container))
 

@@ -15,12 +15,15 @@ own: ``[{"network": "front", "ifname": "eth0", "args": {"K": "V"}, "capabilities
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from libcni.config.cni_args import Args, check_args, parse_args
+from libcni.config.cni_args import Args, parse_args
 from libcni.config.identifiers import check_ifname, check_network_name
 from libcni.errors import CNIError, ConfigError, short_repr
 from libcni.oci.state import read_json
+
+if TYPE_CHECKING:
+    from libcni.manager.container import NetworkRequest
 
 __all__ = ["Wanted", "read_wanted"]
 
@@ -34,32 +37,16 @@ _MAX_PORT = 65535
 _PROTOCOLS = {"tcp", "udp", "sctp"}
 
 
-class RequestedNetwork(NamedTuple):
-    """One network that a container requests.
-
-    Attributes:
-        network (str): the network's name.
-        ifname (str | None): the interface's name; None: the next free one.
-        args (Args): CNI_ARGS for this network alone.
-        capabilities (dict[str, Any]): capability arguments for this network alone.
-    """
-
-    network: str
-    ifname: str | None
-    args: Args
-    capabilities: dict[str, Any]
-
-
 class Wanted(NamedTuple):
     """The networks and arguments that a container requests.
 
     Attributes:
-        requests (list[RequestedNetwork] | None): the networks in order; [] for none; None: the node's default network.
+        requests (list[NetworkRequest] | None): the networks in order; [] for none; None: the node's default network.
         args (Args): CNI_ARGS for every network.
         capabilities (dict[str, Any]): capability arguments for the first network.
     """
 
-    requests: list[RequestedNetwork] | None
+    requests: list[NetworkRequest] | None
     args: Args
     capabilities: dict[str, Any]
 
@@ -86,7 +73,7 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
             raise ConfigError("this hook knows no such annotation", file=f"annotation {key}", hint=f"it knows {known}")
     texts = {f"option --{key}": (key, value) for key, value in defaults.items() if PREFIX + key not in given}
     texts |= {f"annotation {key}": (key.removeprefix(PREFIX), value) for key, value in given.items()}
-    requests: list[RequestedNetwork] | None = None
+    requests: list[NetworkRequest] | None = None
     args: Args = ()
     capabilities: dict[str, Any] = {}
     for source, (key, text) in sorted(texts.items(), key=lambda item: KEYS.index(item[1][0]), reverse=True):
@@ -105,7 +92,7 @@ def read_wanted(annotations: Mapping[str, str], defaults: Mapping[str, str]) -> 
     return Wanted(requests, args, capabilities)
 
 
-def _networks(text: str) -> list[RequestedNetwork]:
+def _networks(text: str) -> list[NetworkRequest]:
     if text.strip() == _NONE:
         return []
     if not text.lstrip().startswith("["):
@@ -116,8 +103,10 @@ def _networks(text: str) -> list[RequestedNetwork]:
     return [_request(one) for one in entries]
 
 
-def _request(one: Any) -> RequestedNetwork:
+def _request(one: Any) -> NetworkRequest:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
+    from libcni.manager.container import NetworkRequest  # not for a container that the hook leaves alone
+
     if isinstance(one, str):
         name, at, given = one.strip().partition("@")
         return _request({"network": name, "ifname": given if at else None})
@@ -130,11 +119,11 @@ def _request(one: Any) -> RequestedNetwork:
     if not isinstance(args, dict):
         raise ConfigError(f"args: {short_repr(args)} is not an object")
     ifname, capabilities = one.get("ifname"), one.get("capabilities")
-    return RequestedNetwork(
+    return NetworkRequest(
         check_network_name(one.get("network", "")),
         None if ifname is None else check_ifname(ifname),
-        check_args(args),
-        _known(capabilities) if capabilities else {},
+        args,
+        _known(capabilities) if capabilities else None,
     )
 
 

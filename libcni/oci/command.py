@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
 from libcni.oci.annotations import KEYS, PREFIX, annotated, read_wanted
-from libcni.oci.pins import CACHE_DIR, DIRECTORY, Pins, directory_for
-from libcni.oci.state import ContainerState, read_input, read_state
+from libcni.oci.pins import CACHE_DIR
+from libcni.oci.state import ContainerState, read_state
 
 if TYPE_CHECKING:
     from libcni.observe.logs import LoggingObserver
@@ -28,12 +27,10 @@ _PATHS = {
     "conf-dir": "/etc/cni/net.d",
     "path": "/opt/cni/bin:/usr/lib/cni",
     "cache-dir": CACHE_DIR,
-    "pins": "",
     "log": "",
 }
 """The options that are paths, and their values without an option or variable."""
 _TIMEOUT = 50.0
-_SHORTEST = 0.001
 _ATTACH, _DETACH = ("creating", "created"), ("stopped",)
 _EPILOG = f"""
 The container's annotations {", ".join(PREFIX + key for key in KEYS)} say which networks it gets. The options of the
@@ -44,14 +41,11 @@ same names apply to containers without annotations. Without both, the default ne
 def main(argv: Sequence[str]) -> int:
     """Run the hook, or install it; return the exit code. Errors go to stderr, which runtimes print."""
     options = _parser().parse_args(argv)
-    deadline = time.monotonic() + options.timeout
     try:
         if options.print is not None or options.install is not None:
             _install(options)
             return 0
-        state = read_state(read_input(sys.stdin.fileno(), deadline))
-        options.timeout = max(_SHORTEST, deadline - time.monotonic())
-        _run(options, state)
+        _run(options, read_state(sys.stdin.buffer.read()))
     except CNIError as error:
         _print_error(error)
         return 1
@@ -74,7 +68,6 @@ def _parser() -> argparse.ArgumentParser:
         ("conf-dir", "NETCONFPATH", "network configurations"),
         ("path", "CNI_PATH", "directories of plugins"),
         ("cache-dir", "LIBCNI_CACHE_DIR", "records and locks"),
-        ("pins", "", f"directory for pinned network namespaces ({DIRECTORY}, or one for each other --cache-dir)"),
         ("log", "", "a file to which every plugin call is appended, with its documents"),
     ):
         value = os.environ.get(variable, _PATHS[key])
@@ -99,9 +92,8 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace, state: ContainerState) -> None:
-    pins = Pins(options.pins or directory_for(options.cache_dir))
     if state.status in _DETACH:
-        _hook(options, pins).detach(state.container_id)
+        _hook(options).detach(state.container_id)
         return
     if state.status not in _ATTACH:
         problem = f'there is nothing to do for container {state.container_id} in status "{state.status}"'
@@ -111,14 +103,14 @@ def _run(options: argparse.Namespace, state: ContainerState) -> None:
         return
     wanted = read_wanted(state.annotations, _defaults(options))
     if wanted.requests != []:
-        _hook(options, pins).attach(state, wanted)
+        _hook(options).attach(state, wanted)
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, str]:
     return {key: value for key in KEYS if (value := getattr(options, key)) is not None}
 
 
-def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
+def _hook(options: argparse.Namespace) -> Hook:
     # Imports the verbs, which a container without annotations does not need.
     from libcni.oci.hook import Hook
 
@@ -126,7 +118,6 @@ def _hook(options: argparse.Namespace, pins: Pins) -> Hook:
         options.path,
         options.cache_dir,
         options.conf_dir,
-        pins=pins,
         timeout=options.timeout,
         resolv_conf=options.resolv_conf,
         observer=_observer(options.log) if options.log else None,

@@ -12,13 +12,14 @@ import os
 import stat
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from libcni.client import CNIConfig
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
-from libcni.oci.pins import OWNER, Pins, host_namespaces, namespace_of, pin_at
+from libcni.oci.pins import OWNER, Pins, directory_for, host_namespaces, namespace_of
 from libcni.store.record import READY
 from libcni.verbs.reports import DelPolicy
 
@@ -46,7 +47,6 @@ class Hook:
         path: the directories with plugins (CNI_PATH).
         cache_dir: the directory of records and locks.
         conf_dir: the directory of the networks' configurations.
-        pins: the directory of pinned namespaces.
         timeout: seconds for one hook. An attach keeps a third of them for the roll-back.
         resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
         observer: receives the begin and end of every verb and plugin call.
@@ -58,7 +58,6 @@ class Hook:
         cache_dir: str,
         conf_dir: str,
         *,
-        pins: Pins,
         timeout: float = 50.0,
         resolv_conf: bool = False,
         observer: Observer | None = None,
@@ -66,7 +65,7 @@ class Hook:
         self._path = path
         self._cache_dir = os.path.abspath(cache_dir)
         self._conf_dir = conf_dir
-        self._pins = pins
+        self._pins = Pins(directory_for(cache_dir))
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
         self._resolv_conf = resolv_conf
@@ -111,7 +110,7 @@ class Hook:
                 logger.warning("container %s: the detach goes on without its lock: %s", container_id, error)
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
-            recorded = self._recorded(container_id)
+            recorded = manager.cni.get_cached_attachments(container_id)
             if any(self._is_alive(one) for one in recorded):
                 logger.warning("container %s runs: it stays attached", container_id)
                 return
@@ -122,12 +121,9 @@ class Hook:
 
     def _manager(self, timeout: float) -> NetworkManager:
         """Return a manager; ``timeout`` is for each DEL of a roll-back."""
-        return NetworkManager(self._client(timeout), policy=DelPolicy(keep_going=True))
-
-    def _client(self, timeout: float) -> CNIConfig:
         # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.
         env = {"PATH": _PATH, **os.environ}
-        return CNIConfig(
+        cni = CNIConfig(
             self._path,
             self._cache_dir,
             conf_dir=self._conf_dir,
@@ -137,35 +133,35 @@ class Hook:
             owner=OWNER,
             observer=self._observer,
         )
+        return NetworkManager(cni, policy=DelPolicy(keep_going=True))
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
-        requests = [
-            NetworkRequest(one.network, one.ifname, one.args, one.capabilities or None) for one in wanted.requests or ()
-        ] or [NetworkRequest(net.name) for net in manager.default_networks()]
-        first = requests[0]
-        own = dict(first.capability_args or {})
-        requests[0] = NetworkRequest(first.network, first.ifname, first.args, {**wanted.capabilities, **own} or None)
-        for request in requests:
-            _check_capabilities(manager, request)
+        first, *others = wanted.requests or [NetworkRequest(net.name) for net in manager.default_networks()]
+        capabilities = {**wanted.capabilities, **dict(first.capability_args or {})}
+        requests = [replace(first, capability_args=capabilities), *others]
+        # A port that is silently not published is worse than a container that fails.
+        for one in requests:
+            net = manager.network(str(one.network))
+            for name in net.unused_capabilities(dict(one.capability_args or {})):
+                raise InvalidIdentifierError(
+                    "capability argument", name, f"no plugin of network {net.name} declares it"
+                )
         return Container(state.container_id, "", requests, wanted.args)
-
-    def _recorded(self, container_id: str) -> list[Attachment]:
-        return self._client(self._timeout).get_cached_attachments(container_id)
 
     def _is_alive(self, attachment: Attachment) -> bool:
         """Return whether the process that an attachment was made for still lives in the recorded namespace."""
-        pin = pin_at(attachment.netns, attachment.container_id)
+        pin = self._pins.parse(attachment.netns)
         found = None if pin is None else namespace_of(pin.pid)
         return found is not None and found == attachment.record.netns_id
 
     def _attached(self, manager: NetworkManager, container: Container, identity: Identity) -> ContainerResult | None:
         """Return the recorded result if the container has exactly the attachments that it wants, else None."""
-        recorded = self._recorded(container.id)
+        recorded = manager.cni.get_cached_attachments(container.id)
         is_whole = all((one.state, one.owner, one.record.netns_id) == (READY, OWNER, identity) for one in recorded)
-        if not is_whole or {(one.network, one.ifname) for one in recorded} != set(manager.preview(container)):
-            return None
-        return manager.container(container.id)
+        planned = {(one.net.name, one.rt.ifname) for one in manager.plan(container)}
+        is_whole = is_whole and planned == {(one.network, one.ifname) for one in recorded}
+        return manager.container(container.id) if is_whole else None
 
     def _clear(self, manager: NetworkManager, container_id: str, identity: Identity, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
@@ -175,7 +171,7 @@ class Hook:
                     f"container {container_id} is attached already, and its process {pin.pid} runs",
                     hint="two runtimes on one machine need different IDs for their containers",
                 )
-        for one in self._recorded(container_id):
+        for one in manager.cni.get_cached_attachments(container_id):
             if one.network and one.owner != OWNER:
                 raise CNIError(
                     f"container {container_id} is attached to network {one.network} already, not by this hook",
@@ -220,19 +216,14 @@ class Hook:
 
         ``seconds``: the time for each DEL.
         """
-        recorded = self._recorded(container_id)
-        own = [one for one in recorded if not one.network or one.owner == OWNER]
-        # Another program may have attached an interface of this hook's to a second network: on_existing="allow".
-        others = {one.ifname for one in recorded if one not in own}
-        ifnames = {one.ifname for one in own} - others
-        manager.tear_down(container_id, ifnames=ifnames if others else None, timeout=seconds)
-        for one in own:
-            if one.ifname in others:
-                manager.cni.del_attachment(one, policy=manager.policy, timeout=seconds)
-        recorded_in = {one.netns for one in self._recorded(container_id)}
-        # Version 0.2.0 had the pins of all hooks in one directory.
-        named = {pin for one in recorded if one.owner == OWNER and (pin := pin_at(one.netns, container_id)) is not None}
-        for pin in {*self._pins.all(container_id), *named}:
+        recorded = manager.cni.get_cached_attachments(container_id)
+        own = [one for one in recorded if one.owner == OWNER]
+        if all(one.owner == OWNER or not one.network for one in recorded):
+            manager.tear_down(container_id, timeout=seconds)
+        else:
+            manager.cni.del_attachments(own, policy=manager.policy, timeout=seconds)
+        recorded_in = {one.netns for one in manager.cni.get_cached_attachments(container_id)}
+        for pin in self._pins.all(container_id):
             if pin.path not in recorded_in:
                 self._pins.remove(pin)
 
@@ -277,11 +268,3 @@ def _own_namespace(state: ContainerState) -> Identity:
             hint=f'add {{"type": "network"}} to linux.namespaces, or the annotation {PREFIX}networks=none',
         )
     return identity
-
-
-def _check_capabilities(manager: NetworkManager, request: NetworkRequest) -> None:
-    """Refuse capability arguments that no plugin declares."""
-    # A port that is silently not published is worse than a container that fails.
-    net = manager.network(str(request.network))
-    for name in net.unused_capabilities(dict(request.capability_args or {})):
-        raise InvalidIdentifierError("capability argument", name, f"no plugin of network {net.name} declares it")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import math
 import os
-import shutil
 import sys
-import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,24 +17,6 @@ from libcni.oci.state import read_json
 
 HOOKS_D = "/usr/share/containers/oci/hooks.d"
 """The one directory that podman and CRI-O both read if their configuration names none."""
-
-_RUNTIMES = {
-    "podman": (
-        ("engine",),
-        (
-            "/usr/share/containers/containers.conf",
-            "/etc/containers/containers.conf",
-            "/etc/containers/containers.conf.d/*",
-        ),
-        (HOOKS_D,),
-    ),
-    "crio": (
-        ("crio", "runtime"),
-        ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*"),
-        (HOOKS_D, "/etc/containers/oci/hooks.d"),
-    ),
-}
-"""For each program: the table of ``hooks_dir``, the files of its configuration, later ones first, and the default."""
 _FILE = "libcni.json"
 _STAGES = ("createRuntime", "poststop")
 _SPARE_SECONDS = 10
@@ -79,8 +58,7 @@ class Installation:
             path: a bundle, its config.json, or a directory for hooks; "": /usr/share/containers/oci/hooks.d.
 
         Raises:
-            ConfigError: the file cannot be read or written, or the bundle's containers cannot be attached; or the file
-                was written, but a program on this machine does not read that directory.
+            ConfigError: the file cannot be read or written, or the bundle's containers cannot be attached.
         """
         config = _bundle_config(path)
         file = config or os.path.join(path or HOOKS_D, _FILE)
@@ -94,8 +72,6 @@ class Installation:
                 os.close(os.open(source, os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
         except OSError as error:
             raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename or file) from error
-        if config is None:
-            _check_is_read(file)
         return file
 
     def _for_hooks_d(self) -> dict[str, Any]:
@@ -145,36 +121,6 @@ def _bundle_config(path: str) -> str | None:
     if not os.path.isfile(inside):
         raise ConfigError("this is neither a bundle with a config.json nor a directory hooks.d", file=path)
     return inside
-
-
-def _check_is_read(file: str) -> None:
-    """Raise ConfigError if podman or CRI-O is on this machine and does not read the directory of a hook."""
-    for program in filter(shutil.which, _RUNTIMES):
-        known = hooks_dirs(program)
-        if os.path.realpath(os.path.dirname(file)) not in map(os.path.realpath, known):
-            hint = f"install it with --install {known[-1]}" if known else "its hooks_dir is empty"
-            problem = f"it is written, but {program} does not read this directory, only {', '.join(known) or 'none'}"
-            raise ConfigError(problem, file=file, hint=hint)
-
-
-def hooks_dirs(program: str) -> list[str]:
-    """Return the directories of hooks that ``podman`` or ``crio`` reads; raises ConfigError."""
-    tables, patterns, default = _RUNTIMES[program]
-    found = list(default)
-    for file in (file for pattern in patterns for file in sorted(glob.glob(pattern))):
-        try:
-            with open(file, "rb") as opened:
-                document: Any = tomllib.load(opened)
-        except (OSError, ValueError) as error:
-            problem = f"it cannot be read, so it is unknown which hooks {program} reads: {error}"
-            raise ConfigError(problem, file=file) from error
-        for table in tables:
-            document = document.get(table, {})
-        if "hooks_dir" in document:
-            # containers.conf(5): an array replaces those of earlier files, unless it ends with {append = true}.
-            given = document["hooks_dir"]
-            found = [*(found if {"append": True} in given else ()), *(one for one in given if isinstance(one, str))]
-    return found
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:

@@ -66,14 +66,6 @@ class Pins:
     def __init__(self, directory: str = DIRECTORY) -> None:
         self.directory: str = os.path.abspath(directory)
 
-    @property
-    def is_private(self) -> bool:
-        """Whether only this user can look into the directory, as ``pin`` makes it: then all names in it are pins."""
-        try:
-            return not os.stat(self.directory).st_mode & 0o077
-        except OSError:
-            return False
-
     def all(self, container_id: str | None = None) -> list[Pin]:
         """Return all pins, or those of one container. Names without a namespace, of hooks that were killed, count too.
 
@@ -114,7 +106,7 @@ class Pins:
         except OSError as error:
             raise CNIError(
                 f"cannot pin the network namespace {source} to {pin.path}: {error.strerror}",
-                hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to (--pins)",
+                hint="the hook needs CAP_SYS_ADMIN and a directory that it may write to",
             ) from error
         return pin
 
@@ -133,7 +125,7 @@ class Pins:
 
 
 def directory_for(cache_dir: str) -> str:
-    """Return the default directory of pins for a directory of records.
+    """Return the directory of pins for a directory of records.
 
     Hooks with other records must have other pins: each removes those of a container that none of its records names.
     """
@@ -143,12 +135,6 @@ def directory_for(cache_dir: str) -> str:
     from libcni.store.lock_file import offset_of  # not for a container that the hook leaves alone
 
     return f"{DIRECTORY}-{offset_of(cache_dir):012x}"
-
-
-def pin_at(netns: str, container_id: str) -> Pin | None:
-    """Return the pin of a container that a recorded path names, in whatever directory; None for other paths."""
-    pin = Pins(os.path.dirname(netns)).parse(netns)
-    return pin if pin is not None and pin.container_id == container_id else None
 
 
 def namespace_of(pid: int | str) -> Identity | None:

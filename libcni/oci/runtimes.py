@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.errors import ConfigError
-from libcni.oci.pins import DIRECTORY, OWNER, Pin, Pins, directory_for, pin_at
+from libcni.oci.pins import OWNER, Pin, Pins, directory_for
 from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_processes
 
 if TYPE_CHECKING:
@@ -98,16 +98,7 @@ def find_ended(cni: CNIConfig, runtimes: Iterable[str] = tuple(RUNTIMES)) -> End
     # are listed first and the directories last, so each container with a listed record has a listed directory, too.
     asked = _read_runtimes(runtimes)
     attachments = [one for one in cni.get_cached_attachments() if one.owner == OWNER]
-    own = directory_for(cni.cache_dir)
-    named = {pin for one in attachments if (pin := pin_at(one.netns, one.container_id)) is not None}
-    pins = [
-        pin
-        for pins in map(Pins, sorted({own, *(os.path.dirname(pin.path) for pin in named)}))
-        for pin in pins.all()
-        # A hook that was killed leaves a pin without a record. In a directory such as /run/netns, a name of that form
-        # may be a namespace of another program, and in the default directory a pin of a hook with other records.
-        if pin in named or (pins.is_private and (pins.directory == own or pins.directory != DIRECTORY))
-    ]
+    pins = Pins(directory_for(cni.cache_dir)).all()  # a hook that was killed leaves a pin without a record
     known = container_ids(asked)
     used = namespaces_of_processes()
     # After a reboot the kernel uses the recorded inode numbers for other namespaces.
@@ -149,11 +140,9 @@ def collect(
         ended = {one.path for one in find_ended(cni, asked).attachments}
         return [one for one in cni.get_cached_attachments() if one.path not in ended and one.network]
 
-    # Before the sweep, because the records name the directories of pins.
-    pins = find_ended(cni, asked).pins
     report = sweep(living)
     recorded = {one.netns for one in cni.get_cached_attachments()}
-    removed = [pin for pin in pins if pin.path not in recorded]
+    removed = [pin for pin in find_ended(cni, asked).pins if pin.path not in recorded]
     for pin in removed:
-        Pins(os.path.dirname(pin.path)).remove(pin)
+        Pins(directory_for(cni.cache_dir)).remove(pin)
     return report, removed

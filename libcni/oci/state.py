@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,8 +13,6 @@ __all__ = ["ContainerState", "read_state"]
 
 _T = TypeVar("_T")
 _WHERE = "container state on stdin"
-_MAX_BYTES = 16 << 20
-"""Annotations of Kubernetes may have 256 KiB in all."""
 
 
 class ContainerState(NamedTuple):
@@ -36,31 +31,6 @@ class ContainerState(NamedTuple):
     pid: int = 0
     bundle: str = ""
     annotations: Mapping[str, str] = {}
-
-
-def read_input(descriptor: int, deadline: float) -> bytes:
-    """Read a file to its end, until ``deadline``, a time of ``time.monotonic``.
-
-    Raises:
-        ConfigError: the end does not come in time, the data is too long, or the file cannot be read.
-    """
-    # A runtime that keeps the pipe open, or /dev/zero, must not hold the hook, and with it the container, for ever.
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    data = bytearray()
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            raise ConfigError("its end did not come in time", file=_WHERE, hint="the runtime must close its end")
-        try:
-            part = os.read(descriptor, 1 << 16)
-        except OSError as error:
-            raise ConfigError(f"it cannot be read: {error.strerror}", file=_WHERE) from error
-        data += part
-        if not part:
-            return bytes(data)
-        if len(data) > _MAX_BYTES:
-            raise ConfigError(f"it is longer than {_MAX_BYTES} bytes", file=_WHERE)
 
 
 def read_state(data: bytes) -> ContainerState:

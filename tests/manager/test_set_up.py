@@ -26,14 +26,15 @@ from libcni.testing import wait_until
 from manager.fakes import FakeNamespaces, ManagerNode, fails
 
 
-def test_a_preview_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNode) -> None:
+def test_a_plan_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNode) -> None:
     node.configure("a")
     node.configure("b")
     manager = node.manager(loopback=True)
-    assert manager.preview(Container("c1", "/ns", ["b", "a@x"])) == (("cni-loopback", "lo"), ("b", "eth0"), ("a", "x"))
+    planned = manager.plan(Container("c1", "/ns", ["b", "a@x"]))
+    assert [(one.net.name, one.rt.ifname) for one in planned] == [("cni-loopback", "lo"), ("b", "eth0"), ("a", "x")]
     assert node.calls() == []
     with pytest.raises(NetworkNotFoundError):
-        manager.preview(Container("c1", "/ns", ["none"]))
+        manager.plan(Container("c1", "/ns", ["none"]))
 
 
 def test_an_unknown_network_is_refused_before_anything_runs(node: ManagerNode) -> None:

@@ -18,7 +18,7 @@ import pytest
 from nodes import FakeNode
 
 from libcni.cli import main
-from libcni.oci.pins import OWNER, Pins, namespace_of
+from libcni.oci.pins import OWNER, Pins, directory_for, namespace_of
 from libcni.testing import FakePlugin, wait_until, why_no_namespaces
 
 
@@ -28,14 +28,13 @@ class HookNode(FakeNode):
     def __init__(self, root: Path) -> None:
         super().__init__(root, owner=OWNER, durable=True)
         # Not below the test's directory: pytest could not remove that if a killed test left a mount in it.
-        self.pins = Pins(f"/run/libcni-test-hook-{os.getpid()}")
+        self.pins = Pins(directory_for(str(self.cache)))
         self.bundle = root / "bundle"
         self.bundle.mkdir()
         self.words = [
             f"--conf-dir={self.conf_dir}",
             f"--path={self.bin}",
             f"--cache-dir={self.cache}",
-            f"--pins={self.pins.directory}",
         ]
 
     def configure_capable(self, name: str, *plugins: str, **keys: Any) -> list[FakePlugin]:

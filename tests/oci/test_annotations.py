@@ -13,7 +13,7 @@ from libcni.errors import CNIError, ConfigError
 from libcni.oci.annotations import KEYS, annotated, read_wanted
 
 
-def networks(text: str) -> list[tuple[str, str | None]]:
+def networks(text: str) -> list[tuple[object, str | None]]:
     requests = read_wanted({"libcni.networks": text}, {}).requests
     assert requests is not None
     return [(one.network, one.ifname) for one in requests]
@@ -38,7 +38,7 @@ def test_networks_may_be_json_each_with_arguments_of_its_own() -> None:
     assert requests is not None
     first, second = requests
     assert (first.network, first.ifname, first.args) == ("front", "eth5", (("K", "V"),))
-    assert first.capabilities == {"aliases": ["db"]}
+    assert first.capability_args == {"aliases": ["db"]}
     assert (second.network, second.ifname) == ("b", "e1")
 
 

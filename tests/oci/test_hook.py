@@ -13,16 +13,15 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libcni import RuntimeConf
 from libcni.cli import main
 from libcni.manager import NetworkManager
-from libcni.oci import pins, runtimes
+from libcni.oci import pins
 from libcni.oci.pins import namespace_of
 from libcni.testing import wait_until
 
@@ -348,36 +347,6 @@ def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process
     assert (node.attached, node.pinned) == ([], [])
 
 
-@pytest.mark.parametrize("source", ["pipe", "/dev/zero"])
-def test_a_stdin_without_an_end_ends_the_hook_in_time(node: HookNode, source: str) -> None:
-    began = time.monotonic()
-    with ExitStack() as stack:
-        stdin: Any = stack.enter_context(open(source, "rb")) if source != "pipe" else subprocess.PIPE
-        command = node.command("--timeout=1")
-        hook = stack.enter_context(subprocess.Popen(command, stdin=stdin, stderr=subprocess.PIPE, text=True))
-        assert hook.wait(30) == 1
-        assert hook.stderr is not None
-        said = hook.stderr.read()
-    assert time.monotonic() - began < 20
-    expected = "its end did not come in time" if source == "pipe" else "it is longer than 16777216 bytes"
-    assert said.startswith(f"libcni oci-hook: container state on stdin: {expected}")
-    assert len(said.splitlines()) == 1
-
-
-def test_the_wait_for_stdin_counts_against_the_time_of_the_hook(node: HookNode, process: Process) -> None:
-    node.configure_capable("front", "a")
-    node.fakes.shell("a", "[ $CNI_COMMAND != ADD ] || exec sleep 60")
-    began = time.monotonic()
-    with subprocess.Popen(node.command("--timeout=6"), stdin=subprocess.PIPE, text=True) as hook:
-        assert hook.stdin is not None
-        hook.stdin.write(node.state("creating", process()))
-        hook.stdin.flush()
-        time.sleep(3)
-        hook.stdin.close()
-        assert hook.wait(30) == 1
-    assert time.monotonic() - began < 8.5
-
-
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_a_resolv_conf_that_is_no_file_is_an_error_and_nothing_waits(
     node: HookNode, process: Process, kind: str
@@ -486,7 +455,6 @@ def test_hooks_with_other_records_have_other_pins(
     (tmp_path / "linked").symlink_to("default")
     (tmp_path / "runc").mkdir()
     node.configure_capable("front", "a")
-    node.words.remove(f"--pins={node.pins.directory}")
     theirs, mine = f"--cache-dir={tmp_path}/linked", f"--cache-dir={tmp_path}/mine"
     of_mine = pins.Pins(pins.directory_for(f"{tmp_path}/mine"))
     try:
@@ -507,23 +475,3 @@ def test_hooks_with_other_records_have_other_pins(
             of_mine.remove(pin)
         with suppress(FileNotFoundError):
             os.rmdir(of_mine.directory)
-
-
-def test_pins_that_version_0_2_0_put_into_the_directory_of_all_hooks(
-    node: HookNode, process: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pins, "DIRECTORY", node.pins.directory)
-    monkeypatch.setattr(runtimes, "DIRECTORY", node.pins.directory)
-    node.configure_capable("front", "a")
-    container, other = process(), process()
-    assert node.attach(container) == ""
-    node.pins.pin("other", other)
-    node.words.remove(f"--pins={node.pins.directory}")
-    assert node.detach() == ""
-    assert node.attached != [], "an earlier container of this ID has ended"
-    end(container)
-    end(other)
-    (tmp_path / "runc").mkdir()
-    assert [pin.container_id for pin in runtimes.find_ended(node.cni, [f"{tmp_path}/runc"]).pins] == ["c1"]
-    assert node.detach() == ""
-    assert (node.attached, node.pinned) == ([], [("other", other)])

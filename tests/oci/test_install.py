@@ -104,65 +104,9 @@ def test_hooks_d_gets_a_file_for_annotated_containers(tmp_path: Path) -> None:
     assert document["hook"]["args"][-2:] == ["oci-hook", "--annotated-only"]
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with podman and CRI-O whose configuration is below tmp_path/etc."""
-    for program in ("podman", "crio"):
-        (tmp_path / program).touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(install, "HOOKS_D", str(tmp_path / "default/hooks.d"))
-    for program, (tables, files, default) in install._RUNTIMES.items():
-        moved = [str(tmp_path / file.removeprefix("/")) for file in files]
-        known = [str(tmp_path / "default/hooks.d") if one.startswith("/usr") else one for one in default]
-        monkeypatch.setitem(install._RUNTIMES, program, (tables, tuple(moved), tuple(known)))
-    return tmp_path
-
-
-def configure(machine: Path, file: str, text: str) -> None:
-    path = machine / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_without_a_path_the_hook_is_where_podman_and_crio_read_it(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--install") == 0
-    assert capsys.readouterr().out == f"installed in {machine}/default/hooks.d/libcni.json\n"
-
-
 def test_the_default_is_the_directory_of_debians_podman() -> None:
     """oci-hooks(5) of podman 4.3: it reads /etc/containers/oci/hooks.d only if hooks_dir says so."""
     assert install.HOOKS_D == "/usr/share/containers/oci/hooks.d"
-
-
-def test_a_directory_that_podman_does_not_read_is_an_error_after_the_installation(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (machine / "crio").unlink()
-    directory = machine / "elsewhere/hooks.d"
-    assert run("--install", str(directory)) == 1
-    said = capsys.readouterr().err
-    assert f"podman does not read this directory, only {machine}/default/hooks.d" in said
-    assert (directory / "libcni.json").exists()
-    configure(machine, "etc/containers/containers.conf", f'[engine]\nhooks_dir = ["{directory}"]\n')
-    assert run("--install", str(directory)) == 0
-    assert run("--install") == 1
-    configure(machine, "etc/containers/containers.conf.d/10.conf", '[engine]\nhooks_dir = ["/x", {append = true}]\n')
-    assert install.hooks_dirs("podman") == [str(directory), "/x"]
-    configure(machine, "etc/containers/containers.conf.d/20.conf", "[engine]\nhooks_dir = []\n")
-    assert run("--install", str(directory)) == 1
-    (machine / "podman").unlink()
-    assert run("--install", str(directory)) == 0
-
-
-def test_a_directory_that_crio_does_not_read_is_an_error(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    configure(machine, "etc/crio/crio.conf.d/00-default", '[crio.runtime]\nhooks_dir = ["/opt/hooks.d"]\n')
-    assert run("--install") == 1
-    assert "crio does not read this directory, only /opt/hooks.d" in capsys.readouterr().err
-    configure(machine, "etc/crio/crio.conf.d/10-broken", "[crio")
-    assert run("--install") == 1
-    assert "10-broken: it cannot be read, so it is unknown which hooks crio reads" in capsys.readouterr().err
 
 
 def test_print_shows_what_install_would_write(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,15 +54,6 @@ def test_a_container_lives_while_it_has_a_process_or_a_directory(node: HookNode,
     assert [pin.container_id for pin in ended.pins] == ["ended"]
 
 
-def test_names_beside_a_namespace_that_is_no_pin_are_no_pins(node: HookNode, tmp_path: Path, root: Path) -> None:
-    node.configure_capable("front", "a")
-    (tmp_path / "ns").mkdir()
-    (tmp_path / "ns/other.1").touch()
-    node.cni.add_network_list("front", RuntimeConf("c1", str(tmp_path / "ns/c1"), "eth0"))
-    node.cni.add_network_list("front", RuntimeConf("c2", str(tmp_path / "ns/other.2"), "eth0"))
-    assert find_ended(node.cni, [str(root)]).pins == ()
-
-
 def test_a_program_that_does_not_see_the_processes_detaches_nothing(
     node: HookNode, process: Process, root: Path
 ) -> None:
@@ -111,22 +101,6 @@ def test_what_ended_containers_left_is_detached_and_nothing_else(node: HookNode,
     assert node.pinned == [("runs", runs)]
     [call] = [call for call in plugin.calls if call.verb == "DEL"]
     assert call.env["CNI_NETNS"] == f"{node.pins.directory}/ended.{ended}"
-
-
-def test_a_name_like_a_pins_in_a_directory_of_others_stays(node: HookNode, process: Process, root: Path) -> None:
-    """An operator may have the pins in /run/netns, or give the hook's owner to an attachment in a namespace there."""
-    node.configure_capable("front", "a")
-    os.makedirs(node.pins.directory)  # as "ip netns" makes it: others may have names there
-    os.chmod(node.pins.directory, 0o755)
-    theirs, ended = process(), process()
-    node.pins.pin("vlan", theirs)  # as "ip netns attach vlan.100"
-    assert node.attach(ended, container_id="ended") == ""
-    end(theirs)
-    end(ended)
-    cni = node.cni
-    _, pins = collect(NetworkManager(cni).gc, cni, [str(root)])
-    assert [pin.container_id for pin in pins] == ["ended"]
-    assert node.pinned == [("vlan", theirs)]
 
 
 def test_what_cannot_be_detached_keeps_its_namespace(node: HookNode, process: Process, root: Path) -> None:

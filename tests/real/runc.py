@@ -14,6 +14,7 @@ from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
 
 from libcni.cli import main
 from libcni.oci import OWNER, Pins
+from libcni.oci.pins import directory_for
 from libcni.testing import wait_until
 
 BUSYBOX = "/bin/busybox"
@@ -56,7 +57,7 @@ class RuntimeNode(RealNode):
         self.state = root / "state"
         self.state.mkdir()
         # not below the test's directory: pytest must be able to remove that while a pin is mounted
-        self.pins = Pins(f"/run/hook-test-{os.getpid()}")
+        self.pins = Pins(directory_for(str(self.cache)))
         self.log = root / "hook.log"
         (root / "rootfs/bin").mkdir(parents=True)
         shutil.copy(BUSYBOX, root / "rootfs/bin/busybox")
@@ -71,8 +72,7 @@ class RuntimeNode(RealNode):
 
     @property
     def options(self) -> list[str]:
-        options = [f"--conf-dir={self.conf_dir}", f"--path={PLUGINS}", f"--cache-dir={self.cache}"]
-        return [*options, f"--pins={self.pins.directory}"]
+        return [f"--conf-dir={self.conf_dir}", f"--path={PLUGINS}", f"--cache-dir={self.cache}"]
 
     def plain_bundle(self, container_id: str, *command: str, **annotations: str) -> Path:
         """Write a bundle without a hook."""
@@ -138,7 +138,7 @@ class RuntimeNode(RealNode):
                 words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"oci-hook" in words and f"--pins={self.pins.directory}".encode() in words:
+            if b"oci-hook" in words and f"--cache-dir={self.cache}".encode() in words:
                 found.append(int(name))
         return found
 

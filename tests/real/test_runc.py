@@ -21,6 +21,7 @@ from nodes import PLUGIN_PATH, Namespace
 import libcni
 from libcni.manager import NetworkManager
 from libcni.oci import collect
+from libcni.oci.pins import directory_for
 from libcni.testing import wait_until
 
 from .runc import RuntimeNode, why_no_containers
@@ -114,12 +115,11 @@ def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/how-to/runc.md").read_text()
     typed = "".join(re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     entries = re.findall(r"^\$ (.*\n(?:> .*\n)*)", typed, re.MULTILINE)
-    pins = f"/run/libcni-page-{os.getpid()}"
+    pins = directory_for(f"{tmp_path}/cache")
     places = {
         "/etc/cni/net.d": f"{tmp_path}/net.d",
         "/containers": f"{tmp_path}/containers",
         "/run/libcni/netns": pins,
-        "libcni oci-hook": f"libcni oci-hook --pins={pins}",
         '"host-local"': f'"host-local", "dataDir": "{tmp_path}/leases"',
     }
     script = ["exec 2>&1"]
