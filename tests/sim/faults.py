@@ -13,6 +13,7 @@ from libcni.store.record import Record
 from libcni.store.records import RecordStore
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
+from libcni.verbs.ownership import Ownership
 from sim.seam import SimEntered, sim
 
 FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
@@ -69,11 +70,15 @@ def roll_back_without_result() -> AbstractContextManager[object]:
 
 
 @fault
-@contextmanager
-def the_look_only_once() -> Iterator[None]:
-    """Each process keeps its first look at a name for ever, whatever is at the path."""
-    with patch.object(SimEntered, "remembers", new=True):
-        yield
+def the_look_only_once() -> AbstractContextManager[object]:
+    ask = Ownership.netns
+
+    def ask_once(self: Ownership) -> str:
+        if self.is_first:
+            self.path = ask(self)
+        return self.path
+
+    return patch.object(Ownership, "netns", ask_once)
 
 
 @fault

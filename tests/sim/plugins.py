@@ -97,7 +97,7 @@ def _bridge_del(call: Call) -> Steps:
     yield f"DEL for {me}: entered {namespace.maker}'s namespace" if namespace else f"DEL for {me}: no namespace"
     if namespace is not None and call.ifname in namespace.interfaces:
         gone = namespace.interfaces.pop(call.ifname)
-        if gone.maker != me and gone.made <= call.seen:
+        if gone.maker != me and gone.made <= call.seen and not world.was_made_in_a_failed_add(gone, me):
             call.sim.violate(f"DEL for {me} deleted {gone.name} of {gone.maker}")
         yield f"deleted {call.ifname}, made for {gone.maker}"
     for address in world.free(call.conf["name"], me, call.ifname):
@@ -174,11 +174,11 @@ class SimExecutor:
     def start(self, plugin: str, verb: str, env: dict[str, str], conf: dict[str, Any]) -> Program:
         """Start a plugin; who runs now is its parent."""
         process = self.sim.world.process(plugin)
-        call = Call(
-            self.sim, process, verb, env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"], conf, self._seen()
-        )
+        seen = self._seen()
+        call = Call(self.sim, process, verb, env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"], conf, seen)
         running = self.sim.run_steps(f"{plugin}[{process.pid}]", KINDS[plugin](call), process)
         running.parent = self.sim.current
+        running.seen = seen
         return running
 
     def _seen(self) -> int:
@@ -216,6 +216,8 @@ class SimExecutor:
 
 def outcome_of(sim: Sim, running: Program, invocation: Invocation) -> Outcome:
     """Return what a plugin that has ended printed."""
+    if invocation.verb == "ADD" and (running.value is None or running.value[0]):
+        sim.world.failed.append((invocation.container_id, running.seen, sim.world.steps))
     if running.value is None:
         return Outcome(exit_status=None, signal=9)
     assert isinstance(running.value, tuple)

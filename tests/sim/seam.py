@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import importlib.util
+import importlib
 import itertools
 import logging
 import os
@@ -25,13 +25,11 @@ from libcni import NetworkConfigList
 from libcni.errors import ConfigError
 from libcni.store import files
 from libcni.store.lock_file import ALL_CONTAINERS, CONTAINER, NETWORK
+from libcni.store.place import Place
 from libcni.verbs.node import run_to_end
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
 from sim.world import Namespace
-
-_HAS_PLACES = importlib.util.find_spec("libcni.store.place")
-place: Any = importlib.import_module("libcni.store.place" if _HAS_PLACES else "libcni.store.namespace")
 
 _HARMLESS = {
     "fsencode", "fsdecode", "fspath", "strerror", "PathLike", "pathsep", "sep", "sysconf", "register_at_fork",
@@ -324,13 +322,11 @@ class SimEntered:
     """In place of EnteredNamespace: a socket that keeps a namespace alive."""
 
     has_cookies = True  # since Linux 5.14
-    remembers = False  # a fault: the first look is for ever
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace, self._process = namespace, sim().me()
         self._process.hold(namespace)
         self._cookie = namespace.cookie if self.has_cookies else 0
-        self._seen: dict[str, Any] = {}
 
     @classmethod
     def enter(cls, path: str) -> Self | None:
@@ -345,22 +341,21 @@ class SimEntered:
         sim().point()
         self._process.look(sim().world.steps)
         there = sim().world.namespaces.get(path)
-        return self.remembers or (there is not None and there.ino == self._namespace.ino)
+        return there is not None and there.ino == self._namespace.ino
 
     @property
-    def namespace(self) -> Any:
+    def namespace(self) -> Place:
         """The namespace, as a place without an interface."""
-        return place.Place((4, self._namespace.ino), self._cookie)
+        return Place((4, self._namespace.ino), self._cookie)
 
-    def look(self, ifname: str) -> Any:
+    def look(self, ifname: str) -> Place:
         """Return the place of an interface."""
         sim().point()
         found = self._namespace.interfaces.get(ifname)
         index, mac = (found.index, found.mac) if found else (0, "")
-        seen = place.Place((4, self._namespace.ino), self._cookie, index, mac)
-        return self._seen.setdefault(ifname, seen) if self.remembers else seen
+        return Place((4, self._namespace.ino), self._cookie, index, mac)
 
-    def find(self, made: Any, *, everywhere: bool = False) -> str:
+    def find(self, made: Place, *, everywhere: bool = False) -> str:
         """Return where an interface of a number and a hardware address is."""
         for path, namespace in sim().world.namespaces.items():
             if namespace is self._namespace or (everywhere and made.mac):
@@ -368,18 +363,6 @@ class SimEntered:
                     if one.mac == made.mac or (namespace is self._namespace and one.index == made.ifindex):
                         return one.name if namespace is self._namespace else f"{one.name} in {path}"
         return ""
-
-    def look_up(self, ifname: str) -> Any:
-        """Return the number of an interface."""
-        sim().point()
-        found = self._namespace.interfaces.get(ifname)
-        return place.InterfaceLookup(found.index if found else 0, self._cookie)
-
-    def mac_of(self, ifname: str) -> str:
-        """Return the hardware address of an interface."""
-        sim().point()
-        found = self._namespace.interfaces.get(ifname)
-        return found.mac if found else ""
 
     def close(self) -> None:
         """Leave the namespace."""
@@ -483,11 +466,7 @@ def in_place_of_the_system() -> Iterator[None]:
     log.addHandler(handler)
     hook = sys.unraisablehook
     sys.unraisablehook = lambda one: None if one.exc_type is Killed else hook(one)
-    patches = [
-        patch.dict(vars(importlib.import_module(module)), names)
-        for module, names in SEAM.items()
-        if importlib.util.find_spec(module)
-    ]
+    patches = [patch.dict(vars(importlib.import_module(module)), names) for module, names in SEAM.items()]
     for one in patches:
         one.start()
     try:

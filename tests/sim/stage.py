@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
@@ -30,6 +31,7 @@ _CHAINS = {
 }
 
 
+@cache
 def networks(version: str) -> dict[str, NetworkConfigList]:
     """Return the networks; before version 1.1.0 plugins get no GC."""
     return {

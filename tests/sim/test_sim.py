@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -12,37 +13,27 @@ from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture, run, tell
 from sim.schedule import BySeed, Replay, Sim, shrink
 from sim.stage import Stage
 
-OPEN = {
-    "namespace_replaced_during_del",
-    "interface_replaced_during_del",
-    "interface_replaced_while_add_fails",
-    "interface_replaced_after_a_kill",
-    "interface_made_during_add",
-    "namespace_replaced_during_replace",
-    "renamed_before_del",
-    "restarted_in_a_new_namespace",
-    "address_given_away_before_del_is_repeated",
-}
-"""Known defects: each is found within 200 schedules. Take a name out when it is mended."""
-
-
 @pytest.fixture(autouse=True)
 def _simulated() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(50_000)  # a schedule leaves few cycles: a fifth of the time
     with seam.in_place_of_the_system():
         yield
+    gc.set_threshold(*before)
 
 
-def assert_holds(name: str, version: str = "1.1.0", bound: int = 1, *, on_asyncio: bool = False) -> None:
-    found = explore(SCENARIOS[name], bound=bound, version=version, limit=1500, on_asyncio=on_asyncio)
-    if found.violation and name in OPEN:
-        pytest.xfail(found.violation)
+def assert_holds(
+    name: str, version: str = "1.1.0", bound: int = 1, *, limit: int = 1500, on_asyncio: bool = False
+) -> None:
+    found = explore(SCENARIOS[name], bound=bound, version=version, limit=limit, on_asyncio=on_asyncio)
     assert not found.violation, f"after {found.schedules} schedules: {found.violation}\n{found.story}"
 
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_schedule_with_one_deviation(name: str) -> None:
-    assert_holds(name)
+    """2,500 schedules in all. Of power cuts, not all that they may leave: the slow tests take those."""
+    assert_holds(name, limit=250)
 
 
 @pytest.mark.unmeasured
@@ -72,8 +63,6 @@ def test_schedules_with_two_deviations(name: str) -> None:
 @pytest.mark.slow
 def test_random_verbs_kills_power_cuts_and_full_disks() -> None:
     found = explore_seeds(mixture, range(3000))
-    if found.violation and OPEN:
-        pytest.xfail(found.violation)
     assert not found.violation, f"{found.violation}\n{found.story}"
 
 

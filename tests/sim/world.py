@@ -122,6 +122,7 @@ class World:
         self._macs = itertools.count(1)
         self.boots = 0
         self.steps = 0
+        self.failed: list[tuple[str, int, int]] = []  # container, first and last step of an ADD's plugin that failed
         self._boot()
 
     def _boot(self) -> None:
@@ -147,6 +148,14 @@ class World:
         process = Process(next(self._pids), name)
         self.processes[process.pid] = process
         return process
+
+    def was_made_in_a_failed_add(self, interface: Interface, container: str) -> bool:
+        """Return whether an interface appeared while a plugin ran that then failed.
+
+        The limit that the library states: such a plugin may have made it, and only the time tells. So the roll-back
+        takes it for its own.
+        """
+        return any(one == container and first <= interface.made <= last for one, first, last in self.failed)
 
     def next_mac(self) -> str:
         """Return a hardware address that nobody has."""
