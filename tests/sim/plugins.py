@@ -176,10 +176,20 @@ class SimExecutor:
         process = self.sim.world.process(plugin)
         seen = self._seen()
         call = Call(self.sim, process, verb, env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"], conf, seen)
+        self._check_configuration(call, plugin)
         running = self.sim.run_steps(f"{plugin}[{process.pid}]", KINDS[plugin](call), process)
         running.parent = self.sim.current
         running.seen = seen
         return running
+
+    def _check_configuration(self, call: Call, plugin: str) -> None:
+        """Note what an ADD is given; the first DEL after it must be given the same."""
+        editions, now = self.sim.world.editions, call.conf.get("edition")
+        key = call.conf["name"], call.container, plugin
+        if call.verb == "ADD":
+            editions[key] = now
+        elif call.verb == "DEL" and editions.pop(key, now) != now:
+            self.sim.violate(f"DEL for {call.container} with another configuration of {plugin} than its ADD")
 
     def _seen(self) -> int:
         """Return the step of the caller's look, or this step if the look was long ago."""
@@ -216,12 +226,13 @@ class SimExecutor:
 
 def outcome_of(sim: Sim, running: Program, invocation: Invocation) -> Outcome:
     """Return what a plugin that has ended printed."""
-    if invocation.verb == "ADD" and (running.value is None or running.value[0]):
+    value = running.value
+    if invocation.verb == "ADD" and not (isinstance(value, tuple) and value[0] == 0):
         sim.world.failed.append((invocation.container_id, running.seen, sim.world.steps))
-    if running.value is None:
+    if value is None:
         return Outcome(exit_status=None, signal=9)
-    assert isinstance(running.value, tuple)
-    status, answer = running.value
+    assert isinstance(value, tuple)
+    status, answer = value
     sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}")
     version = json.loads(invocation.stdin)["cniVersion"]
     text = json.dumps({"cniVersion": version, **answer}).encode() if answer else b""

@@ -32,11 +32,11 @@ _CHAINS = {
 
 
 @cache
-def networks(version: str) -> dict[str, NetworkConfigList]:
+def networks(version: str, edition: int = 0) -> dict[str, NetworkConfigList]:
     """Return the networks; before version 1.1.0 plugins get no GC."""
     return {
         name: NetworkConfigList.from_dict(
-            {"cniVersion": version, "name": name, "plugins": [{"type": one} for one in chain]}
+            {"cniVersion": version, "name": name, "plugins": [{"type": one, "edition": edition} for one in chain]}
         )
         for name, chain in _CHAINS.items()
     }
@@ -59,20 +59,24 @@ class Stage:
         attached: container and network of each ADD that succeeded, with no DEL since.
         disturbed: containers whose namespace or interface others have changed.
         renamed: containers whose own interface has another name now: DEL and GC refuse, and keep what is theirs.
+        used: the networks of the ADDs; GC of each is run in the end.
         outcomes: "VERB container" to "ok" or the error's class.
+        has_restarted: whether the runtimes start again after the race, and believe the records that are ready.
     """
 
     def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0", on_asyncio: bool = False) -> None:
         self.sim, self.world = sim, sim.world
+        self._version, self._edition = version, 0
         self.networks = networks(version)
         self.executor = SimExecutor(sim)
         self.on_asyncio = on_asyncio
         self.tasks: dict[Code, asyncio.Task[Any]] = {}
         self.outcomes: dict[str, str] = {}
+        self.used: set[str] = set()
         self.attached: set[tuple[str, str]] = set()
         self.disturbed: set[str] = set()
         self.renamed: set[str] = set()
-        self.has_paused = False
+        self.has_paused = self.has_restarted = False
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
 
@@ -110,6 +114,7 @@ class Stage:
     def add(self, container: str, network: str, owner: str = "", **options: object) -> bool:
         """ADD."""
         rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
+        self.used.add(network)
         done = self._try(f"ADD {container}", lambda: self._client(owner).add_network_list(net, rt, **options))  # type: ignore[arg-type]
         if done:
             self.attached.add((container, network))
@@ -210,6 +215,11 @@ class Stage:
             self.disturbed.add(container)
             self.renamed.add(container)
             yield f"eth0 of {container} is renamed to net1"
+
+    def edit(self) -> None:
+        """Change each configuration, as a person does between an ADD and its DEL."""
+        self._edition += 1
+        self.networks = networks(self._version, self._edition)
 
     def _interfaces(self, container: str) -> dict[str, object]:
         namespace = self.namespace(container)
@@ -314,15 +324,15 @@ class Stage:
             assert isinstance(file, File)
             yield name, decode(file.data, name)
 
-    def believe_records(self) -> None:
-        """Let the runtimes start again: they know what is attached by the records that are ready."""
-        self.attached = {(one.container_id, one.network) for _, one in self.records() if one.state == READY}
-
-    def finish(self, *used: str) -> None:
-        """Let a restarted runtime and an operator clean up, and check what must hold in the end."""
+    def finish(self) -> None:
+        """Let the actors race, a restarted runtime and an operator clean up, and check what must hold in the end."""
+        self.race()
+        if self.has_restarted:
+            # They know what is attached by the records that are ready.
+            self.attached = {(one.container_id, one.network) for _, one in self.records() if one.state == READY}
         self._check_ready()
         self.sim.now += 2 * 3600
-        for network in used:
+        for network in sorted(self.used):
             living = sorted(container for container, name in self.attached if name == network)
             self.alone("gc", lambda network=network, living=living: self.gc(network, *living))  # type: ignore[misc]
         self.alone("repair", self.repair)

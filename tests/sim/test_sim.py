@@ -13,6 +13,7 @@ from sim.scenarios import SCENARIOS, explore, explore_seeds, mixture, run, tell
 from sim.schedule import BySeed, Replay, Sim, shrink
 from sim.stage import Stage
 
+
 @pytest.fixture(autouse=True)
 def _simulated() -> Iterator[None]:
     before = gc.get_threshold()

@@ -130,6 +130,7 @@ class World:
         self.namespaces: dict[str, Namespace] = {}
         self.rules: set[tuple[str, str]] = set()  # address, container
         self.excused: set[str] = set()  # addresses that were freed although an interface has them: nobody could know
+        self.editions: dict[tuple[str, str, str], int | None] = {}  # network, container, plugin: as the ADD had it
         self.free_inodes: list[int] = []
         self._inodes, self._cookies = itertools.count(4026532000), itertools.count(2)
         self.host = Namespace(self, 4026531840, 1, "host")
