@@ -252,8 +252,10 @@ class Ownership:
         netns = netns_for_del(self.made, now, self.path)
         if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):
             netns = ""
-        if netns and self.is_first:
-            self.made = by_number(self.made)
+        if netns and self.is_first and now.ifindex:
+            # The plugins of this DEL may change the hardware address: tuning puts back the one before the ADD. The
+            # namespace cannot be another one with the same identity, because the node's socket keeps it alive.
+            self.made = replace(now, mac="")
         self.is_first = False
         if not netns and now.netns and not self.has_warned:
             self.has_warned = True

@@ -354,3 +354,15 @@ def test_a_repeated_del_removes_no_rule_of_the_container_that_has_its_address_no
     assert node.host.rules("filter", "10.98.0.2") == before
     record = json.loads(node.record("c2", "theirs").read_text(encoding="utf-8"))
     assert record["libcni"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("is_go", [False, True], ids=["ours", "Go's"])
+def test_a_plugin_that_puts_the_earlier_hardware_address_back_makes_no_other_interface(
+    node: RealNode, container: Namespace, *, is_go: bool
+) -> None:
+    net = chain(node, {"type": "tuning", "mac": "02:11:22:33:44:55"})
+    node.cni.add_network_list(net, conf(container))
+    if is_go:
+        node.strip_record()
+    node.cni.del_network_list(net, conf(container))
+    assert (container.links(), node.leased(), node.states()) == (["lo"], {}, [])
