@@ -9,31 +9,18 @@ Import this module only for a caller that uses it: pydantic takes longer to star
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from libcni.config.schema import describe
-from libcni.errors import ConfigError
+from libcni.config.schema import format_location
+from libcni.errors import ConfigError, short_repr
 
 __all__ = ["Bandwidth", "CapabilityArgs", "DNSServers", "IPRange", "PortMapping", "network_args"]
 
-_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-_GUID = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){7}")
 _MAX_PORT = 65535
-_PROTOCOLS = ("tcp", "udp", "sctp")
-
-
-def _matching(pattern: re.Pattern[str], example: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if pattern.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is not of the form {example}")
-        return text
-
-    return AfterValidator(check)
 
 
 def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
@@ -44,23 +31,24 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _protocol(text: str) -> str:
-    if text.lower() not in _PROTOCOLS:
-        raise ValueError(f"{text!r} must be one of {', '.join(_PROTOCOLS)}")
-    return text.lower()
-
-
-def _keyed(key: str) -> Any:
-    """Return an optional field whose key in the conventions is not its name in camel case."""
-    return Field(default=None, validation_alias=key, serialization_alias=key)
-
-
 _IP = Annotated[str, _parsed_by(ipaddress.ip_address)]
 _IPOrCIDR = Annotated[str, _parsed_by(ipaddress.ip_interface)]
-# ipaddress accepts a network without prefix length
-_CIDR = Annotated[_IPOrCIDR, _matching(re.compile(r".*/\d+"), "10.1.0.0/16")]
+_CIDR = Annotated[_IPOrCIDR, Field(pattern=r"/\d+$")]  # ipaddress accepts a network without prefix length
 _Port = Annotated[int, Field(ge=0, le=_MAX_PORT)]
 _Bits = Annotated[int, Field(ge=0)]
+_Protocol = Annotated[str, Field(pattern="(?i)^(tcp|udp|sctp)$"), AfterValidator(str.lower)]
+_MAC = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
+_GUID = Annotated[str, Field(pattern="^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){7}$")]
+_KEYS = {"host_ip": "hostIP", "infiniband_guid": "infinibandGUID", "device_id": "deviceID"}
+
+
+def config_error(error: ValidationError, where: str, file: str | None = None) -> ConfigError:
+    """Return the first of pydantic's errors in the object at ``where`` of ``file``."""
+    found = error.errors(include_url=False)[0]
+    problem = found["msg"].removeprefix("Value error, ")
+    if found["type"] not in {"missing", "value_error"}:
+        problem += f", not {short_repr(found['input'])}"
+    return ConfigError(problem, file=file, location=format_location(where, found["loc"]))
 
 
 # The conventions gain keys over the years, and a plugin may know a key that this library does not. So unknown fields
@@ -69,7 +57,10 @@ class _Capability(BaseModel):
     """Base class of capability arguments. A value that the conventions do not allow raises a ConfigError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True
+        frozen=True,
+        extra="allow",
+        alias_generator=lambda name: _KEYS.get(name) or to_camel(name),
+        populate_by_name=True,
     )
 
     # Callers catch CNIError and must not need to know pydantic, so its error is translated here.
@@ -79,8 +70,7 @@ class _Capability(BaseModel):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                location, problem = describe(error.errors(include_url=False)[0], type(self).__name__)
-                raise ConfigError(problem, location=location) from error
+                raise config_error(error, type(self).__name__) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the values with the conventions' keys, without those that are not set."""
@@ -99,8 +89,8 @@ class PortMapping(_Capability):
 
     host_port: _Port
     container_port: _Port
-    protocol: Annotated[str, AfterValidator(_protocol)] = "tcp"
-    host_ip: _IP | None = _keyed("hostIP")
+    protocol: _Protocol = "tcp"
+    host_ip: _IP | None = None
 
 
 class Bandwidth(_Capability):
@@ -173,9 +163,9 @@ class CapabilityArgs(_Capability):
     bandwidth: Bandwidth | None = None
     dns: DNSServers | None = None
     ips: Sequence[_IPOrCIDR] | None = None
-    mac: Annotated[str, _matching(_MAC, "c2:11:22:33:44:55")] | None = None
-    infiniband_guid: Annotated[str, _matching(_GUID, "c2:11:22:33:44:55:66:77")] | None = _keyed("infinibandGUID")
-    device_id: str | None = _keyed("deviceID")
+    mac: _MAC | None = None
+    infiniband_guid: _GUID | None = None
+    device_id: str | None = None
     aliases: Sequence[str] | None = None
     cgroup_path: str | None = None
 

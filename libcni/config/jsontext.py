@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
@@ -36,12 +36,8 @@ class JSONTextError(ValueError):
         self.hint = hint
 
 
-class ExtraTextError(JSONTextError):
-    """There is more after the end of the document."""
-
-
 class BigNumber:
-    """A number kept as text: an integer with more digits than Python decodes, or any number of ``parse_exactly``."""
+    """A number kept as text: an integer with more digits than Python decodes, or any number that is parsed exactly."""
 
     __slots__ = ("text",)
 
@@ -70,13 +66,6 @@ class Member(NamedTuple):
     value: Any
 
 
-class ObjectText(NamedTuple):
-    """An object in an array: its text in the document, and its members."""
-
-    text: str
-    members: list[Member]
-
-
 def _refuse_constant(name: str) -> Any:
     raise JSONTextError(f"{name} is not JSON")
 
@@ -94,7 +83,7 @@ _big_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_inte
 _exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=BigNumber, parse_float=BigNumber)
 
 
-def decode_utf8(data: bytes | bytearray | memoryview | str) -> str:
+def decode_utf8(data: bytes | str) -> str:
     """Return ``data`` as text, strictly UTF-8 without a byte order mark; else raise JSONTextError."""
     if isinstance(data, str):
         text = data
@@ -103,11 +92,8 @@ def decode_utf8(data: bytes | bytearray | memoryview | str) -> str:
         except UnicodeEncodeError:
             raise JSONTextError("it has a lone surrogate, which UTF-8 cannot carry") from None
     else:
-        raw = bytes(data)
-        if raw[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-            raise JSONTextError("it is UTF-16", hint="save it as UTF-8")
         try:
-            text = raw.decode()
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise JSONTextError(f"it is not UTF-8: {error.reason} at byte {error.start}") from None
     if text.startswith("\ufeff"):
@@ -115,78 +101,53 @@ def decode_utf8(data: bytes | bytearray | memoryview | str) -> str:
     return text
 
 
-def check_elements(text: str, limit: int = MAX_ELEMENTS) -> str:
-    """Return ``text`` if its lists and objects have at most ``limit`` elements together; else raise JSONTextError.
+def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEPTH) -> str:
+    """Return ``text`` if its lists and objects have at most so many elements together, and levels.
 
-    An empty list or object counts as one element. The elements are counted in the text, because decoding takes up to 30
-    times the document's size in memory: ``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries.
+    An empty list or object counts as one element. They are counted in the text: decoding takes up to 30 times the
+    document's size in memory (``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries). Python's own limit of levels
+    depends on the depth of the program's stack, so a document that ADD accepted could be unreadable in its record.
+
+    Raises JSONTextError if there are more.
     """
     # Before each element is a comma or the opening bracket of its list or object. Strings may contain these characters,
     # too, so this quick count is never too low. Most documents pass it.
-    if text.count(",") + text.count("[") + text.count("{") > limit and any(count > limit for count, _ in _sizes(text)):
-        raise JSONTextError(f"it has more than {limit:,} elements in its lists and objects")
-    return text
-
-
-def check_nesting(text: str, depth: int = MAX_DEPTH) -> str:
-    """Return ``text`` if it is nested at most ``depth`` levels; else raise JSONTextError.
-
-    Python's own limit depends on the depth of the program's stack at that moment. A document that ADD accepted could
-    then be unreadable in its record, which nests it a little deeper. Check the number of elements first: this takes a
-    fraction of a microsecond for each.
-    """
-    if text.count("[") + text.count("{") > depth and any(level > depth for _, level in _sizes(text)):
-        raise JSONTextError(f"it is nested too deeply: more than {depth} levels")
-    return text
-
-
-def _sizes(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the number of elements and of open brackets so far, up to the end of ``text`` or of what can be JSON."""
-    elements = level = 0
+    brackets = text.count("[") + text.count("{")
+    if text.count(",") + brackets <= elements and brackets <= depth:
+        return text
+    count = level = 0
     for found in _STRUCTURE.finditer(text):
         char = found[1]
         level += (char in _OPENING) - (char in _CLOSING)
-        if level < 0 or char in {'"', ""}:
-            return
-        elements += char not in _CLOSING
-        yield elements, level
+        if level < 0 or char in {'"', ""}:  # no JSON from here on
+            break
+        count += char not in _CLOSING
+        if count > elements:
+            raise JSONTextError(f"it has more than {elements:,} elements in its lists and objects")
+        if level > depth:
+            raise JSONTextError(f"it is nested too deeply: more than {depth} levels")
+    return text
 
 
-def parse(text: str) -> Any:
+def parse(text: str, *, exact: bool = False) -> Any:
     """Return the one JSON document in ``text``, decoded. An integer with thousands of digits becomes a BigNumber.
+
+    ``exact``: each number becomes one.
 
     Raises JSONTextError if the text is empty, not one JSON document, nested too deeply, or has NaN or Infinity.
     """
     start = _skip(text, 0)
     if start == len(text):
         raise JSONTextError("it is empty")
-    value, end = _scan(text, start)
+    value, end = _scan(text, start, _exact_decoder if exact else _decoder)
     _check_end(text, end)
     return value
 
 
-def parse_exactly(text: str) -> Any:
-    """Return the JSON document in ``text``, decoded, with each number as a BigNumber; raises JSONTextError."""
-    start = _skip(text, 0)
-    value, end = _scan(text, start, _exact_decoder)
-    _check_end(text, end)
-    return value
-
-
-def members(text: str, *, objects: str | None = None) -> list[Member]:
-    """Return the members of the object ``text``, in order, duplicates included; raises JSONTextError as ``parse`` does.
-
-    ``objects`` is the key of a member whose value is an array of objects. The ``value`` of that member is a list of
-    ObjectText, so that each object is decoded once.
-    """
-    found, end = _scan_members(text, _open(text, "{", "an object"), objects)
-    _check_end(text, end + 1)
-    return found
-
-
-def _scan_members(text: str, index: int, objects: str | None = None) -> tuple[list[Member], int]:
-    """Return the members of the object whose first member is at ``index``, and the index of its closing bracket."""
+def members(text: str) -> list[Member]:
+    """Return the members of the object ``text``, in order, duplicates included; raises JSONTextError as ``parse``."""
     found: list[Member] = []
+    index = _open(text, "{", "an object")
     while text[index : index + 1] != "}":
         if text[index : index + 1] != '"':
             raise _unexpected(text, index, "a member's name in double quotes")
@@ -196,29 +157,11 @@ def _scan_members(text: str, index: int, objects: str | None = None) -> tuple[li
         if text[colon : colon + 1] != ":":
             raise _unexpected(text, colon, "':'")
         index = _skip(text, colon + 1)
-        # The scanner needs the objects of this array member by member. Decoding them here first would do the work
-        # twice.
-        is_array_of_objects = key == objects and text[index : index + 1] == "["
-        value, end = _scan_objects(text, index) if is_array_of_objects else _scan(text, index)
+        value, end = _scan(text, index)
         found.append(Member(key, key_text, text[index:end], value))
         index = _next(text, end, "}")
-    return found, index
-
-
-def _scan_objects(text: str, index: int) -> tuple[list[Any], int]:
-    """Return the array at ``index``, its objects as ObjectText, and the index after it."""
-    found: list[Any] = []
-    index = _skip(text, index + 1)
-    while text[index : index + 1] != "]":
-        if text[index : index + 1] == "{":
-            inner, last = _scan_members(text, _skip(text, index + 1))
-            end = last + 1
-            found.append(ObjectText(text[index:end], inner))
-        else:
-            value, end = _scan(text, index)
-            found.append(value)
-        index = _next(text, end, "]")
-    return found, index + 1
+    _check_end(text, index + 1)
+    return found
 
 
 def elements(text: str) -> list[str]:
@@ -367,7 +310,7 @@ def _next(text: str, end: int, close: str) -> int:
 def _check_end(text: str, index: int) -> None:
     end = _skip(text, index)
     if end != len(text):
-        raise ExtraTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
+        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from libcni._regular_file import UnusableFileError, read_regular
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
-from libcni.config.jsontext import Member, ObjectText
-from libcni.config.schema import document_text, format_location, read_list_keys, read_plugin_keys, split
+from libcni.config.jsontext import JSONTextError, Member
+from libcni.config.schema import LIST_KEYS, PLUGIN_KEYS, Check, WrongValueError, check_keys, format_location
 from libcni.config.versions import DEFAULT_VERSION, choose_version
-from libcni.errors import ConfigError, InvalidIdentifierError, VersionError, short_repr
+from libcni.errors import ConfigError, InvalidIdentifierError, VersionError
 
 __all__ = ["NetworkConfigList", "PluginConfig", "inject_conf"]
 
@@ -23,6 +23,8 @@ Form = Literal["list", "plugin"]
 
 _FORMS: dict[str, Form] = {".conflist": "list", ".conf": "plugin", ".json": "plugin"}
 _MAX_BYTES = 16 << 20
+MAX_CONFIG_ELEMENTS = 100_000
+"""How many elements a configuration may have in its lists and objects together."""
 # Keys of a plugin object that the runtime writes itself (spec 1.1.0, section 3, Deriving execution configuration).
 _MADE_BY_RUNTIME = {"name", "cniVersion", "runtimeConfig", "prevResult", "capabilities"}
 # Reserved for the runtime. Removed: a document could forge the list of valid attachments that GC sends.
@@ -60,9 +62,7 @@ class PluginConfig:
     def __post_init__(self) -> None:
         """Compute the members that the plugin receives, also for an object that was made in code."""
         # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
-        forwarded = self.forwarded or tuple(
-            member for member in split(self.text, None, "") if _is_forwarded(member.key)
-        )
+        forwarded = self.forwarded or _forwarded(_Reader().members(self.text))
         object.__setattr__(self, "forwarded", forwarded)
         text = ",".join(f"{member.key_text}:{member.text}" for member in forwarded)
         object.__setattr__(self, "forwarded_text", text)
@@ -74,7 +74,7 @@ class PluginConfig:
         Raises:
             ConfigError: the document is invalid; the error names ``file`` and the location.
         """
-        plugin = _parse_plugin(document_text(data, file), file)
+        plugin = _Reader(file).plugin_document(data)
         _log_warnings(plugin.warnings, file)
         return plugin
 
@@ -134,7 +134,7 @@ class NetworkConfigList:
         Raises:
             ConfigError: the document is invalid; the error names ``file`` and the location.
         """
-        net = parse_network(data, file)
+        net = _Reader(file).network(data)
         net.log_warnings()
         return net
 
@@ -166,7 +166,7 @@ class NetworkConfigList:
         Raises:
             ConfigError: the name is missing or invalid, or the version is unknown.
         """
-        return _list_of_one(plugin, file)
+        return _Reader(file).list_of_one(plugin)
 
     def with_version(self, version: str) -> NetworkConfigList:
         """Return a copy of this list at another spec version."""
@@ -209,62 +209,177 @@ def inject_conf(plugin: PluginConfig, values: Mapping[str, Any]) -> PluginConfig
     own = jsontext.members(plugin.text)
     parts = [(member.key_text, new.get(member.key, member.text)) for member in own]
     parts += [(jsontext.dumps(key), text) for key, text in new.items() if key not in {member.key for member in own}]
-    text = document_text(jsontext.join_object(parts), plugin.source)
-    return replace(_parse_plugin(text, plugin.source), source=plugin.source)
+    return replace(_Reader(plugin.source).plugin_document(jsontext.join_object(parts)), source=plugin.source)
 
 
-def parse_network(
-    data: bytes | str, file: str | None = None, *, form: Form | None = None, lenient: bool = False
-) -> NetworkConfigList:
-    """Parse a document without logging; raises ConfigError.
-
-    Args:
-        data: the document.
-        file: the document's path, for errors.
-        form: the form that the document must have; None: either.
-        lenient: accept every document that Go libcni accepts. For documents from records: DEL must be able to run.
-    """
-    text = document_text(data, file, lenient=lenient)
-    found = split(text, file, "", objects="plugins")
-    by_key = {member.key: member for member in found}
-    if _form_of(by_key, form, file, lenient=lenient) == "plugin":
-        return _list_of_one(_plugin_of(text.strip(), found, file, "", lenient=lenient), file, lenient=lenient)
-    document = read_list_keys(by_key, file)
-    plugins = _plugins_of(document, file, lenient=lenient)
-    version, versions = document.get("cniVersion", ""), document.get("cniVersions")
-    return NetworkConfigList(
-        name=_checked(check_network_name, document["name"], file, "name"),
-        cni_version=_chosen_version(version, versions, file, lenient=lenient),
-        plugins=plugins,
-        disable_check=document.get("disableCheck", False),
-        disable_gc=document.get("disableGC", False),
-        load_only_inlined_plugins=document.get("loadOnlyInlinedPlugins", False),
-        cni_versions=tuple(dict.fromkeys([*(versions or []), *([version] if version else [])])),
-        raw=text.encode(),
-        file=file,
-        is_list=True,
-        warnings=(*_duplicates(found, ""), *(text for plugin in plugins for text in plugin.warnings)),
-    )
-
-
-def _form_of(by_key: Mapping[str, Member], wanted: Form | None, file: str | None, *, lenient: bool) -> Form:
-    """Return a document's form; raises ConfigError if Go libcni would read it differently under this file name."""
-    # Go libcni chooses the form by the file name. A file that works only here would fail in the other runtimes of the
-    # node, so it is refused.
-    has_type = "type" in by_key or (lenient and "type" in {key.lower() for key in by_key})
-    form: Form = "plugin" if has_type and "plugins" not in by_key else "list"
-    if wanted == "plugin" and "plugins" in by_key:
-        raise ConfigError("this is a list of plugins", file=file, hint="name the file .conflist")
-    if wanted == "list" and form == "plugin":
-        raise ConfigError(
-            "this is a single plugin configuration", file=file, hint='name the file .conf, or put it into "plugins"'
-        )
-    return wanted or form
+def parse_recorded(data: bytes | str, file: str | None = None) -> NetworkConfigList:
+    """Parse the document of a record; nothing is logged. See ``_Reader.is_lenient``. Raises ConfigError."""
+    return _Reader(file, is_lenient=True).network(data)
 
 
 def parse_plugin(text: str) -> PluginConfig:
-    """Parse the text of a plugin object from a record, leniently (see ``parse_network``); nothing is logged."""
-    return _parse_plugin(text, None, lenient=True)
+    """Parse the text of a plugin object from a record, as ``parse_recorded`` does."""
+    return _Reader(is_lenient=True).plugin_document(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one document. Its methods raise ConfigError.
+
+    Attributes:
+        file: the document's path, for errors.
+        is_lenient: the document is from a record, and DEL must be able to run: accept all that Go libcni accepts. These
+            are any number of elements and levels, bytes that are not UTF-8, keys in any case, unknown versions, and
+            values of the wrong type, which are left out.
+    """
+
+    file: str | None = None
+    is_lenient: bool = False
+
+    def network(self, data: bytes | str, form: Form | None = None) -> NetworkConfigList:
+        """Read a list, or a plugin as a list of one. ``form``: the form that it must have; None: either."""
+        text = self._text(data)
+        found = self.members(text)
+        if self._form(found, form) == "plugin":
+            return self.list_of_one(self._plugin(text.strip(), found))
+        values = self._values(found, LIST_KEYS, "name")
+        plugins = self._plugins(found, values)
+        version, versions = values.get("cniVersion", ""), values.get("cniVersions")
+        return NetworkConfigList(
+            name=self._name(check_network_name, values["name"], "name"),
+            cni_version=self._version(version, versions),
+            plugins=plugins,
+            disable_check=values.get("disableCheck", False),
+            disable_gc=values.get("disableGC", False),
+            load_only_inlined_plugins=values.get("loadOnlyInlinedPlugins", False),
+            cni_versions=tuple(dict.fromkeys([*(versions or []), *([version] if version else [])])),
+            raw=text.encode(),
+            file=self.file,
+            is_list=True,
+            warnings=(*_duplicates(found, ""), *(text for plugin in plugins for text in plugin.warnings)),
+        )
+
+    def plugin_document(self, data: bytes | str) -> PluginConfig:
+        """Read a single plugin configuration."""
+        text = self._text(data)
+        return self._plugin(text.strip(), self.members(text))
+
+    def list_of_one(self, plugin: PluginConfig) -> NetworkConfigList:
+        """Return the list of one plugin."""
+        if plugin.name is None:
+            raise self._error('missing "name"', "name")
+        # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.
+        text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
+        return NetworkConfigList(
+            name=self._name(check_network_name, plugin.name, "name"),
+            cni_version=self._version(plugin.cni_version),
+            plugins=(plugin,),
+            cni_versions=(plugin.cni_version,) if plugin.cni_version else (),
+            raw=f'{text[:-1]},"plugins":[{plugin.text}]}}'.encode(),
+            file=self.file,
+            warnings=plugin.warnings,
+        )
+
+    def members(self, text: str, where: str = "") -> list[Member]:
+        """Return the members of the object ``text`` at ``where`` in the document."""
+        try:
+            found = jsontext.members(text)
+        except JSONTextError as error:
+            raise self._error(error.problem, where or error.location, error.hint) from error
+        if not self.is_lenient:
+            return found
+        present = {member.key for member in found}
+        names = {key.lower(): key for key in (*LIST_KEYS, *PLUGIN_KEYS) if key not in present}
+        return [member._replace(key=names.get(member.key.lower(), member.key)) for member in found]
+
+    def _text(self, data: bytes | str) -> str:
+        try:
+            if self.is_lenient:
+                return jsontext.decode_utf8(data if isinstance(data, str) else data.decode(errors="replace"))
+            return jsontext.check_size(jsontext.decode_utf8(data), MAX_CONFIG_ELEMENTS)
+        except JSONTextError as error:
+            raise self._error(error.problem, error.location, error.hint) from error
+
+    def _form(self, found: list[Member], wanted: Form | None) -> Form:
+        """Return a document's form; raises ConfigError if Go libcni would read it differently under this file name."""
+        # Go libcni chooses the form by the file name. A file that works only here would fail in the other runtimes of
+        # the node, so it is refused.
+        keys = {member.key for member in found}
+        form: Form = "plugin" if "type" in keys and "plugins" not in keys else "list"
+        if wanted == "plugin" and "plugins" in keys:
+            raise self._error("this is a list of plugins", hint="name the file .conflist")
+        if wanted == "list" and form == "plugin":
+            hint = 'name the file .conf, or put it into "plugins"'
+            raise self._error("this is a single plugin configuration", hint=hint)
+        return wanted or form
+
+    def _plugins(self, found: list[Member], values: Mapping[str, Any]) -> tuple[PluginConfig, ...]:
+        # Without the key, drop-in files can still add plugins; an empty list is a mistake, as in Go.
+        if "plugins" not in values:
+            if values.get("loadOnlyInlinedPlugins"):
+                raise self._error('missing "plugins", and "loadOnlyInlinedPlugins" is true', "plugins")
+            return ()
+        if not values["plugins"]:
+            raise self._error("the list of plugins is empty", "plugins")
+        (text,) = [member.text for member in found if member.key == "plugins"][-1:]
+        return tuple(
+            self._plugin(element, self.members(element, where), where)
+            for index, element in enumerate(jsontext.elements(text))
+            if (where := f"plugins[{index}]")
+        )
+
+    def _plugin(self, text: str, found: list[Member], where: str = "") -> PluginConfig:
+        values = self._values(found, PLUGIN_KEYS, "type", where)
+        return PluginConfig(
+            type=self._name(check_plugin_type, values["type"], format_location(where, ("type",))),
+            text=text,
+            name=values.get("name"),
+            cni_version=values.get("cniVersion"),
+            capabilities=tuple(name for name, on in (values.get("capabilities") or {}).items() if on),
+            ipam_type=(values.get("ipam") or {}).get("type"),
+            warnings=(*_duplicates(found, where), *_replaced(found, where)),
+            forwarded=_forwarded(found),
+        )
+
+    def _values(
+        self, found: list[Member], checks: Mapping[str, Check], required: str, where: str = ""
+    ) -> dict[str, Any]:
+        """Return the values of the keys in ``checks`` (spec 1.1.0, section 1), of duplicates the last one."""
+        values = {member.key: member.value for member in found if member.key in checks}
+        if self.is_lenient:
+            values = {key: value for key, value in values.items() if key == required or _passes(checks[key], value)}
+        try:
+            return check_keys(values, checks, required)
+        except WrongValueError as error:
+            # Go accepts "Name" for "name", so such a file may have worked with another runtime.
+            near = [member.key for member in found if required not in values and member.key.lower() == required]
+            hint = f'there is "{near[0]}", but keys are case-sensitive' if near else None
+            raise self._error(error.problem, format_location(where, error.path), hint) from None
+
+    def _name(self, check: Callable[[object], str], name: str, location: str) -> str:
+        try:
+            return check(name)
+        except InvalidIdentifierError as error:
+            raise self._error(str(error), location) from error
+
+    def _version(self, version: str | None, versions: list[str] | None = None) -> str:
+        try:
+            return choose_version(version, versions)
+        except VersionError as error:
+            if self.is_lenient:
+                return version or (versions or [DEFAULT_VERSION])[-1]
+            raise self._error(str(error), "cniVersion" if versions is None else "cniVersions") from error
+
+    def _error(self, problem: str, location: str | None = None, hint: str | None = None) -> ConfigError:
+        return ConfigError(problem, file=self.file, location=location or None, hint=hint)
+
+
+def _passes(check: Check, value: Any) -> bool:
+    try:
+        check(value)
+    except WrongValueError:
+        return False
+    return True
 
 
 def read_document(path: str | os.PathLike[str]) -> bytes:
@@ -299,31 +414,15 @@ def read_network(path: str) -> NetworkConfigList:
     """Read one file and its drop-in plugins without logging; raises ConfigError."""
     # A file named ".conf" has no suffix for Python, and has ".conf" for Go (filepath.Ext). The "x" makes both agree.
     ending = os.path.splitext(f"x{os.path.basename(path)}")[1]
-    net = parse_network(read_document(path), path, form=_FORMS.get(ending))
+    net = _Reader(path).network(read_document(path), _FORMS.get(ending))
     if net.is_list and not net.load_only_inlined_plugins:
         drop_ins = files_in(os.path.join(os.path.dirname(path), net.name), (".conf",))
         net = net.with_plugins(
-            replace(_parse_plugin(document_text(read_document(file), file), file), source=file) for file in drop_ins
+            replace(_Reader(file).plugin_document(read_document(file)), source=file) for file in drop_ins
         )
     if not net.plugins:
         raise ConfigError('no plugins: neither "plugins" nor a drop-in', file=path, location="plugins")
     return net
-
-
-def _list_of_one(plugin: PluginConfig, file: str | None, *, lenient: bool = False) -> NetworkConfigList:
-    if plugin.name is None:
-        raise ConfigError('missing "name"', file=file, location="name")
-    # The same form as Go (libcni/conf.go, ConfListFromConf), so that both libraries record equal documents.
-    text = jsontext.dumps({"name": plugin.name, "cniVersion": plugin.cni_version or DEFAULT_VERSION})
-    return NetworkConfigList(
-        name=_checked(check_network_name, plugin.name, file, "name"),
-        cni_version=_chosen_version(plugin.cni_version, None, file, lenient=lenient),
-        plugins=(plugin,),
-        cni_versions=(plugin.cni_version,) if plugin.cni_version else (),
-        raw=f'{text[:-1]},"plugins":[{plugin.text}]}}'.encode(),
-        file=file,
-        warnings=plugin.warnings,
-    )
 
 
 def _encode(document: Mapping[str, Any]) -> bytes:
@@ -333,43 +432,11 @@ def _encode(document: Mapping[str, Any]) -> bytes:
         raise ConfigError(f"the document has no JSON form: {error}") from error
 
 
-def _plugins_of(document: Mapping[str, Any], file: str | None, *, lenient: bool) -> tuple[PluginConfig, ...]:
-    # Without the key, drop-in files can still add plugins; an empty list is a mistake, as in Go.
-    if "plugins" not in document:
-        if document.get("loadOnlyInlinedPlugins"):
-            raise ConfigError('missing "plugins", and "loadOnlyInlinedPlugins" is true', file=file, location="plugins")
-        return ()
-    if not document["plugins"]:
-        raise ConfigError("the list of plugins is empty", file=file, location="plugins")
-    plugins = []
-    for index, found in enumerate(document["plugins"]):
-        if not isinstance(found, ObjectText):
-            problem = f"it is not an object: {short_repr(found)}"
-            raise ConfigError(problem, file=file, location=f"plugins[{index}]")
-        plugins.append(_plugin_of(found.text, found.members, file, f"plugins[{index}]", lenient=lenient))
-    return tuple(plugins)
-
-
-def _parse_plugin(text: str, file: str | None, *, lenient: bool = False) -> PluginConfig:
-    return _plugin_of(text.strip(), split(text, file, ""), file, "", lenient=lenient)
-
-
-def _plugin_of(text: str, found: list[Member], file: str | None, where: str, *, lenient: bool) -> PluginConfig:
-    document = read_plugin_keys({member.key: member for member in found}, file, where, lenient=lenient)
-    return PluginConfig(
-        type=_checked(check_plugin_type, document["type"], file, format_location(where, ("type",))),
-        text=text,
-        name=document.get("name"),
-        cni_version=document.get("cniVersion"),
-        capabilities=tuple(name for name, on in (document.get("capabilities") or {}).items() if on),
-        ipam_type=(document.get("ipam") or {}).get("type"),
-        warnings=(*_duplicates(found, where), *_replaced(found, where)),
-        forwarded=tuple(member for member in found if _is_forwarded(member.key)),
+def _forwarded(found: list[Member]) -> tuple[Member, ...]:
+    """Return the members that a plugin receives unchanged."""
+    return tuple(
+        member for member in found if member.key not in _MADE_BY_RUNTIME and not member.key.startswith(_RESERVED_PREFIX)
     )
-
-
-def _is_forwarded(key: str) -> bool:
-    return key not in _MADE_BY_RUNTIME and not key.startswith(_RESERVED_PREFIX)
 
 
 def _duplicates(found: list[Member], where: str) -> list[str]:
@@ -390,23 +457,6 @@ def _replaced(found: list[Member], where: str) -> list[str]:
         for member in found
         if member.key in {"prevResult", "runtimeConfig"} or member.key.startswith(_RESERVED_PREFIX)
     ]
-
-
-def _checked(check: Callable[[object], str], name: str, file: str | None, location: str) -> str:
-    try:
-        return check(name)
-    except InvalidIdentifierError as error:
-        raise ConfigError(str(error), file=file, location=location) from error
-
-
-def _chosen_version(version: str | None, versions: list[str] | None, file: str | None, *, lenient: bool = False) -> str:
-    try:
-        return choose_version(version, versions)
-    except VersionError as error:
-        if lenient:
-            return version or (versions or [DEFAULT_VERSION])[-1]
-        location = "cniVersion" if versions is None else "cniVersions"
-        raise ConfigError(str(error), file=file, location=location) from error
 
 
 def _log_warnings(warnings: tuple[str, ...], file: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapp
         # The round trip through JSON copies everything: the record and the plugins must get the same values even if the
         # caller changes the objects while the verb runs. It also finds values without a JSON form before anything runs.
         given = dict(value) if isinstance(value, Mapping) else value.to_args()
-        copy = jsontext.parse(jsontext.check_nesting(jsontext.dumps(given)))
+        copy = jsontext.parse(jsontext.check_size(jsontext.dumps(given), inf))
     except CNIError:
         raise
     except (AttributeError, TypeError, ValueError, RecursionError) as error:

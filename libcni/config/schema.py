@@ -1,4 +1,4 @@
-"""The keys of a configuration document that the runtime reads, and errors with the location of a problem.
+"""The keys of a configuration document that the runtime reads, with checks of their values.
 
 The checks are plain functions: importing pydantic takes longer than most plugins run, and every ADD reads a document.
 """
@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from libcni.config import jsontext
-from libcni.config.jsontext import JSONTextError, Member
-from libcni.errors import ConfigError, short_repr
+from libcni.errors import short_repr
 
 Check = Callable[[Any], Any]
 """Returns the decoded value in the form that the library uses, or raises WrongValueError."""
 
 _T = TypeVar("_T")
-
-MAX_CONFIG_ELEMENTS = 100_000
-"""How many elements a configuration may have in its lists and objects together."""
 
 
 class WrongValueError(ValueError):
@@ -86,7 +81,7 @@ def check_keys(document: Mapping[str, Any], checks: Mapping[str, Check], require
 
 _STRINGS = nullable(list_of(string))
 _DNS_KEYS = {"nameservers": _STRINGS, "domain": nullable(string), "search": _STRINGS, "options": _STRINGS}
-_PLUGIN_KEYS: dict[str, Check] = {
+PLUGIN_KEYS: dict[str, Check] = {
     "type": string,
     "name": nullable(string),
     "cniVersion": nullable(string),
@@ -95,7 +90,7 @@ _PLUGIN_KEYS: dict[str, Check] = {
     "dns": nullable(_object_with(_DNS_KEYS)),
     "args": nullable(_object),
 }
-_LIST_KEYS: dict[str, Check] = {
+LIST_KEYS: dict[str, Check] = {
     "name": string,
     "cniVersion": string,
     "cniVersions": list_of(string),
@@ -104,91 +99,6 @@ _LIST_KEYS: dict[str, Check] = {
     "loadOnlyInlinedPlugins": _flag,
     "plugins": _list,
 }
-
-
-def read_list_keys(by_key: Mapping[str, Member], file: str | None) -> dict[str, Any]:
-    """Return the keys of a configuration list that the runtime reads (spec 1.1.0, section 1); raises ConfigError."""
-    return _read(by_key, _LIST_KEYS, "name", file, "")
-
-
-def read_plugin_keys(
-    by_key: Mapping[str, Member], file: str | None, where: str, *, lenient: bool = False
-) -> dict[str, Any]:
-    """Return the keys of a plugin object that the runtime reads (spec 1.1.0, section 1); raises ConfigError.
-
-    Args:
-        by_key: the object's members.
-        file: the document's path, for errors.
-        where: the location of the object in the document, for errors.
-        lenient: read an object that Go libcni accepted. Go finds keys in any case and checks only the values that it
-            uses. So an unusable value is left out, except for ``type``.
-    """
-    if not lenient:
-        return _read(by_key, _PLUGIN_KEYS, "type", file, where)
-    folded = {**{key.lower(): member for key, member in by_key.items()}, **by_key}
-    found = {key: folded.get(key) or folded.get(key.lower()) for key in _PLUGIN_KEYS}
-    usable = {key: member for key, member in found.items() if member is not None and _is_usable(key, member)}
-    return _read(usable, _PLUGIN_KEYS, "type", file, where)
-
-
-def _is_usable(key: str, member: Member) -> bool:
-    try:
-        _PLUGIN_KEYS[key](member.value)
-    except WrongValueError:
-        return key == "type"
-    return True
-
-
-def _read(
-    by_key: Mapping[str, Member], checks: Mapping[str, Check], required: str, file: str | None, where: str
-) -> dict[str, Any]:
-    try:
-        return check_keys({key: member.value for key, member in by_key.items()}, checks, required)
-    except WrongValueError as error:
-        hint = None
-        if required not in by_key:
-            # Go accepts "Name" for "name", so such a file may have worked with another runtime. The hint tells the
-            # reason.
-            near = next((key for key in by_key if key.lower() == required), None)
-            hint = f'there is "{near}", but keys are case-sensitive' if near else None
-        raise ConfigError(
-            error.problem, file=file, location=format_location(where, error.path) or None, hint=hint
-        ) from None
-
-
-def document_text(data: bytes | str, file: str | None, *, lenient: bool = False) -> str:
-    """Return a document's bytes as text. Raises ConfigError if it is not text, or too large to be decoded safely.
-
-    ``lenient``: accept any number of elements and levels, and replace bytes that are not UTF-8, as Go libcni does.
-    """
-    try:
-        if lenient:
-            return jsontext.decode_utf8(data if isinstance(data, str) else data.decode(errors="replace"))
-        return jsontext.check_nesting(jsontext.check_elements(jsontext.decode_utf8(data), MAX_CONFIG_ELEMENTS))
-    except JSONTextError as error:
-        raise ConfigError(error.problem, file=file, location=error.location, hint=error.hint) from error
-
-
-def split(text: str, file: str | None, where: str, *, objects: str | None = None) -> list[Member]:
-    """Return the members of the object ``text`` at ``where`` in ``file``; as ``jsontext.members``, with ConfigError."""
-    try:
-        return jsontext.members(text, objects=objects)
-    except JSONTextError as error:
-        location = ": ".join(part for part in (where, error.location) if part)
-        raise ConfigError(error.problem, file=file, location=location or None, hint=error.hint) from error
-
-
-def describe(found: Any, where: str = "") -> tuple[str, str]:
-    """Return the location and the problem, in words, of one of pydantic's errors in the object at ``where``."""
-    location = format_location(where, found["loc"])
-    if found["type"] == "missing":
-        return location, f'missing "{found["loc"][-1]}"'
-    if found["type"] == "sequence_str":
-        return location, f"it must be a list, not {short_repr(found['input'])}"
-    message = str(found["msg"]).removeprefix("Value error, ")
-    if found["type"] == "value_error":
-        return location, message
-    return location, f"{message[0].lower()}{message[1:]}, not {short_repr(found['input'])}"
 
 
 def format_location(where: str, path: tuple[int | str, ...]) -> str:

@@ -13,12 +13,11 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from libcni.config import jsontext
-from libcni.config.capabilities import CapabilityArgs
+from libcni.config.capabilities import CapabilityArgs, config_error
 from libcni.config.cni_args import check_args
 from libcni.config.identifiers import check_ifname
 from libcni.config.jsontext import JSONTextError
 from libcni.config.network import NetworkConfigList, read_document
-from libcni.config.schema import describe
 from libcni.config.yamltext import read_yaml
 from libcni.errors import ConfigError, NetworkNotFoundError
 from libcni.manager.container import Capabilities, Container, NetworkRequest, as_mapping, merged
@@ -178,8 +177,7 @@ def _validated(model: type[_ModelT], document: Any, file: str | None, location: 
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        location, problem = describe(error.errors(include_url=False)[0], location)
-        raise ConfigError(problem, file=file, location=location) from error
+        raise config_error(error, location, file) from error
 
 
 def _network(config: str, name: str) -> NetworkConfigList:

@@ -67,7 +67,7 @@ def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
 
 
 def _bounded(stdout: bytes) -> str:
-    return jsontext.check_nesting(jsontext.check_elements(jsontext.decode_utf8(stdout)))
+    return jsontext.check_size(jsontext.decode_utf8(stdout))
 
 
 def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, strict: bool) -> Result:

@@ -6,10 +6,11 @@ import _socket  # the C part alone: importing socket takes 3 ms
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from libcni.config import jsontext
-from libcni.config.jsontext import ExtraTextError, JSONTextError, Member
+from libcni.config.jsontext import JSONTextError, Member
 from libcni.config.schema import WrongValueError, check_keys, integer, list_of, nullable, string
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, DEFAULT_VERSION, RESULT_FORMS
 from libcni.errors import InvalidOutputError, VersionError, short_repr, shorten
@@ -342,10 +343,9 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
     """
     try:
         text = jsontext.decode_utf8(data).strip()
-        if not lenient:
-            jsontext.check_elements(text)
+        jsontext.check_size(text, inf if lenient else jsontext.MAX_ELEMENTS)
         # Go decodes "null" into an empty result without an error, so some plugins get away with it.
-        found = jsontext.members(jsontext.check_nesting(text)) if text != "null" else []
+        found = jsontext.members(text) if text != "null" else []
         text, own = _with_version(text, found, version)
         if RESULT_FORMS.get(own) == RESULT_FORMS["0.2.0"]:  # it has ip4 and ip6 instead of lists
             found = jsontext.members(convert_text(text, own, CURRENT_VERSION))
@@ -364,7 +364,7 @@ def convert_text(text: str, source: str, target: str) -> str:
         ConversionError: see ``convert``.
         JSONTextError: ``text`` is not one JSON document.
     """
-    document = jsontext.parse_exactly(text)
+    document = jsontext.parse(text, exact=True)
     return jsontext.dumps(convert(object_of(document, "the result"), source, target))
 
 
@@ -384,12 +384,6 @@ def _with_version(text: str, found: list[Member], version: str) -> tuple[str, st
 def _output_problem(data: bytes | str, error: JSONTextError) -> str:
     start = data[:4096]
     shown = start if isinstance(start, str) else start.decode(errors="backslashreplace")
-    # The commonest mistakes of plugins get a text of their own; a position in JSON alone would not explain them.
     if not data.strip():
         return "it printed nothing, and a result was expected"
-    problem = str(error)
-    if isinstance(error, ExtraTextError):
-        problem = f"it printed something after the result ({problem})"
-    elif shown.lstrip()[:1] != "{":
-        problem = f"it printed something that is not a result ({problem})"
-    return f"{problem}: {shorten(shown.strip(), 300)!r}"
+    return f"it printed something that is not a result ({error}): {shorten(shown.strip(), 300)!r}"

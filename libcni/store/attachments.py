@@ -13,7 +13,7 @@ from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args
 from libcni.config.identifiers import check_container_id, check_ifname
-from libcni.config.network import NetworkConfigList, parse_network, parse_plugin
+from libcni.config.network import NetworkConfigList, parse_plugin, parse_recorded
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import ConfigError, InvalidIdentifierError, RecordError, VersionError
 from libcni.protocol.result import Result, ResultProblem, read_result
@@ -173,8 +173,7 @@ def recorded_network(record: Record) -> NetworkConfigList | None:
         return None
     try:
         plugins = tuple(parse_plugin(text) for text in record.plugins)
-        # Lenient: after a downgrade of this library, the attachment must not become undeletable.
-        net = parse_network(record.config, record.path, lenient=True)
+        net = parse_recorded(record.config, record.path)
     except ConfigError as error:
         logger.warning("%s: the recorded configuration cannot be used: %s", record.path, error)
         return None

@@ -231,7 +231,7 @@ def check_readable(record: Record) -> Record:
     }
     size = len(record.config) * 4 // 3 + sum(len(part.encode(errors="surrogatepass")) for part in parts.values())
     try:
-        jsontext.check_elements(",".join(parts.values()), room)
+        jsontext.check_size(",".join(parts.values()), room, math.inf)
         if size > bytes_left:
             raise JSONTextError(f"it has {size:,} bytes, and at most {bytes_left:,} are accepted")
     except JSONTextError as error:
@@ -263,9 +263,7 @@ def decode(data: bytes, path: str) -> Record:
 
 def _decode(data: bytes, path: str) -> Record:
     # Before decoding, which could fill the memory.
-    text = jsontext.check_elements(jsontext.decode_utf8(data), _MAX_ELEMENTS)
-    # Python's own limit depends on the depth of the stack: a record must be readable from anywhere, or nowhere.
-    jsontext.check_nesting(text, jsontext.MAX_DEPTH + _DEEPER)
+    text = jsontext.check_size(jsontext.decode_utf8(data), _MAX_ELEMENTS, jsontext.MAX_DEPTH + _DEEPER)
     value = jsontext.parse(text)
     if not isinstance(value, dict):
         raise TypeError("it is not an object")

@@ -147,17 +147,15 @@ def test_what_is_no_array_has_no_elements(text: str) -> None:
         jsontext.elements(text)
 
 
-@pytest.mark.parametrize("data", [b'{"a":"\xc3\xa4"}', bytearray(b'{"a":"\xc3\xa4"}'), '{"a":"ä"}'])
+@pytest.mark.parametrize("data", [b'{"a":"\xc3\xa4"}', '{"a":"ä"}'])
 def test_decode(data: Any) -> None:
     assert jsontext.decode_utf8(data) == '{"a":"ä"}'
-    assert jsontext.decode_utf8(memoryview(b"{}")) == "{}"
 
 
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\xff\xfe{\0}\0", "UTF-16"),
-        (b"\xfe\xff\0{\0}", "UTF-16"),
+        (b"\xff\xfe{\0}\0", "not UTF-8"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         ("\ufeff{}", "byte order mark"),
         ('{"a":"\ud800"}', "a lone surrogate"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import libcni
-from libcni.config.jsontext import MAX_DEPTH, JSONTextError, check_nesting
+from libcni.config.jsontext import MAX_DEPTH, JSONTextError, check_size
 
 RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0")
 
@@ -96,6 +96,6 @@ def test_one_level_more_is_refused_when_it_is_injected() -> None:
 
 def test_brackets_in_strings_do_not_count() -> None:
     text = json.dumps({"x": '[{\\"' * 1000, "[" * 300: [["]"]] * 300})
-    assert check_nesting(text) == text
+    assert check_size(text) == text
     with pytest.raises(JSONTextError):
-        check_nesting("[" * (MAX_DEPTH + 1))
+        check_size("[" * (MAX_DEPTH + 1))

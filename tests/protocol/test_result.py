@@ -109,7 +109,7 @@ BAD: list[tuple[Any, str]] = [
     (b" \n", "it printed nothing"),
     (b'{"ips":[', "line 1, column 9: Expecting value"),
     (b'starting up\n{"cniVersion":"1.0.0"}', "something that is not a result"),
-    (b'{"cniVersion":"1.0.0"}\n{"cniVersion":"1.0.0"}', "something after the result"),
+    (b'{"cniVersion":"1.0.0"}\n{"cniVersion":"1.0.0"}', "more after the end"),
     (b"\xff", "not UTF-8"),
     (b"[1]", "not an object"),
     (b"5", "not an object"),

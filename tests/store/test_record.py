@@ -119,7 +119,7 @@ BAD: list[tuple[bytes, str]] = [
     (b"\0" * 100, "it is empty"),
     (b" \n", "it is empty"),
     (GO_FULL[:50], "not a record"),
-    (b"\xff\xfe", "UTF-16"),
+    (b"\xff\xfe", "not UTF-8"),
     (b"[]", "not an object"),
     (b"[" * 100_000, "not a"),
     (b"{}", "its kind is None"),
