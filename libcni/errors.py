@@ -403,9 +403,13 @@ class InterfaceExistsError(AttachmentExistsError):
     """
 
     def _usual_hint(self) -> str:
-        namespace = self.netns.rpartition("/")[2]
+        from shlex import quote  # plugins start without it
+
+        directory, _, name = self.netns.rpartition("/")
+        is_named = directory in {"/run/netns", "/var/run/netns"}
+        ip = f"ip -n {name}" if is_named else f"nsenter --net={quote(self.netns)} ip"
         return (
-            f"if nobody uses it: ip -n {namespace} link del {self.ifname}; or choose another name; "
+            f"if nobody uses it: {ip} link del {self.ifname}; or choose another name; "
             'on_existing="allow" lets the plugins work on it'
         )
 

@@ -7,13 +7,14 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from libcni._netlink import Network
 from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, result_of
+from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, reload_commands, result_of
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
@@ -53,13 +54,13 @@ def check_interfaces(node: Reading) -> Observations:
     for one, inside in node.live():
         count += 1
         if id_of(one) not in explained:
-            yield from _inside(one, inside)
+            yield from _inside(node, one, inside)
         yield from _host_ends(node, one, node.host)
     if count:
         yield Checked("interfaces", f"interfaces, addresses and routes of {counted(count, 'ready attachment')}")
 
 
-def _inside(one: Attachment, inside: Network) -> Observations:
+def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
     about = partial(_error, name_of(one), containers=(id_of(one),))
     again = (reload_command(one),)
     result = result_of(one)
@@ -68,11 +69,13 @@ def _inside(one: Attachment, inside: Network) -> Observations:
         macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
         renamed = [other.name for other in inside.links.values() if other.mac and other.mac in macs]
         if renamed:
-            yield NodeFinding(
-                "interfaces", "warning", name_of(one), f"{one.ifname} is called {renamed[0]} in {one.netns} now",
-                "DEL does not find it by that name", "rename it back inside the container before it is detached",
-                containers=(id_of(one),),
-            )  # fmt: skip
+            seen = f"{one.ifname} is called {renamed[0]} in {one.netns} now"
+            remedy = "rename it back inside the container before it is detached"
+            yield replace(about(seen, "DEL does not find it by that name", remedy), severity="warning")
+            return
+        if moved := _moved(node, macs):
+            seen = f"{one.ifname} is {moved} now, and no longer in {one.netns}"
+            yield about(seen, "DEL is refused as long as it is there", "move it back before it is detached")
             return
         seen = f"there is no interface {one.ifname} in {one.netns}"
         yield about(seen, "the container has lost this network", _AGAIN, again)
@@ -108,6 +111,18 @@ def _inside(one: Attachment, inside: Network) -> Observations:
         yield about(seen, "the container cannot reach these addresses", _AGAIN, again)
 
 
+def _moved(node: Reading, macs: set[str | None]) -> str:
+    """Return where an interface that was moved to another namespace is, or ""; a device that went home is not moved."""
+    for space in node.spaces.values():
+        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
+            continue
+        for link in space.network.links.values():
+            # All ipvlan interfaces of a device have its hardware address.
+            if link.mac and link.mac in macs and link.kind != "ipvlan":
+                return f"{link.name} in {space.path}"
+    return ""
+
+
 def _recorded_routes(one: Attachment) -> Iterator[str]:
     result = result_of(one)
     for route in result.routes if result is not None else ():
@@ -140,7 +155,7 @@ def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
         link = host.links.get(name)
         about = partial(_error, f"bridge {name}", containers=containers)
         if link is None:
-            again = (reload_command(*(one for one, _ in attached)),)
+            again = reload_commands(node, [one for one, _ in attached])
             seen = f"it does not exist; {counted(len(containers), 'container')} of it lives"
             yield about(
                 seen, "they are cut off", "attach them again in place; the plugin makes the bridge anew:", again

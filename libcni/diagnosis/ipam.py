@@ -69,6 +69,11 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unr
     found = [(one.address, space, link) for one in reserved for space, link in node.holders(one.address)]
     if found:
         address, space, link = found[0]
+        if others := node.recorded_at(network, address, space.path):
+            meaning = (
+                f"its address {address} is that of {id_of(others[0])}, which is on record: releasing it frees that"
+            )
+            return Unrecorded(identity, is_alive=True, meaning=meaning, remedy="detach or reload that container first")
         meaning = f"its address {address} is on {link.name} in {space.path}: the container lives"
         words = ["libcni", "del", network, space.path, "-c", container_id, "-i", ifname, "--use-given"]
         disrupts = (Disruption(shlex.join(words), (f"{container_id}:{ifname}",)),) if node.configured(network) else ()

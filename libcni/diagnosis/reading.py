@@ -6,6 +6,7 @@ import functools
 import os
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from libcni.store.records import RecordStore, without_hash
 
 _NAMED = "/run/netns"
 _FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
+_IN_A_LINE = 20
 
 Identity = tuple[int, int]
 
@@ -126,6 +128,12 @@ class Reading:
             if space is not None and space.network is not None:
                 yield one, space.network
 
+    def inhabited(self, one: Attachment) -> Space | None:
+        """Return the namespace of an attachment in any state if a process lives in it, or None."""
+        identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
+        space = self.spaces.get(identity) if identity is not None else None
+        return space if space is not None and space.process else None
+
     def holders(self, address: str) -> list[tuple[Space, Link]]:
         """Return the interfaces of all namespaces that have an IP address now, with their namespaces."""
         if not self._by_address:
@@ -169,6 +177,18 @@ class Reading:
         if not self._addresses:
             self._addresses.update(address for one in self.attachments for address in addresses_of(one))
         return self._addresses
+
+    def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
+        """Return the attachments on record of a network that have an IP address in a namespace."""
+        identity = namespace_identity(netns)
+        return [
+            one
+            for one in self.attachments
+            if one.network == network
+            and address in addresses_of(one)
+            and one.netns
+            and namespace_identity(one.netns) == identity
+        ]
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:
         """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
@@ -324,3 +344,22 @@ def detach_command(container_id: str, ifname: str, network: str | None = None) -
 def reload_command(*attachments: Attachment) -> str:
     """Return the command that attaches containers again in place."""
     return shlex.join(["libcni", "reload", *map(id_of, attachments)])
+
+
+def reload_commands(node: Reading, attachments: list[Attachment]) -> tuple[str, ...]:
+    """Return the commands that attach damaged containers again in place, and no others.
+
+    If it is many, one command has a whole network, or a part of the names: a terminal takes no line of 10,000.
+    """
+    if len(attachments) <= _IN_A_LINE:
+        return (reload_command(*attachments),)
+    living = Counter(one.network for one in node.attachments if one.state == READY and one.netns)
+    commands: list[str] = []
+    rest: list[Attachment] = []
+    for network, count in Counter(one.network for one in attachments).items():
+        if count == living[network]:
+            commands.append(shlex.join(["libcni", "reload", "--all", "--network", network]))
+        else:
+            rest += [one for one in attachments if one.network == network]
+    commands += [reload_command(*rest[at : at + _IN_A_LINE]) for at in range(0, len(rest), _IN_A_LINE)]
+    return tuple(commands)

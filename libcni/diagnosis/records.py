@@ -9,7 +9,7 @@ from functools import partial
 from libcni.diagnosis.ipam import Unrecorded, look_for
 from libcni.diagnosis.locks import plugin_processes
 from libcni.diagnosis.reading import Reading, detach_command, id_of, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest, is_locked
@@ -91,7 +91,13 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
     if not processes:
         # The record does not say which of the two it was.
         failed = "its roll-back failed" if verb == "ADD" else "a plugin failed in it"
-        return about(f"its {verb} was interrupted, or {failed}", meaning, commands=(detach,))
+        seen = f"its {verb} was interrupted, or {failed}"
+        if space := node.inhabited(one):
+            # A verb that was killed at its very end, or at its beginning, leaves a container that works.
+            meaning += f", and process {space.process} lives in {one.netns}"
+            remedy = "if the container has failed, or may lose this network, detach it:"
+            return about(seen, meaning, remedy, disrupts=(Disruption(detach, (id_of(one),)),))
+        return about(seen, meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)
     return about(

@@ -11,7 +11,7 @@ from typing import Any
 
 from libcni._iptables import Rule, masquerade_chain, ports_chain, program_of
 from libcni.config.host_local import plugin_documents
-from libcni.diagnosis.reading import Reading, addresses_of, id_of, reload_command
+from libcni.diagnosis.reading import Reading, addresses_of, id_of, reload_commands
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
 
@@ -51,7 +51,7 @@ def check_rules(node: Reading) -> Observations:
             "rules", "error", f"rules of {counted(len(damaged), 'attachment')}",
             f"missing: {'; '.join(seen[:_SHOWN])}{more}",
             "somebody removed them, for example a firewall's reload; the containers are cut off by what is missing",
-            "attach them again in place; their addresses stay:", (reload_command(*damaged),),
+            "attach them again in place; their addresses stay:", reload_commands(node, damaged),
             containers=tuple(map(id_of, damaged)),
         )  # fmt: skip
     yield from _forwarding(node, live)

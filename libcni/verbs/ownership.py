@@ -247,7 +247,7 @@ class Ownership:
             return ""
         now = look(self.node, self.made, self.path, self.ifname, everywhere=self.is_first)
         if now.found_as:
-            hint = "put it back, or use DelPolicy(use_given=True), which removes what is there"
+            hint = "put it back; use_given=True removes what is there"
             raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path, hint)
         netns = netns_for_del(self.made, now, self.path)
         if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):

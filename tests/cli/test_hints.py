@@ -51,6 +51,7 @@ def shown(error: CNIError) -> str:
         (PluginError("x", a_call(verb="STATUS", network="n"), code=3), "libcni networks --check n"),
         (AttachmentExistsError("x", container_id="a", ifname="eth0"), "libcni del -c a -i eth0"),
         (InterfaceExistsError("x", ifname="eth0", netns="/run/netns/a"), "ip -n a link del eth0"),
+        (InterfaceExistsError("x", ifname="eth0", netns="/proc/7/ns/net"), "nsenter --net=/proc/7/ns/net ip link del"),
         (NamespaceMismatchError("x", network="n", netns="/b", container_id="a", ifname="eth0"), "--use-given"),
     ],
 )

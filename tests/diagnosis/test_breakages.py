@@ -294,6 +294,22 @@ def lose_path(node: BreakableNode) -> None:
     subprocess.run(["umount", container.path], check=True)
 
 
+def half_done(state: str) -> Callable[[BreakableNode], None]:
+    """Let a verb have been killed at its very beginning or end, of a container that works."""
+
+    def change(node: BreakableNode) -> None:
+        node.processes.append(subprocess.Popen(["ip", "netns", "exec", node.containers["c1"].name, "sleep", "60"]))
+        wait_until(lambda: os.readlink(f"/proc/{node.processes[-1].pid}/exe").endswith("sleep"))
+        node.change_record("c1", state=state)
+
+    return change
+
+
+def move_interface(node: BreakableNode) -> None:
+    command = ["ip", "-n", node.containers["c1"].name, "link", "set", "eth0"]
+    subprocess.run([*command, "netns", node.containers["c2"].name, "name", "eth7"], check=True)
+
+
 def veth_of(node: BreakableNode) -> str:
     interfaces: list[dict[str, Any]] = json.loads(node.record("c1").read_bytes())["result"]["interfaces"]
     return next(str(one["name"]) for one in interfaces if one["name"].startswith("veth"))
@@ -347,9 +363,20 @@ HARMLESS: dict[str, Callable[[BreakableNode], None]] = {
     "configuration renamed": rename_network,
     "subnet edited": lambda node: node.write_network(net="10.225.0"),
     "lease of another": steal_lease,
+    "killed at the end of ADD": half_done("pending"),
+    "killed at the beginning of DEL": half_done("detaching"),
+    "eth0 moved": move_interface,
     "eth0 renamed": inside("ip link set eth0 down name net7 up"),
 }
-FAST = {"nat and filter flushed", "eth0 deleted", "forgotten dead container", "all records lost", "truncated record"}
+FAST = {
+    "nat and filter flushed",
+    "eth0 deleted",
+    "forgotten dead container",
+    "all records lost",
+    "truncated record",
+    "killed at the end of ADD",
+    "eth0 moved",
+}
 
 
 def cases(names: dict[str, Callable[[BreakableNode], None]]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import groupby
@@ -18,6 +19,8 @@ ARGUMENTS = (Argument("--check", action="store_true", help="Run CHECK of each at
 _EXIT_CODES = {"ok": 0, "warning": 1, "error": 2}
 _SHOWN = 5
 """How many findings of one kind are printed. After a reboot there is one for each attachment of the node."""
+_COMMANDS = 12
+"""How many commands of one finding are printed."""
 _OF_ATTACHMENTS = {"records", "namespaces", "interfaces", "rules", "ipam", "containers"}
 """The checks that look at each attachment. The findings of the others have causes of their own."""
 
@@ -53,14 +56,23 @@ def doctor(session: Session, check: bool) -> None:
 
 
 def _blocks(session: Session, report: libcni.DoctorReport) -> list[Block]:
-    not_checked = [(one.subject, one.reason) for one in report.not_checked]
-    left = f"; {len(not_checked)} not checked" if not_checked else ""
+    not_checked = list(_not_checked(report))
+    left = f"; {len(report.not_checked)} not checked" if not_checked else ""
     return [
         Table(("check", "checked", "result"), _checked(report)),
         *([Fields("not checked", not_checked)] if not_checked else []),
         *_findings(session, report),
         (_counts(report) or "ok: no problems found in what was checked") + left,
     ]
+
+
+def _not_checked(report: libcni.DoctorReport) -> Iterator[tuple[str, str]]:
+    for check, group in groupby(report.not_checked, lambda one: one.check):
+        alike = list(group)
+        shown = alike[:_SHOWN] if len(alike) > _SHOWN + 1 else alike
+        yield from ((one.subject, one.reason) for one in shown)
+        if len(alike) > len(shown):
+            yield f"{len(alike) - len(shown)} more", f"of the check {check}"
 
 
 def _checked(report: libcni.DoctorReport) -> list[list[str]]:
@@ -81,9 +93,13 @@ def _counts(report: libcni.DoctorReport, check: str = "") -> str:
 
 
 def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]:
-    """Yield the findings in their order. Of many with the same meaning only the first, and how many follow."""
-    for _, group in groupby(report.findings, lambda one: (one.check, one.severity, _kind(one))):
-        alike = list(group)
+    """Yield the findings by check and meaning. Of many with the same meaning only the first, and how many follow."""
+    kinds: dict[tuple[str, str, str], list[libcni.NodeFinding]] = {}
+    for one in report.findings:
+        kinds.setdefault((one.check, one.severity, _kind(one)), []).append(one)
+    # A record's problem and the next one's alternate. The checks stay in their order.
+    checks = list(dict.fromkeys(check for check, _, _ in kinds))
+    for alike in (kinds[kind] for kind in sorted(kinds, key=lambda kind: checks.index(kind[0]))):
         # One more line would be as long as the finding that it replaces.
         is_long = len(alike) > _SHOWN + 1 and alike[0].check in _OF_ATTACHMENTS
         shown = alike[:_SHOWN] if is_long else alike
@@ -93,7 +109,10 @@ def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]
 
 
 def _kind(one: libcni.NodeFinding) -> str:
-    return one.meaning.partition(". ")[0]
+    """Return the meaning without what differs from container to container: words with digits, and their IDs."""
+    words = {name for container in one.containers for name in container.split(":")}
+    parts = re.split(r"([\s:;,]+)", one.meaning.partition(". ")[0])
+    return "".join("..." if part in words or any(map(str.isdigit, part)) else part for part in parts)
 
 
 def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
@@ -107,7 +126,10 @@ def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
 
 
 def _finding(one: libcni.NodeFinding) -> Fields:
-    rows = [("seen", one.seen), ("meaning", one.meaning), ("remedy", one.remedy), ("type", "\n".join(one.commands))]
+    commands = list(one.commands[:_COMMANDS])
+    if len(one.commands) > len(commands):
+        commands.append(f"# {len(one.commands) - len(commands)} more: type these, then libcni doctor again")
+    rows = [("seen", one.seen), ("meaning", one.meaning), ("remedy", one.remedy), ("type", "\n".join(commands))]
     rows += [(f"interrupts {_short(other.containers)}", other.command) for other in one.disrupts]
     return Fields(f"{one.severity} {one_line(one.subject)}", [row for row in rows if row[1]])
 

@@ -59,3 +59,16 @@ def test_a_directory_that_was_set_aside_can_be_removed_with_the_printed_command(
     (command,) = [command for one in findings if one["check"] == "records" for command in one["commands"]]
     subprocess.run(command, shell=True, check=True)
     assert not list((node.cache / "corrupt").iterdir())
+
+
+def test_problems_that_alternate_are_grouped_by_their_meaning(node: CommandNode) -> None:
+    for number in range(20):
+        node.add(f"c{number}")
+        if number % 2:
+            node.record(f"c{number}", "dbnet").write_text("{", encoding="utf-8")
+        else:
+            node.change_record(f"c{number}", "dbnet", state="pending")
+    printed = node.run("doctor").out
+    assert printed.count("error 5 more like the last one") == 1
+    assert printed.count("warning 5 more like the last one") == 1
+    assert printed.count("libcni del -c") == 5
