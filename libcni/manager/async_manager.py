@@ -61,9 +61,11 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         """Ask networks whether they can serve ADD; as ``NetworkManager.status``, errors too."""
         return await self._status(networks, timeout)
 
-    async def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
+    async def gc(
+        self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT
+    ) -> Report:
         """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
-        return await self._gc(live, timeout, dry_run=dry_run)
+        return await self._gc(live, timeout, dry_run=dry_run, include_go=include_go)
 
     @asynccontextmanager
     async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:

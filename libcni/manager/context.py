@@ -81,17 +81,6 @@ class OperationContext:
             what = f"container {container_id}"
             await self._lock(_of_container(container_id), what, "another operation of a manager held the container")
 
-    def try_lock_container(self, container_id: str) -> bool:
-        """Acquire a container's lock as ``lock_container`` does, but only if it is free; return whether it was."""
-        if (self.cni.cache_dir, container_id) in _held.get():
-            return True
-        locks = LockSet(self.cni.cache_dir, _of_container(container_id))
-        self._cleanup.callback(locks.close)
-        if not locks.try_acquire():
-            locks.close()
-            return False
-        return True
-
     @contextmanager
     def held(self, container_id: str) -> Iterator[None]:
         """Tell the operations of this thread or task that it holds a container."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
@@ -15,14 +16,11 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet, missing_plugin
-from libcni.manager.recorded import in_order
 from libcni.manager.reports import Item, Outcome, Report
-from libcni.store.attachments import Attachment, recorded_network
-from libcni.verbs.gc import valid_pairs
-from libcni.verbs.reports import DelPolicy, DelReport, GCReport, ValidAttachment
-
-_AT_ONCE = 64
-"""How many containers GC holds locked at once. Each takes a descriptor."""
+from libcni.observe.protocol import Operation
+from libcni.store.attachments import Attachment
+from libcni.verbs.gc import detach_note, gc, valid_pairs
+from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
 
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""
@@ -36,17 +34,11 @@ class LiveSet:
     def __init__(self, containers: Iterable[str], pairs: Iterable[tuple[str, str]]) -> None:
         self.containers: frozenset[str] = frozenset(containers)
         self.pairs: tuple[tuple[str, str], ...] = tuple(pairs)
-        self._pairs = frozenset(self.pairs)
         self._owners = self.containers | {container_id for container_id, _ in self.pairs}
 
     def is_live(self, container_id: str) -> bool:
         """Return whether a container or any attachment of it is live."""
         return container_id in self._owners
-
-    def keeps(self, attachment: Attachment) -> bool:
-        """Return whether an attachment is live, or one of a live container."""
-        pair = (attachment.container_id, attachment.ifname)
-        return attachment.container_id in self.containers or pair in self._pairs
 
     def possible_pairs(self, attachments: Sequence[Attachment]) -> list[tuple[str, str]]:
         """Return every pair that a live attachment may have.
@@ -110,7 +102,7 @@ class GC:
         policy: the policy for DEL.
         namespaces: removes the namespaces that set-ups made, or None.
         dry_run: run nothing, only report.
-        failed: the pairs of the attachments that could not be detached so far.
+        include_go: detach records of Go libcni, too.
     """
 
     context: OperationContext
@@ -120,7 +112,7 @@ class GC:
     policy: DelPolicy
     namespaces: ContainerNamespaces | None
     dry_run: bool
-    failed: list[tuple[str, str]] = field(default_factory=list)
+    include_go: bool
 
     async def run(self) -> Report:
         """Run GC of every network; raise all errors as one CNIErrorGroup that holds the summary."""
@@ -128,10 +120,11 @@ class GC:
             await self._live()  # raises TypeError before anything runs
         attachments = await self.context.attachments()
         networks = _every_network(self.networks, attachments, self.context.cni.find_plugin)
-        items, errors = ([], []) if self.dry_run else await self._detach_stale(attachments, networks)
-        for name, net in networks.items():
+        items: list[Item] = []
+        errors: list[CNIError] = []
+        for name, net in reversed(networks.items()):  # a container's later networks first, as in a tear-down
             cleaned, failed = await self._network(name, net)
-            items += self._items(cleaned)
+            items += self._items(cleaned, failed)
             errors += failed
         removed, failed = await self._namespaces()
         # Every network lists the unreadable records of all of them.
@@ -139,88 +132,45 @@ class GC:
         CNIErrorGroup.raise_any("GC: {} failed", report.errors, report)
         return report
 
-    async def _detach_stale(
-        self, attachments: Sequence[Attachment], networks: dict[str, NetworkConfigList | str]
-    ) -> tuple[list[Item], list[CNIError]]:
-        """Detach stale attachments side by side, while set-ups of other containers on their networks go on.
-
-        The GC of each network detaches the rest: attachments of containers that another operation works on, and those
-        of Go's records, which need the configuration in force.
-        """
-        live = await self._live()
-        stale: dict[str, list[Attachment]] = {}
-        for one in reversed(in_order(attachments)):
-            net = networks.get(one.network)
-            is_swept = isinstance(net, NetworkConfigList) and not net.disable_gc and one.owner == self.context.cni.owner
-            if is_swept and one.record.version and not live.keeps(one):
-                stale.setdefault(one.container_id, []).append(one)
-        items: list[Item] = []
-        errors: list[CNIError] = []
-        container_ids = list(stale)
-        for start in range(0, len(container_ids), _AT_ONCE):
-            try:
-                # A set-up holds its container. Ask under the locks: one may have ended since the records were read.
-                held = [one for one in container_ids[start : start + _AT_ONCE] if self.context.try_lock_container(one)]
-                live = await self._live()
-                chosen = [one for container_id in held for one in stale[container_id] if not live.keeps(one)]
-                for one, outcome in zip(chosen, await self._delete(chosen), strict=True):
-                    identity = (one.network, one.container_id, one.ifname)
-                    if isinstance(outcome, CNIError):
-                        outcome.add_note(f"when the stale attachment {one.container_id} {one.ifname} was detached")
-                        self.context.emit(problem_event(outcome, *identity))
-                        errors.append(outcome)
-                        items.append(Item("failed", *identity, error=outcome))
-                        self.failed.append((one.container_id, one.ifname))
-                    else:
-                        self.context.emit(Event("attachment-removed", *identity, "garbage"))
-                        items.append(Item("detached", *identity))
-            except CNIError as error:  # the locks cannot be used, for example on a read-only disk
-                return items, [*errors, error]
-            finally:
-                self.context.release_locks()
-        return items, errors
-
-    async def _delete(self, attachments: Sequence[Attachment]) -> Sequence[DelReport | CNIError]:
-        context = self.context
-        delete = partial(context.cni.del_attachments, policy=self.policy, timeout=context.timeout)
-        try:
-            reports: Sequence[DelReport | CNIError] = await context.call(lambda: delete(attachments))
-        except CNIErrorGroup as group:
-            return cast("Sequence[DelReport | CNIError]", group.report)
-        return reports
-
-    def _items(self, report: GCReport) -> list[Item]:
+    def _items(self, report: GCReport, errors: Sequence[CNIError]) -> list[Item]:
+        items = [Item("unreadable", path=one.path) for one in report.corrupt]
+        items += [Item("made-by-go", one.network, one.container_id, one.ifname) for one in report.made_by_go]
         detached = {one.path for one in report.detached}
-        missed: Outcome = "stale" if self.dry_run else "failed"
-        return [
-            *(Item("unreadable", path=one.path) for one in report.corrupt),
-            *(
-                Item("detached" if one.path in detached else missed, one.network, one.container_id, one.ifname)
-                for one in report.stale
-            ),
-        ]
+        for one in report.stale:
+            identity = (one.network, one.container_id, one.ifname)
+            if self.dry_run:
+                items.append(Item("stale", *identity))
+            elif one.path in detached:
+                items.append(Item("detached", *identity))
+            else:
+                note = detach_note(one)
+                error = next((error for error in errors if note in getattr(error, "__notes__", ())), None)
+                items.append(Item("failed", *identity, error=error))
+        return items
 
     async def _live(self) -> LiveSet:
         live = await self.context.call(self.live) if callable(self.live) else self.live
         # With thousands of containers this takes long enough to block an event loop.
         return await self.context.node.on_disk(lambda: read_live(read_live_once(live), self.plan))
 
-    async def _network(self, name: str, net: NetworkConfigList | str) -> tuple[GCReport, list[CNIError]]:
-        """Run GC of one network while no set-up uses it. Set-ups on other networks go on."""
+    async def _network(self, name: str, net: NetworkConfigList | None) -> tuple[GCReport, list[CNIError]]:
+        """Run GC of one network."""
         context = self.context
         report = GCReport()
         errors: list[CNIError] = []
         try:
+            # Ask while no set-up uses the network: the caller may not know a container that is being set up.
             await context.lock_network_for_gc(name)
-            # Ask only now, under the lock: before, the caller might not have known a container that was being set up.
             live = await self._live()
             attachments = await context.attachments()
-            # What could not be detached still exists, so the plugins must not free its address.
-            valid = [*await context.node.on_disk(lambda: live.possible_pairs(attachments)), *self.failed]
+            valid = await context.node.on_disk(lambda: live.possible_pairs(attachments))
+            # Set-ups go on while GC runs, which leaves alone what they attach from here on.
+            before = time.clock_gettime(time.CLOCK_BOOTTIME)
+            context.release_locks()
+            options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
+            run = context.cni._run  # noqa: SLF001 - callers of a client have no need of "before"
             report = await context.call(
-                lambda: context.cni.gc_network_list(
-                    net, valid, dry_run=self.dry_run, policy=self.policy, timeout=context.timeout
-                )
+                lambda: run(Operation("GC", name), context.timeout, gc, name, net, valid, self.policy, **options)
             )
         except CNIErrorGroup as group:
             report = group.report if isinstance(group.report, GCReport) else report
@@ -228,7 +178,6 @@ class GC:
         except CNIError as error:
             errors = [error]
         finally:
-            # Set-ups on this network go on while GC of the next network runs or hangs.
             context.release_locks()
         for one in report.detached:
             context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
@@ -271,16 +220,13 @@ class GC:
 
 def _every_network(
     networks: NetworkSet, attachments: Sequence[Attachment], find: Callable[[str], str]
-) -> dict[str, NetworkConfigList | str]:
-    """Return the networks in force and the networks that only records name, by name.
+) -> dict[str, NetworkConfigList | None]:
+    """Return the networks in force, and None for each network that only records name.
 
     Leave out networks that no record names and whose plugins are missing: GC would fail for them in each round.
     """
     used = {one.network for one in attachments}
-    found: dict[str, NetworkConfigList | str] = {
+    found: dict[str, NetworkConfigList | None] = {
         net.name: net for net in networks.all if net.name in used or missing_plugin(net, find) is None
     }
-    for one in attachments:
-        if one.network and one.network not in found:
-            found[one.network] = recorded_network(one.record) or one.network
-    return found
+    return found | dict.fromkeys(sorted(name for name in used if name and name not in found))

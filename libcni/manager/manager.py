@@ -112,19 +112,20 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return run_to_end(self._status(networks, timeout))
 
-    def gc(self, live: Live, *, dry_run: bool = False, timeout: Timeout = DEFAULT) -> Report:
+    def gc(self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT) -> Report:
         """Run GC once for each network, also for networks that only records name.
 
         Only attachments of the client's own owner are detached, and only namespaces that a set-up made are removed.
-        Containers are detached side by side, while set-ups of other containers go on. Set-ups on a network wait while
-        its plugins run GC.
+        Containers are detached side by side, while set-ups go on. Set-ups on a network wait while one of its plugins
+        runs GC.
 
         Args:
             live: the live containers: Container objects, container IDs, attachments, or (container ID, interface
                 name) pairs; [] for none. Or a function that returns them: it is called several times, each time when no
-                set-up runs on the containers, or the network, in question. An iterator without elements is refused: it
+                set-up runs on the network, or the container, in question. An iterator without elements is refused: it
                 may have been read before.
             dry_run: run nothing, only report.
+            include_go: as for ``gc_network_list``.
             timeout: seconds for each network, and for all waits together.
 
         Raises:
@@ -132,7 +133,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
             TypeError: ``live`` is None or an empty iterator, or holds an object of another type; no container that
                 it does not name was detached for this reason.
         """
-        return run_to_end(self._gc(live, timeout, dry_run=dry_run))
+        return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
 
     @contextmanager
     def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Iterator[None]:

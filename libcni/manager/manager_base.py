@@ -21,7 +21,7 @@ from libcni.manager.gc import GC, Live, read_live_once
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
-from libcni.manager.options import check_options, merge_policies, read_once
+from libcni.manager.options import merge_policies, read_once
 from libcni.manager.recorded import container_result
 from libcni.manager.reports import ManagerStatus, NetworkState, Report
 from libcni.manager.set_up import SetUp
@@ -232,7 +232,6 @@ class ManagerBase(Generic[ClientT]):
         return OperationContext(self.cni, node, self._emit, timeout)
 
     async def _set_up(self, container: Container, timeout: Timeout, options: AttachOptions) -> ContainerResult:
-        check_options(options)
         _check_container(container)
         context = self._context(Operation("SET-UP", container_id=container.id), timeout)
         with context.node, context:
@@ -284,14 +283,14 @@ class ManagerBase(Generic[ClientT]):
         with self._context(Operation("STATUS"), timeout) as context:
             return await status(context, self._gather, self._configuration.current, names, default_names, reason)
 
-    async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool) -> Report:
+    async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         live = live if callable(live) else read_live_once(live)
         with self._context(Operation("GC"), timeout) as context:
             current = self._configuration.current
-            return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run).run()
+            return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run, include_go).run()
 
     def _lock_context(self, container_id: str, timeout: Timeout) -> OperationContext:
         return self._context(Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)

@@ -1,36 +1,14 @@
-"""The options of ``set_up``, and their checks, which run before anything is made."""
+"""Read arguments: iterables once, policies together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from libcni.verbs.reports import (
-    AttachOptions,
-    DelPolicy,
-    OnCancel,
-    OnExisting,
-    check_option_names,
-    check_type,
-    check_word,
-)
+from libcni.verbs.reports import DelPolicy, check_type
 
 _T = TypeVar("_T")
-
-_FLAGS = ("rollback", "strict", "negotiate_version", "allow_own_netns")
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check the options now, because ``add_network_list`` would refuse them in the middle of a set-up.
-
-    Raises TypeError for an unknown option or a wrong type, and ValueError for an unknown word.
-    """
-    check_option_names(options, {*AttachOptions.__annotations__, "timeout"}, "set_up")
-    for name in _FLAGS:
-        check_type(name, options.get(name, True), bool)
-    check_word("on_existing", options.get("on_existing", "refuse"), OnExisting)
-    check_word("on_cancel", options.get("on_cancel", "keep"), OnCancel)
 
 
 def read_once(name: str, given: Iterable[_T]) -> tuple[_T, ...]:

@@ -11,7 +11,15 @@ from libcni.verbs.reports import PluginStatus
 __all__ = ["Item", "ManagerStatus", "NetworkState", "Report"]
 
 Outcome = Literal[
-    "detached", "stale", "ok", "unsupported", "failed", "unreadable", "namespace-removed", "namespace-stale"
+    "detached",
+    "stale",
+    "made-by-go",
+    "ok",
+    "unsupported",
+    "failed",
+    "unreadable",
+    "namespace-removed",
+    "namespace-stale",
 ]
 
 
@@ -20,9 +28,10 @@ class Item:
     """The outcome for one attachment, one record or one namespace.
 
     Attributes:
-        outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``namespace-removed``;
-            ``namespace-stale`` (a dry run). Of a check: ``ok``; ``unsupported`` (its version has no CHECK). Of each:
-            ``failed``; ``unreadable`` (a record that does not name its attachment; it was not changed).
+        outcome: of a tear-down or GC: ``detached``; ``stale`` (a dry run: it would be detached); ``made-by-go`` (stale,
+            and left alone without ``include_go``); ``namespace-removed``; ``namespace-stale`` (a dry run). Of a check:
+            ``ok``; ``unsupported`` (its version has no CHECK). Of each: ``failed``; ``unreadable`` (a record that does
+            not name its attachment; it was not changed).
         network: the attachment's network, or "".
         container_id: the container, or "".
         ifname: the interface's name, or "".

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ from libcni.errors import (
 from libcni.observe.protocol import Operation
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, Record
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach
 from libcni.verbs.detach_each import detach_side_by_side
@@ -48,6 +49,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     dry_run: bool = False,
     negotiate_version: bool = False,
     include_go: bool = False,
+    before: float = math.inf,
 ) -> GCReport:
     """Clean up a network (spec 1.1.0, section 2, GC). Go on after errors.
 
@@ -64,6 +66,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         negotiate_version: use the highest version that all plugins support.
         include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
             the running containers of podman or containerd.
+        before: leave alone what was attached later in this boot; in seconds since the boot, as in Record.uptime.
 
     Raises:
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
@@ -76,7 +79,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         return GCReport(disabled=True)
     # Shared: only the plugins' own GC has the network for itself. ADDs go on while stale attachments are detached.
     await node.lock([network])
-    found = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go))
+    found = await node.on_disk(lambda: _sort(node, network, set(pairs), include_go=include_go, before=before))
     used = net or found.network
     if used is None:
         raise NetworkNotFoundError(
@@ -126,7 +129,7 @@ class _Found:
             self.unfinished.add(record.container_id)
 
 
-def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool) -> _Found:
+def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool, before: float = math.inf) -> _Found:
     found = _Found()
     for record in node.records.iter_records():
         if node.seconds_left() == 0:
@@ -139,7 +142,8 @@ def _sort(node: Node, network: str, valid: set[Pair], *, include_go: bool) -> _F
         if record.network != network:
             continue
         pair = (record.container_id, record.ifname)
-        is_stale = record.owner == node.settings.owner and pair not in valid
+        is_later = record.state != STALE_BOOT and record.uptime is not None and record.uptime >= before
+        is_stale = record.owner == node.settings.owner and pair not in valid and not is_later
         if is_stale and (record.version or include_go):
             found.stale.append(record)
         else:
@@ -198,6 +202,11 @@ class _NotReachedError(CNIError):
     """The deadline passed before this attachment's turn, or it is no longer the one that was found to be stale."""
 
 
+def detach_note(one: Record | Attachment) -> str:
+    """Return the note of an error of the DEL of a stale attachment."""
+    return f"when the stale attachment {one.container_id} {one.ifname} was detached"
+
+
 async def _detach_all(
     node: Node, found: _Found, net: NetworkConfigList | None, policy: DelPolicy, errors: list[CNIError]
 ) -> list[Record]:
@@ -226,7 +235,7 @@ async def _detach_all(
     missed = sum(isinstance(outcome, _NotReachedError) for outcome in outcomes)
     for record, outcome in zip(found.stale, outcomes, strict=True):
         if isinstance(outcome, CNIError) and not isinstance(outcome, _NotReachedError):
-            outcome.add_note(f"when the stale attachment {record.container_id} {record.ifname} was detached")
+            outcome.add_note(detach_note(record))
             errors.append(outcome)
     if missed:
         problem = f"GC of network {found.stale[0].network} did not reach {missed} stale attachments in its time"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
@@ -45,13 +44,6 @@ def check_word(name: str, value: object, words: Any) -> None:
     known = get_args(words)
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-
-
-def check_option_names(given: Iterable[str], known: Iterable[str], method: str) -> None:
-    """Raise TypeError if an option is unknown. A method needs this if it may pass its options on to no other one."""
-    unknown = sorted({*given}.difference(known))
-    if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}; the options of {method} are {', '.join(sorted(known))}")
 
 
 @dataclass(frozen=True, slots=True)

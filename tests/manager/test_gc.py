@@ -15,7 +15,9 @@ import pytest
 
 from libcni import CNIErrorGroup, DelPolicy, NetworkConfigList, RuntimeConf
 from libcni.manager import Container
+from libcni.manager import gc as manager_gc
 from libcni.testing import wait_until
+from libcni.verbs import gc as verb
 from manager.fakes import FakeNamespaces, ManagerNode, fails, removed
 
 
@@ -47,7 +49,7 @@ def test_gc_takes_single_attachments_as_live(attached: ManagerNode) -> None:
 def test_gc_of_a_network_that_only_records_know(attached: ManagerNode) -> None:
     (attached.conf_dir / "a.conflist").unlink()
     summary = attached.manager().gc(["c2"])
-    assert attached.calls("DEL", "GC") == ["DEL b c1 eth1", "DEL a c1 eth0", "GC a"]
+    assert attached.calls("DEL", "GC") == ["DEL a c1 eth0", "GC a", "DEL b c1 eth1"]
     assert {one.network for one in summary.items} == {"a", "b"}
 
 
@@ -181,13 +183,30 @@ def test_a_del_that_failed_is_not_tried_again_and_its_address_stays(
     assert "when the stale attachment c1 eth0 was detached" in item.error.__notes__
 
 
-def test_gc_asks_again_under_the_lock_of_a_stale_container(node: ManagerNode, make: Callable[..., Any]) -> None:
-    """Its set-up may end between the first question and the lock."""
+def test_gc_keeps_what_was_attached_after_it_asked_for_the_living(
+    node: ManagerNode, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.configure("a")
+    node.manager().set_up(Container("old", "/ns"))
+
+    async def late(*args: Any, **options: Any) -> Any:
+        node.cni.add_network_list("a", RuntimeConf("new", "/ns", "eth0"))
+        return await verb.gc(*args, **options)
+
+    monkeypatch.setattr(manager_gc, "gc", late)
+    assert [one.container_id for one in make().gc([]).of("detached")] == ["old"]
+    assert [one.container_id for one in node.cni.get_cached_attachments()] == ["new"]
+
+
+def test_records_of_go_are_detached_only_if_asked(node: ManagerNode, make: Callable[..., Any]) -> None:
     node.configure("a")
     node.manager().set_up(Container("c1", "/ns"))
-    answers = iter([[], ["c1"], ["c1"]])  # for all, under the lock, for the network
-    assert make().gc(lambda: next(answers)).items == ()
+    path = node.cache / "results" / "a-c1-eth0"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in document.items() if key != "libcni"}))
+    assert [one.container_id for one in make().gc([]).of("made-by-go")] == ["c1"]
     assert node.calls("DEL") == []
+    assert [one.container_id for one in make().gc([], include_go=True).of("detached")] == ["c1"]
 
 
 def test_gc_does_not_fail_for_a_network_that_nobody_uses(node: ManagerNode, make: Callable[..., Any]) -> None:
@@ -230,8 +249,8 @@ def test_gc_asks_again_before_it_removes_a_namespace(node: ManagerNode, make: Ca
     manager = make(namespaces=tool)
     manager.set_up(Container("c1"))
     next(node.cache.glob("results/*")).unlink()
-    # For stale attachments, for the network, for the namespaces, and under the lock of the container.
-    answers = iter([[], [], [], ["c1"]])
+    # For the network, for the namespaces, and under the lock of the container.
+    answers = iter([[], [], ["c1"]])
     assert removed(manager.gc(lambda: next(answers))) == []
     assert "c1" in tool.there
     assert removed(manager.gc(list)) == ["/run/netns/c1"]
