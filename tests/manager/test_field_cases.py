@@ -107,7 +107,7 @@ def test_gc_goes_over_every_network_even_if_one_fails(node: ManagerNode, make: M
     with pytest.raises(CNIErrorGroup) as caught:
         make().gc([])
     assert "stuck" in str(caught.value)
-    assert node.calls("GC") == ["GC a", "GC b"]
+    assert node.calls("GC") == ["GC b", "GC a"]
 
 
 def test_gc_of_a_network_that_disables_it_runs_nothing(node: ManagerNode, make: Make) -> None:
