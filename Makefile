@@ -49,12 +49,13 @@ test: $(COMPILED) ## run the tests
 	@$(BIN)/pytest $(PARALLEL)
 
 # pytest exits with 5 where it finds no test: an error, unless no test is marked slow.
-test-slow: $(READY) ## run the slow suites: crash, concurrency, fuzz, conformance, podman
+test-slow: $(READY) ## run the slow suites: simulation, concurrency, fuzz, conformance, podman
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@$(BIN)/pytest -m slow || { status=$$?; [ $$status = 5 ] && ! grep -rq 'mark\.slow' tests; } || exit $$status
 
-soak: $(READY) ## the crash and concurrency suites for longer: 3,000 kills, 8 x 5,000 verbs
-	@LIBCNI_KILLS=3000 LIBCNI_VERBS=5000 $(BIN)/pytest -m slow tests/reliability/test_crash.py tests/reliability/test_concurrency.py
+soak: $(READY) ## for longer: 100,000 schedules of the simulated node, 8 processes x 5,000 verbs
+	@PYTHONPATH=tests $(BIN)/python -m sim mixture --seeds 100000 --story
+	@LIBCNI_VERBS=5000 $(BIN)/pytest -m slow tests/reliability/test_concurrency.py
 
 fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
 	@PYTHONPATH=tests $(BIN)/python -m reliability.fuzz

@@ -81,10 +81,6 @@ class CNode(FakeNode):
             (begun.add if line[0] == "S" else begun.discard)(line[8])
         yield from begun
 
-    def empty(self) -> None:
-        """Forget the log, as if the plugins had just been installed."""
-        (self.state / "log").unlink(missing_ok=True)
-
 
 def build_plugins(directory: Path) -> str:
     """Compile plugin.c, once under the name of each type; return the directory."""

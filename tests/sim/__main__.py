@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--asyncio", action="store_true", help="the verbs of AsyncCNIConfig")
     parser.add_argument("--story", action="store_true")
     options = parser.parse_args()
+    violations = 0
     with seam.in_place_of_the_system(), faults.seeded(options.fault):
         for name in options.scenarios or SCENARIOS:
             began = time.process_time()
@@ -36,10 +37,12 @@ def main() -> None:
                     version=options.version,
                     on_asyncio=options.asyncio,
                 )
+            violations += bool(found.violation)
             speed = found.schedules / (time.process_time() - began)
             row = f"{name:45} {found.schedules:6} schedules, {speed:4.0f}/s  {found.violation}"
             sys.stdout.write(f"{row}\n{found.story if options.story else ''}\n".replace("\n\n", "\n"))
             sys.stdout.flush()
+    sys.exit(1 if violations else 0)
 
 
 main()

@@ -179,7 +179,7 @@ class SimExecutor:
         self._check_configuration(call, plugin)
         running = self.sim.run_steps(f"{plugin}[{process.pid}]", KINDS[plugin](call), process)
         running.parent = self.sim.current
-        running.seen = seen
+        running.seen, running.verb = seen, verb
         return running
 
     def _check_configuration(self, call: Call, plugin: str) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sim import seam
-from sim.schedule import BySeed, Chooser, Replay, Sim, Violation, all_plans, shrink
+from sim.schedule import BySeed, Chooser, Events, Replay, Sim, Violation, all_plans, shrink
 from sim.stage import Stage
 
 Scenario = Callable[[Stage], None]
@@ -121,6 +122,7 @@ def add_and_gc(s: Stage) -> None:
 
 @scenario
 def add_of_another_owner_and_gc(s: Stage) -> None:
+    s.alone("setup", lambda: s.add("B", "b"))  # on another network
     s.runtime("add", lambda: s.add("A", "bw", owner="another"))
     s.runtime("gc", lambda: s.gc("bw"))
 
@@ -163,9 +165,7 @@ def killed_add(s: Stage) -> None:
     add = s.runtime("add", lambda: s.add("A", "bws"))
     s.event("killer", s.kill(add, plugins=False))
     s.race()
-    s.alone("again", lambda: s.add("A", "bws", on_existing="replace"))
-    if s.outcomes["ADD A"] != "ok":
-        s.sim.violate(f"a container cannot start after a kill: {s.outcomes}")
+    s.add_again("A", "bws")
 
 
 @scenario
@@ -173,9 +173,7 @@ def cancelled_add(s: Stage) -> None:
     add = s.runtime("add", lambda: s.add("A", "bws"))
     s.event("cancel", s.cancel(add))
     s.race()
-    s.alone("again", lambda: s.add("A", "bws", on_existing="replace"))
-    if s.outcomes["ADD A"] != "ok":
-        s.sim.violate(f"a container cannot start after a cancellation: {s.outcomes}")
+    s.add_again("A", "bws")
 
 
 @scenario
@@ -226,7 +224,13 @@ def full_disk_during_del(s: Stage) -> None:
 @scenario
 def plugin_killed(s: Stage) -> None:
     s.runtime("add", lambda: s.add("A", "bws"))
-    s.event("oom", s.kill_plugin())
+    s.event("oom", s.kill_plugin("ADD"))
+
+
+@scenario
+def plugin_killed_in_a_roll_back(s: Stage) -> None:
+    s.runtime("add", lambda: s.add("A", "bf"))
+    s.event("oom", s.kill_plugin("DEL"))
 
 
 @scenario
@@ -267,7 +271,9 @@ def mixture(s: Stage) -> None:
         runtimes.append(s.runtime(f"{verb}{number}", work[verb], pick((None, *runtimes))))
     for number in range(pick((0, 1, 2))):
         s.event(f"killer{number}", s.kill(pick(runtimes), plugins=pick((True, False))))
-    for name, event in {"power": s.power_cut, "disk": s.fill_disk, "oom": s.kill_plugin}.items():
+    kill_plugin = partial(s.kill_plugin, pick(("ADD", "DEL")))
+    events: dict[str, Callable[[], Events]] = {"power": s.power_cut, "disk": s.fill_disk, "oom": kill_plugin}
+    for name, event in events.items():
         if not pick(range(4)):
             s.event(name, event())
     s.has_restarted = True

@@ -145,7 +145,7 @@ class Program(Actor):
         super().__init__(sim, name, process, is_event=is_event)
         self.steps = steps
         self.value: object = None
-        self.seen = 0
+        self.seen, self.verb = 0, ""
 
     def step(self) -> None:
         """Go on to the next yield."""

@@ -76,7 +76,7 @@ class Stage:
         self.attached: set[tuple[str, str]] = set()
         self.disturbed: set[str] = set()
         self.renamed: set[str] = set()
-        self.has_paused = self.has_restarted = False
+        self.has_paused = self.has_replaced = self.has_restarted = False
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
 
@@ -115,10 +115,21 @@ class Stage:
         """ADD."""
         rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
         self.used.add(network)
+        self.has_replaced = self.has_replaced or bool(options)
         done = self._try(f"ADD {container}", lambda: self._client(owner).add_network_list(net, rt, **options))  # type: ignore[arg-type]
         if done:
+            if (container, network) in self.attached and container not in self.disturbed and not self.has_replaced:
+                self.sim.violate(f"a second ADD of {container} succeeded without a DEL")
             self.attached.add((container, network))
         return done
+
+    def add_again(self, container: str, network: str) -> None:
+        """ADD after an ADD that did not end, or that nobody heard of: the container must be able to start."""
+        is_ready = any(one.container_id == container and one.state == READY for _, one in self.records())
+        options = {"on_existing": "replace"} if is_ready else {}
+        self.alone("again", lambda: self.add(container, network, **options))
+        if self.outcomes[f"ADD {container}"] != "ok":
+            self.sim.violate(f"{container} cannot start again: {self.outcomes}")
 
     def delete(self, container: str, network: str) -> bool:
         """DEL."""
@@ -246,9 +257,10 @@ class Stage:
             self.tasks[victim].cancel()
             yield f"the task of {victim.name} is cancelled"
 
-    def kill_plugin(self) -> Events:
-        """Kill a plugin that runs."""
-        for one in self._plugins(None)[:1]:
+    def kill_plugin(self, verb: str) -> Events:
+        """Kill a plugin that runs this verb."""
+        yield lambda: any(one.verb == verb for one in self._plugins(None))
+        for one in [one for one in self._plugins(None) if one.verb == verb][:1]:
             one.kill()
             yield f"SIGKILL of {one.name}"
 
