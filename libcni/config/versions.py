@@ -38,7 +38,6 @@ assert RESULT_FORMS.keys() == set(ALL_VERSIONS)
 
 _MAX_PARTS = 3
 _MAX_DIGITS = 9
-_NAMES = ("major", "minor", "micro")
 
 
 def parse_version(text: str) -> tuple[int, int, int]:
@@ -46,14 +45,9 @@ def parse_version(text: str) -> tuple[int, int, int]:
     if not isinstance(text, str):
         raise VersionError(f"invalid version {short_repr(text, 80)}: it must be a string", version=text)
     parts = (text or DEFAULT_VERSION).split(".")
-    if len(parts) > _MAX_PARTS:
-        raise VersionError(f'invalid version "{shorten(text, 80)}": too many parts', version=text)
-    for name, part in zip(_NAMES, parts, strict=False):
-        if not _is_number(part):
-            raise VersionError(
-                f'invalid version "{shorten(text, 80)}": its {name} part "{shorten(part, 80)}" is not a number',
-                version=text,
-            )
+    if len(parts) > _MAX_PARTS or not all(map(_is_number, parts)):
+        rule = "it must be at most three numbers, such as 1.1.0"
+        raise VersionError(f'invalid version "{shorten(text, 80)}": {rule}', version=text)
     major, minor, micro = (*map(int, parts), 0, 0)[:3]
     return major, minor, micro
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from libcni.config.identifiers import check_container_id, check_ifname
 from libcni.errors import InvalidIdentifierError
@@ -59,10 +58,10 @@ def _wrong(msg: str, details: str = "") -> VerbError:
 def check_netns(env: Mapping[str, str]) -> None:
     """Raise a VerbError with code 8 if CNI_NETNS is the plugin's own network namespace.
 
-    Nothing is checked if CNI_NETNS_OVERRIDE is ``1`` or ``true``, or on another system than Linux.
+    Nothing is checked if CNI_NETNS_OVERRIDE is ``1`` or ``true``.
     """
     netns = env.get("CNI_NETNS", "")
-    if not netns or sys.platform != "linux" or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
+    if not netns or env.get("CNI_NETNS_OVERRIDE", "").lower() in {"1", "true"}:
         return
     try:
         # Device and inode: the path of one namespace may differ, its file does not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.testing.attachment_checks import check_attachment, check_host
@@ -24,25 +24,12 @@ from libcni.testing.report import ConformanceFinding, ConformanceReport
 __all__ = ["ConformanceFinding", "ConformanceReport", "assert_plugin_conforms", "check_plugin"]
 
 
-class ConformanceOptions(TypedDict, total=False):
-    """The keyword arguments of ``check_plugin``."""
-
-    namespace: NetworkNamespace | None
-    path: str
-    prev_result: Mapping[str, Any] | None
-    ipam: bool
-    args: str
-    versions: Sequence[str]
-    keeps_state: bool | None
-    timeout: float
-
-
 def assert_plugin_conforms(
     plugin: Target,
     config: Mapping[str, Any],
     *,
     known_faults: Iterable[str] = (),
-    **options: Unpack[ConformanceOptions],
+    **options: Any,
 ) -> ConformanceReport:
     """Check ``plugin`` as ``check_plugin`` does, and return the report.
 
@@ -50,7 +37,7 @@ def assert_plugin_conforms(
         plugin: a Plugin or the path of an executable.
         config: see ``check_plugin``.
         known_faults: checks that may fail.
-        options: see ``check_plugin``.
+        options: the keyword arguments of ``check_plugin``.
 
     Raises:
         AssertionError: if another check fails; the text lists all that failed.
@@ -94,7 +81,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         versions: only these of the versions that it supports.
         keeps_state: whether CHECK must fail after DEL and after GC. None: if the helper sees state, that is allocated
             addresses, an interface, or another change of the host or the namespace.
-        timeout: seconds for each call.
+        timeout: seconds for each call of an executable. A Plugin is called in this thread, which nothing can stop.
 
     Raises:
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs

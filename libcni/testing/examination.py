@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import threading
 from collections.abc import Iterable, Mapping
 from tempfile import gettempdir
 from typing import Any
@@ -120,10 +118,7 @@ class Examination:
         env = changes.pop("env", {})
         options = {**self.options, **changes}
         try:
-            if isinstance(self.plugin, Plugin):
-                answer = _call_in_thread(self.plugin, verb, config, env, self.timeout, options)
-            else:
-                answer = call_unchecked(self.plugin, verb, config, env, self.timeout, **options)
+            answer = call_unchecked(self.plugin, verb, config, env, self.timeout, **options)
         except subprocess.TimeoutExpired:
             # The limit on hangs: a hundred calls of 30 seconds would keep a test for an hour.
             self._slow.append(verb)
@@ -155,30 +150,6 @@ class Examination:
         held = sorted(set(self._held))
         self.add_finding("no process keeps stdout open", f"after the end of {', '.join(held)}" if held else "")
         self.add_finding("error codes below 100 are the specification's", sorted(set(self._odd_codes)))
-
-
-def _call_in_thread(  # noqa: PLR0913, PLR0917 - as call_plugin
-    plugin: Plugin,
-    verb: str,
-    config: Mapping[str, Any] | bytes,
-    env: Mapping[str, str | None],
-    timeout: float,
-    options: dict[str, Any],
-) -> Answer:
-    """Call a plugin of this process in a thread, because a function that hangs cannot be stopped."""
-    # A daemon thread: the interpreter can exit although the function hangs.
-    answers: list[Answer] = []
-    kept = sys.stdout, sys.stderr
-    thread = threading.Thread(
-        target=lambda: answers.append(call_unchecked(plugin, verb, config, env, timeout, **options)), daemon=True
-    )
-    thread.start()
-    thread.join(timeout)
-    if not answers:
-        # The thread has replaced the streams, and will not put them back in time.
-        sys.stdout, sys.stderr = kept
-        raise subprocess.TimeoutExpired(plugin.name, timeout)
-    return answers[0]
 
 
 def has_verb(verb: str, version: str) -> bool:

@@ -1,18 +1,16 @@
-"""Network namespaces for tests, with a ping and an echo server."""
+"""Network namespaces for tests, with an echo server."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import struct
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -24,7 +22,6 @@ __all__ = ["NetworkNamespace", "network_namespace", "wait_until", "why_no_namesp
 _T = TypeVar("_T")
 _DIRECTORY = "/run/netns"
 _RETRY = 0.01
-_IPV4 = 4
 
 
 @dataclass(frozen=True)
@@ -73,25 +70,6 @@ class NetworkNamespace:
         """
         with in_namespace(self.path):
             yield
-
-    def ping(self, address: str, timeout: float = 10.0) -> float:
-        """Send ICMP echo requests from the namespace until one is answered; return the seconds that this took.
-
-        Args:
-            address: an IPv4 or IPv6 address, without a prefix length.
-            timeout: seconds.
-
-        Raises:
-            TimeoutError: if ``address`` does not answer.
-        """
-        started = time.monotonic()
-        ipv4, ipv6 = (socket.AF_INET, socket.IPPROTO_ICMP), (socket.AF_INET6, socket.IPPROTO_ICMPV6)
-        family, protocol = ipv4 if ip_address(address).version == _IPV4 else ipv6
-        with self.entered():  # a socket stays in the namespace in which it was made
-            sender = socket.socket(family, socket.SOCK_RAW, protocol)
-        with sender:
-            wait_until(lambda: _is_answered(sender, address), timeout, f"no answer to a ping from {address}")
-        return time.monotonic() - started
 
     @contextmanager
     def echo_server(self, port: int = 0, address: str = "") -> Iterator[int]:
@@ -150,33 +128,6 @@ def wait_until(condition: Callable[[], _T], timeout: float = 10.0, problem: str 
             raise TimeoutError(f"{problem or 'the condition is false'} after {timeout:g} s")
         time.sleep(_RETRY)
     return value
-
-
-def _is_answered(sender: socket.socket, address: str) -> bool:
-    """Send one echo request, and return whether its answer comes within a fifth of a second."""
-    is_ipv4 = sender.family == socket.AF_INET
-    request, reply = (8, 0) if is_ipv4 else (128, 129)
-    number = int.from_bytes(os.urandom(2), "big")
-    body = struct.pack("!HH", number, 1)
-    # The kernel fills in the checksum of ICMPv6 only.
-    checksum = _checksum(struct.pack("!BBH", request, 0, 0) + body) if is_ipv4 else 0
-    sender.settimeout(0.2)
-    try:
-        sender.sendto(struct.pack("!BBH", request, 0, checksum) + body, (address, 0))
-        while True:
-            # A raw socket gets all ICMP packets of the namespace, also answers to other pings.
-            data, peer = sender.recvfrom(2048)
-            answer = data[(data[0] & 15) * 4 :] if is_ipv4 else data
-            if peer[0] == address and answer[0] == reply and answer[4:6] == body[:2]:
-                return True
-    except OSError:
-        return False
-
-
-def _checksum(data: bytes) -> int:
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    folded: int = (total >> 16) + (total & 0xFFFF)
-    return ~folded & 0xFFFF
 
 
 def _serve(server: socket.socket) -> None:
