@@ -1,51 +1,55 @@
-"""What the README shows works as it stands, with its three directories elsewhere."""
+"""What the README shows works as it stands, with its directories elsewhere."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from nodes import PLUGINS, Namespace
+
+import libcni
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-FAILING = {"while": "FAIL", "error": {"code": 11}}
-DBNET = {
-    "cniVersion": "1.1.0",
-    "name": "dbnet",
-    "plugins": [
-        {"type": "fake-bridge", "ipam": {"subnet": "10.1.0.0/16"}},
-        {
-            "type": "fake-portmap",
-            "capabilities": {"portMappings": True},
-            "fake": {"while": "FAIL", "error": {"code": 11}},
-        },
-    ],
-}
+PRINTED = re.findall(r"^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+CHAIN = [{"type": "fake-bridge", "ipam": {"subnet": "10.1.0.0/16"}}, {"type": "fake-portmap", "fake": {}}]
 
 
-@pytest.fixture
-def blocks(tmp_path: Path, fake_path: str, fake_state: Path) -> list[str]:
-    """Return the README's code with directories that the test may use."""
-    (tmp_path / "10-db.conflist").write_text(json.dumps(DBNET).replace("FAIL", str(tmp_path / "fail")))
-    places = {"/etc/cni/net.d": str(tmp_path), "/opt/cni/bin": fake_path, "/var/lib/cni": str(tmp_path / "cache")}
-    return [re.sub("|".join(places), lambda match: places[match[0]], block) for block in BLOCKS]
+@pytest.mark.real
+def test_first_lines_of_a_program_succeed_with_real_plugins(
+    tmp_path: Path, host: Namespace, container: Namespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {
+        "/run/netns/c1": container.path,
+        '"/usr/lib/cni"': f'"{PLUGINS}", "{tmp_path}/records"',
+        '"host-local"': f'"host-local", "dataDir": "{tmp_path}/leases"',
+    }
+    block = BLOCKS[0]
+    for text, elsewhere in places.items():
+        assert block.count(text) == 1
+        block = block.replace(text, elsewhere)
+    exec(block, {})
+    assert capsys.readouterr().out == PRINTED[0]
+    assert container.links() == ["lo"]
+    assert {path.name for path in (tmp_path / "leases" / "demo").iterdir()} <= {"lock", "last_reserved_ip.0"}
+    assert list((tmp_path / "records" / "results").iterdir()) == []
 
 
-def test_first_lines_of_a_program(blocks: list[str], fake_state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(blocks[0], {})
-    assert capsys.readouterr().out == "10.1.0.2/16\n"
-    assert [path for path in fake_state.rglob("*") if path.is_file()] == []
-
-
-def test_an_error_says_what_happened(blocks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {}
-    exec(blocks[0], names)
-    (tmp_path / "fail").touch()
-    exec(blocks[1], names)
-    assert capsys.readouterr().out.splitlines()[1] == "fake-portmap ADD 11 set to fail 1 "
+def test_an_error_says_what_happened(
+    tmp_path: Path, fake_path: str, fake_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    CHAIN[1]["fake"] = {"ADD": {"error": {"code": 11}}}
+    net = libcni.NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "demo", "plugins": CHAIN})
+    names = {
+        "libcni": libcni,
+        "cni": libcni.CNIConfig(fake_path, tmp_path),
+        "net": net,
+        "rt": libcni.RuntimeConf("c1", "/run/netns/c1", "eth0"),
+    }
+    exec(BLOCKS[1], names)
+    assert capsys.readouterr().out.startswith("fake-portmap ADD 11 ")
 
 
 def test_commands_and_links_exist() -> None:
