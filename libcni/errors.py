@@ -232,15 +232,8 @@ class PluginNotFoundError(CNIError):
 class PluginError(CNIError):
     """A plugin failed, or could not be started.
 
-    Args:
-        problem: what went wrong, in one sentence.
-        invocation: the plugin's call, an ``Invocation``; None if the plugin is unknown.
-        outcome: the plugin's end, an ``Outcome``; None if the plugin was not started, or its end is unknown.
-        code: the code of the plugin's error document; None if the plugin printed none.
-        msg: the error document's message.
-        details: the error document's details.
-        was_run: False if the plugin certainly did not run.
-        hint: how to solve the problem.
+    It is made from a sentence, the plugin's ``Invocation`` (None if the plugin is unknown) and its ``Outcome`` (None if
+    the plugin was not started, or its end is unknown).
 
     Attributes:
         problem (str): what went wrong, in one sentence.

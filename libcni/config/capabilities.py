@@ -178,19 +178,17 @@ def network_args(
     *,
     labels: Mapping[str, str] | None = None,
     ips: Iterable[str] | None = None,
-    others: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return ``RuntimeConf.network_args`` with the conventions' ``args.cni``.
 
     Args:
         labels: key and value of each label.
         ips: the wanted addresses, with or without prefix length.
-        others: further keys under ``cni``.
 
     Raises:
         ConfigError: one of ``ips`` is not an address.
     """
-    cni: dict[str, Any] = dict(others or {})
+    cni: dict[str, Any] = {}
     if labels is not None:
         cni["labels"] = [{"key": key, "value": value} for key, value in labels.items()]
     if ips is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -42,11 +41,6 @@ class ConformanceReport:
     def failures(self) -> list[ConformanceFinding]:
         """The findings with a problem."""
         return [finding for finding in self.findings if finding.problem]
-
-    def without(self, checks: Iterable[str]) -> list[ConformanceFinding]:
-        """Return the failures of all checks except ``checks``."""
-        left_out = set(checks)
-        return [finding for finding in self.failures if finding.check not in left_out]
 
     def __str__(self) -> str:
         failures = self.failures

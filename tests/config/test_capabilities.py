@@ -91,8 +91,8 @@ def test_a_runtime_configuration_takes_them_as_they_are() -> None:
 
 
 def test_network_args_are_what_the_conventions_put_under_args() -> None:
-    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"], others={"vendor": 1}) == {
-        "cni": {"vendor": 1, "labels": [{"key": "app", "value": "myapp"}], "ips": ["10.2.2.42/24"]}
+    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"]) == {
+        "cni": {"labels": [{"key": "app", "value": "myapp"}], "ips": ["10.2.2.42/24"]}
     }
     assert libcni.network_args() == {"cni": {}}
 
