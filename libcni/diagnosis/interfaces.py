@@ -269,11 +269,11 @@ def _failed_check(one: Attachment, error: CNIError) -> NodeFinding:
         # Nothing else that the doctor looks at is wrong: the container may work.
         disrupts = (Disruption(reload_command(one), (id_of(one),)),)
         return NodeFinding(
-            "interfaces", "error", name_of(one), f"CHECK failed: {error}",
+            "interfaces", "error", name_of(one), f"CHECK failed: {error.text}",
             "a plugin finds the container's network damaged", "", (), disrupts, (id_of(one),),
         )  # fmt: skip
     return NodeFinding(
-        "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error}",
+        "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error.text}",
         "nobody knows whether the container's network is in order", "find out why; then:",
         (shlex.join(["libcni", "check", one.network, one.netns, "-c", one.container_id, "-i", one.ifname]),),
         containers=(id_of(one),),

@@ -69,3 +69,11 @@ def test_many_damaged_containers_are_one_command(node: OperatorNode) -> None:
     assert node.finding("missing: ").commands == ("libcni reload --all --network net",)
     _, printed, _ = node.libcni("doctor")
     assert max(map(len, printed.splitlines())) < 500
+
+
+def test_what_check_says_does_not_send_the_operator_to_the_doctor(node: OperatorNode) -> None:
+    container = node.attach("c1")
+    container.run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+    found = node.finding("CHECK failed", run_check=True)
+    assert "doesn't match" in found.seen
+    assert "libcni doctor" not in found.seen
