@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import libcni
+import libcni.observe
 
 WIDTH = min(110, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 110
 LONGEST_STRING = 55
@@ -35,7 +36,7 @@ class Call:
         return self.outcome.seconds if self.outcome else 0.0
 
 
-class Narrator(libcni.Observer):
+class Narrator(libcni.observe.Observer):
     """Tell each plugin call, and keep its time; give it to ``CNIConfig(observer=...)``."""
 
     def __init__(self, net: libcni.NetworkConfigList) -> None:
@@ -46,7 +47,7 @@ class Narrator(libcni.Observer):
 
     def after_call(
         self,
-        _operation: libcni.Operation,
+        _operation: libcni.observe.Operation,
         invocation: libcni.Invocation,
         outcome: libcni.Outcome | None,
         error: BaseException | None,

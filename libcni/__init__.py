@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
     from libcni.config.runtime_conf import RuntimeConf
     from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION
-    from libcni.diagnosis.age import attachment_age
-    from libcni.diagnosis.doctor import diagnose
-    from libcni.diagnosis.drift import ConfigChange, config_changes
-    from libcni.diagnosis.executable import executable_problem
-    from libcni.diagnosis.explain import ExplainedCall, ExplainedVerb, Explanation, explain
-    from libcni.diagnosis.locks import lock_users
-    from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
-    from libcni.diagnosis.stale import StaleAttachment, find_stale_attachments
     from libcni.errors import (
         AttachmentExistsError,
         CNIError,
@@ -55,17 +47,13 @@ if TYPE_CHECKING:
         VersionError,
         printable,
     )
-    from libcni.executor import AsyncExecutor, CallOptions, Executor, ProcessExecutor
-    from libcni.observe.logs import LoggingObserver
-    from libcni.observe.otel import OpenTelemetryObserver
-    from libcni.observe.protocol import Observer, Operation
+    from libcni.options import DelPolicy
     from libcni.protocol.answer import PluginInfo
     from libcni.protocol.invocation import Invocation, Outcome
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
     from libcni.verbs.reports import (
-        DelPolicy,
         DelReport,
         ForgetReport,
         GCReport,
@@ -84,25 +72,14 @@ _MODULES = {
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
     "config.network": "NetworkConfigList PluginConfig inject_conf",
-    "diagnosis.age": "attachment_age",
-    "diagnosis.doctor": "diagnose",
-    "diagnosis.drift": "ConfigChange config_changes",
     "errors": "AttachmentExistsError CNIError CNIErrorGroup ConfigError ErrorCode InterfaceExistsError "
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError printable",
-    "executor": "AsyncExecutor Executor CallOptions ProcessExecutor",
-    "diagnosis.explain": "ExplainedCall ExplainedVerb Explanation explain",
-    "diagnosis.locks": "lock_users",
-    "diagnosis.executable": "executable_problem",
-    "diagnosis.stale": "StaleAttachment find_stale_attachments",
-    "diagnosis.report": "Checked Disruption DoctorReport NodeFinding NotChecked",
-    "verbs.reports": "DelPolicy DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
+    "options": "DelPolicy",
+    "verbs.reports": "DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
     "PluginValidation ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
-    "observe.logs": "LoggingObserver",
-    "observe.otel": "OpenTelemetryObserver",
-    "observe.protocol": "Observer Operation",
     "store.repair": "RepairReport repair_records",
     "protocol.result": "DNS IPConfig Interface Result Route",
     "config.runtime_conf": "RuntimeConf",
@@ -110,20 +87,15 @@ _MODULES = {
 }
 
 __all__ = [
-    "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "AsyncExecutor", "Attachment", "AttachmentExistsError",
-    "Bandwidth", "CNIConfig", "CNIError", "CNIErrorGroup", "CallOptions", "CapabilityArgs",
-    "Checked", "ConfigChange", "ConfigDirectory", "ConfigError", "DNSServers", "DelPolicy", "DelReport",
-    "Disruption", "DoctorReport",
-    "ErrorCode", "Executor", "ExplainedCall", "ExplainedVerb", "Explanation", "ForgetReport", "GCReport", "IPConfig",
-    "IPRange", "Interface", "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation",
-    "LockTimeoutError", "LoggingObserver", "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError",
-    "NetworkStatus", "NodeFinding", "NotAttachedError", "NotChecked", "Observer", "OpenTelemetryObserver", "Operation",
+    "ALL_VERSIONS", "CURRENT_VERSION", "DNS", "AsyncCNIConfig", "Attachment", "AttachmentExistsError", "Bandwidth",
+    "CNIConfig", "CNIError", "CNIErrorGroup", "CapabilityArgs", "ConfigDirectory", "ConfigError", "DNSServers",
+    "DelPolicy", "DelReport", "ErrorCode", "ForgetReport", "GCReport", "IPConfig", "IPRange", "Interface",
+    "InterfaceExistsError", "InvalidIdentifierError", "InvalidOutputError", "Invocation", "LockTimeoutError",
+    "NamespaceMismatchError", "NetworkConfigList", "NetworkNotFoundError", "NetworkStatus", "NotAttachedError",
     "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
-    "PluginTimeoutError", "PluginValidation", "PortMapping", "ProcessExecutor", "RecordError", "RepairReport", "Result",
-    "Route", "RuntimeConf", "StaleAttachment", "ValidationReport", "VersionError", "__version__",
-    "attachment_age", "config_changes", "diagnose", "executable_problem",
-    "explain", "find_stale_attachments", "format_args", "inject_conf", "load_network_conf", "lock_users",
-    "network_args", "parse_args", "printable", "read_config_directory", "repair_records",
+    "PluginTimeoutError", "PluginValidation", "PortMapping", "RecordError", "RepairReport", "Result", "Route",
+    "RuntimeConf", "ValidationReport", "VersionError", "__version__", "format_args", "inject_conf",
+    "load_network_conf", "network_args", "parse_args", "printable", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

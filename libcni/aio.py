@@ -13,41 +13,31 @@ from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.executor.protocol import AsyncExecutor, CallOptions
 from libcni.observe.protocol import Operation
+from libcni.options import (
+    DEFAULT,
+    AddOptions,
+    CheckOptions,
+    DelOptions,
+    DelPolicy,
+    Network,
+    OnCancel,
+    OnExisting,
+    Timeout,
+    ValidAttachment,
+)
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.check import check
-from libcni.verbs.client_base import (
-    DEFAULT,
-    ClientBase,
-    Network,
-    Timeout,
-    attachment_conf,
-    attachment_operation,
-    operation,
-    single,
-)
+from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
 from libcni.verbs.delete import delete
 from libcni.verbs.detach_each import del_attachments
 from libcni.verbs.forget import forget, take_over
 from libcni.verbs.gc import gc
 from libcni.verbs.node import Node
-from libcni.verbs.reports import (
-    AddOptions,
-    CheckOptions,
-    DelOptions,
-    DelPolicy,
-    DelReport,
-    ForgetReport,
-    GCReport,
-    NetworkStatus,
-    OnCancel,
-    OnExisting,
-    ValidationReport,
-    ValidAttachment,
-)
+from libcni.verbs.reports import DelReport, ForgetReport, GCReport, NetworkStatus, ValidationReport
 from libcni.verbs.status import status, status_or_raise
 from libcni.verbs.version import negotiate, validate, version
 

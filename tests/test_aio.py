@@ -17,8 +17,8 @@ import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
+from libcni.options import OnCancel
 from libcni.protocol.invocation import Invocation, Outcome
-from libcni.verbs.reports import OnCancel
 
 
 @pytest.fixture

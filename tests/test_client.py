@@ -21,6 +21,7 @@ from nodes import FakeNode
 from processes import fork, wait
 
 import libcni
+import libcni.observe
 from libcni import AsyncCNIConfig, CNIConfig, Invocation, NetworkConfigList, RuntimeConf
 from libcni.errors import (
     AttachmentExistsError,
@@ -369,7 +370,7 @@ def test_stderr_of_a_success_goes_where_it_is_wanted(
     assert len(caplog.records) == 1
 
 
-class Raising(libcni.Observer):
+class Raising(libcni.observe.Observer):
     def __init__(self, when: str) -> None:
         self.when = when
 

@@ -14,12 +14,11 @@ from libcni import (
     CNIConfig,
     CNIErrorGroup,
     DelReport,
-    LoggingObserver,
-    Operation,
     PluginError,
     RecordError,
     RuntimeConf,
 )
+from libcni.observe import LoggingObserver, Operation
 from libcni.testing import RecordingExecutor
 
 

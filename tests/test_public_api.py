@@ -7,15 +7,20 @@ import inspect
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from importlib.util import resolve_name
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import libcni
+import libcni.diagnosis
 import libcni.executor
 import libcni.manager
+import libcni.observe
 import libcni.oci
+import libcni.options
 import libcni.plugin
 import libcni.testing
 from libcni import errors
@@ -30,6 +35,7 @@ LAYERS = [
     ["config"],
     ["protocol"],
     ["executor", "store", "observe"],
+    ["options"],
     ["verbs"],
     ["client", "aio"],
     ["diagnosis"],
@@ -38,6 +44,17 @@ LAYERS = [
     ["cli"],
 ]
 PLAIN = {"_helper_thread", "_namespace", "_netlink", "_regular_file", "_lazy", "errors", "config", "protocol"}
+
+
+PACKAGES = (
+    libcni,
+    libcni.diagnosis,
+    libcni.executor,
+    libcni.manager,
+    libcni.observe,
+    libcni.oci,
+    libcni.testing,
+)
 
 
 @cache
@@ -108,18 +125,31 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
         _ = libcni.nothing  # type: ignore[attr-defined] # a checker must find the misspelt name, too
 
 
+def test_a_runtime_sees_sixty_names_at_most() -> None:
+    assert len(libcni.__all__) <= 60
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_a_package_offers_its_names(package: ModuleType) -> None:
+    for home in package._MODULES:  # the names stay those of the package, whatever module of it was imported before
+        import_module(resolve_name(f".{home}", package.__name__))
+    assert set(package.__all__) - {"__version__"} == set(" ".join(package._MODULES.values()).split())
+    for name in package.__all__:
+        assert not inspect.ismodule(getattr(package, name)), name
+
+
 def test_a_module_lists_the_names_that_are_promised_and_no_others() -> None:
     promised: dict[str, set[str]] = {}
-    for package in (libcni, libcni.executor, libcni.manager, libcni.oci, libcni.testing):
+    for package in PACKAGES:
         for home, names in package._MODULES.items():
             promised.setdefault(resolve_name(f".{home}", package.__name__), set()).update(names.split())
     for name in set(libcni.plugin.__all__) - {"ErrorCode"}:
         promised.setdefault(getattr(libcni.plugin, name).__module__, set()).add(name)
+    promised["libcni.options"] = set(libcni.options.__all__)  # it has the types that are defined elsewhere, too
     for path in ROOT.rglob("*.py"):
         if path.name != "__init__.py":
             module = ".".join(("libcni", *path.relative_to(ROOT).with_suffix("").parts))
             assert _listed(path) == promised.get(module, set()), f"the names in __all__ of {module}"
-    assert promised["libcni.executor"] <= set(libcni.executor.__all__)
 
 
 def _listed(path: Path) -> set[str]:

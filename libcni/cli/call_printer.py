@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from libcni import Invocation, Observer, Operation, Outcome, printable
+from libcni import Invocation, Outcome, printable
+from libcni.observe import Observer, Operation
 
 
 class CallPrinter(Observer):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from libcni import Checked, CNIConfig, CNIError, DoctorReport, GCReport, NodeFinding, NotChecked
+from libcni import CNIConfig, CNIError, GCReport
 from libcni.cli.session import Session
+from libcni.diagnosis import Checked, DoctorReport, NodeFinding, NotChecked
 from libcni.oci import OWNER, Ended, collect, find_ended
 
 _COMMANDS = ("libcni gc --runtime runc --runtime crun",)

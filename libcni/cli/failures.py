@@ -21,10 +21,10 @@ from libcni import (
     PluginNotFoundError,
     PluginTimeoutError,
     VersionError,
-    executable_problem,
 )
 from libcni.cli.render import Fields, print_block, print_data
 from libcni.cli.session import Session
+from libcni.diagnosis import executable_problem
 
 FAILED, USAGE, CONFIGURATION, NOT_FOUND, TOO_LATE = 1, 2, 3, 4, 5
 

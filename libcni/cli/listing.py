@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcni
+import libcni.diagnosis
 from libcni.cli.containers import longer_ids, recorded_container
 from libcni.cli.failures import UsageError
 
@@ -104,7 +105,7 @@ def listed_addresses(one: libcni.Attachment) -> list[str]:
 
 def age_of(one: libcni.Attachment) -> str:
     """Return the time since an attachment's ADD began, in one unit, such as ``3h``."""
-    age = libcni.attachment_age(one)
+    age = libcni.diagnosis.attachment_age(one)
     if age is None:
         return ""
     seconds = int(age)

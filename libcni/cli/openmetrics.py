@@ -6,9 +6,10 @@ import time
 from collections import Counter
 
 import libcni
+import libcni.diagnosis
 
 
-def openmetrics(report: libcni.DoctorReport) -> str:
+def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
     """Return the report as metrics: findings, what was checked and not checked, and the time of the run.
 
     Each check has a sample for each severity, also those without findings, so that an alert can tell 0 from no data.

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from libcni import Invocation, Observer, Operation, Outcome, lock_users, printable
+from libcni import Invocation, Outcome, printable
+from libcni.diagnosis import lock_users
+from libcni.observe import Observer, Operation
 
 _AFTER, _EVERY = 1.0, 0.25
 _COLUMNS = 79

@@ -14,7 +14,8 @@ from libcni import printable
 from libcni.cli.render import Block, print_block, print_data
 
 if TYPE_CHECKING:
-    from libcni import CNIConfig, Invocation, Observer
+    from libcni import CNIConfig, Invocation
+    from libcni.observe import Observer
 
 DEFAULTS = {
     "conf_dir": "/etc/cni/net.d",

@@ -6,9 +6,10 @@ import sys
 from dataclasses import replace
 from typing import NamedTuple
 
-import libcni
+from libcni import DelReport
 from libcni.cli.failures import UsageError
 from libcni.cli.session import Session
+from libcni.diagnosis import StaleAttachment, find_stale_attachments
 
 
 class Sweep(NamedTuple):
@@ -21,13 +22,13 @@ class Sweep(NamedTuple):
         return "of Go libcni" if self.of_go else f"of owner {self.owner}" if self.owner else "without owner"
 
 
-def stale_by_sweep(session: Session, pending_after: float = 600.0) -> dict[Sweep, tuple[libcni.StaleAttachment, ...]]:
+def stale_by_sweep(session: Session, pending_after: float = 600.0) -> dict[Sweep, tuple[StaleAttachment, ...]]:
     """Return the stale attachments of each sweep that finds any. Go's records are none of the owner ""."""
-    found: dict[Sweep, tuple[libcni.StaleAttachment, ...]] = {}
+    found: dict[Sweep, tuple[StaleAttachment, ...]] = {}
     recorded = session.client().get_cached_attachments()
     for sweep in sorted({Sweep(one.owner, one.made_by_go) for one in recorded if one.network}):
         cni = replace(session, owner=sweep.owner).client()
-        stale = libcni.find_stale_attachments(cni, pending_after=pending_after, include_go=sweep.of_go)
+        stale = find_stale_attachments(cni, pending_after=pending_after, include_go=sweep.of_go)
         found[sweep] = tuple(one for one in stale if one.attachment.made_by_go == sweep.of_go)
     return {sweep: stale for sweep, stale in found.items() if stale}
 
@@ -38,7 +39,7 @@ def check_include_go(session: Session, *, include_go: bool) -> None:
         raise UsageError("--include-go contradicts --owner: records of Go libcni have no owner")
 
 
-def note_left(session: Session, report: libcni.DelReport) -> None:
+def note_left(session: Session, report: DelReport) -> None:
     """Print on stderr what the plugins of a DEL are known to leave behind."""
     for what in report.left:
         print(f"note: {what} stay; this prints the commands: {session.command('libcni doctor')}", file=sys.stderr)

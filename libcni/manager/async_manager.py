@@ -14,8 +14,7 @@ from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.reports import ManagerStatus, NetworkState, Report
 from libcni.manager.status import Asking
-from libcni.verbs.client_base import DEFAULT, Timeout
-from libcni.verbs.reports import AttachOptions, DelPolicy
+from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 
 __all__ = ["AsyncNetworkManager"]
 
@@ -33,7 +32,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     _client_class = AsyncCNIConfig
 
     async def set_up(
-        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> ContainerResult:
         """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
         return await self._set_up(container, timeout, options)

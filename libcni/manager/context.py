@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from libcni.client import CNIConfig
 from libcni.errors import LockTimeoutError
 from libcni.manager.events import Event
+from libcni.options import Timeout
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import PENDING
-from libcni.verbs.client_base import Timeout
 from libcni.verbs.node import Node
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load

@@ -18,9 +18,10 @@ from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet, missing_plugin
 from libcni.manager.reports import Item, Outcome, Report
 from libcni.observe.protocol import Operation
+from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
 from libcni.verbs.gc import detach_note, gc, valid_pairs
-from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment
+from libcni.verbs.reports import GCReport
 
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""

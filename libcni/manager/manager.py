@@ -13,9 +13,8 @@ from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.reports import ManagerStatus, NetworkState, Report
 from libcni.manager.status import Asking
-from libcni.verbs.client_base import DEFAULT, Timeout
+from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.verbs.node import run_to_end
-from libcni.verbs.reports import AttachOptions, DelPolicy
 
 __all__ = ["NetworkManager"]
 
@@ -35,7 +34,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
     _client_class = CNIConfig
 
     def set_up(
-        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AttachOptions]
+        self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> ContainerResult:
         """Attach a container to its networks one after another. If a network fails, detach the container from all.
 

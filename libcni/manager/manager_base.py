@@ -29,8 +29,8 @@ from libcni.manager.status import Asking, status
 from libcni.manager.tear_down import TearDown
 from libcni.manager.watch import Watch
 from libcni.observe.protocol import Operation
-from libcni.verbs.client_base import Timeout
-from libcni.verbs.reports import AttachOptions, DelPolicy, OnCancel, check_word
+from libcni.options import AddOptions, DelPolicy, OnCancel, Timeout
+from libcni.verbs.arguments import check_word
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
@@ -231,7 +231,7 @@ class ManagerBase(Generic[ClientT]):
         node = self.cni._node(operation, timeout)  # noqa: SLF001 - not for callers
         return OperationContext(self.cni, node, self._emit, timeout)
 
-    async def _set_up(self, container: Container, timeout: Timeout, options: AttachOptions) -> ContainerResult:
+    async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         _check_container(container)
         context = self._context(Operation("SET-UP", container_id=container.id), timeout)
         with context.node, context:
@@ -243,7 +243,7 @@ class ManagerBase(Generic[ClientT]):
                     f"container {container.id}: it has no network namespace",
                     hint="give netns, or make the manager with namespaces=Namespaces()",
                 )
-            chosen: AttachOptions = {"on_cancel": self.on_cancel, **options}
+            chosen: AddOptions = {"on_cancel": self.on_cancel, **options}
             return await SetUp(context, container, planned, self._namespaces, self.policy, chosen).run()
 
     async def _tear_down(

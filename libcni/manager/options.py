@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import TypeVar
 
-from libcni.verbs.reports import DelPolicy, check_type
+from libcni.options import DelPolicy
+from libcni.verbs.arguments import check_type
 
 _T = TypeVar("_T")
 

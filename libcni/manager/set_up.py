@@ -16,10 +16,10 @@ from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
+from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.store.record import READY, STALE_BOOT
-from libcni.verbs.client_base import DEFAULT, Timeout
 from libcni.verbs.detach_each import detach_each
-from libcni.verbs.reports import AttachOptions, DelPolicy, DelReport
+from libcni.verbs.reports import DelReport
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SetUp:
     planned: Sequence[PlannedAttachment]
     namespaces: ContainerNamespaces | None
     policy: DelPolicy
-    options: AttachOptions
+    options: AddOptions
     done: list[PlannedAttachment] = field(default_factory=list)
     current: PlannedAttachment | None = None
     has_made_namespace: bool = False

@@ -19,10 +19,11 @@ from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import Item, Report
+from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
 from libcni.store.record import STALE_BOOT
 from libcni.verbs.detach_each import detach_each
-from libcni.verbs.reports import DelPolicy, DelReport
+from libcni.verbs.reports import DelReport
 
 logger: logging.Logger = logging.getLogger("libcni")
 

@@ -1,1 +1,22 @@
-"""Observers of verbs and plugin calls: the base class, one for logging (``logs``), one for OpenTelemetry (``otel``)."""
+"""Observers of verbs and plugin calls: the base class, one for logging, one for OpenTelemetry.
+
+The names are resolved on first use: OpenTelemetry is an extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libcni import _lazy
+
+if TYPE_CHECKING:
+    from libcni.observe.logs import LoggingObserver
+    from libcni.observe.otel import OpenTelemetryObserver
+    from libcni.observe.protocol import Observer, Operation
+
+_MODULES = {"logs": "LoggingObserver", "otel": "OpenTelemetryObserver", "protocol": "Observer Operation"}
+
+__all__ = ["LoggingObserver", "Observer", "OpenTelemetryObserver", "Operation"]
+
+if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names
+    __getattr__, __dir__ = _lazy(__name__, _MODULES)

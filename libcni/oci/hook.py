@@ -20,8 +20,8 @@ from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordE
 from libcni.manager import Container, NetworkManager, NetworkRequest
 from libcni.oci.annotations import PREFIX, Wanted
 from libcni.oci.pins import OWNER, Pins, directory_for, host_namespaces, namespace_of
+from libcni.options import DelPolicy
 from libcni.store.record import READY
-from libcni.verbs.reports import DelPolicy
 
 if TYPE_CHECKING:
     from libcni.manager import ContainerResult

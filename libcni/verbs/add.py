@@ -14,16 +14,17 @@ from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import supports
 from libcni.errors import AttachmentExistsError, CNIError, ConfigError, InterfaceExistsError, PluginError, RecordError
+from libcni.options import DelPolicy, OnCancel, OnExisting
 from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
 from libcni.store.place import NOT_OURS, Place, compare
 from libcni.store.record import CORRUPT, READY, Record, check_readable
+from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, place_of, state_of, taken
-from libcni.verbs.reports import DelPolicy, OnCancel, OnExisting, check_word
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")

@@ -7,8 +7,7 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from libcni.config.directory import load_network_conf, read_config_directory
 from libcni.config.identifiers import check_container_id, check_network_name, check_owner, check_plugin_type
@@ -18,6 +17,7 @@ from libcni.config.timeouts import check_timeout
 from libcni.errors import ConfigError, NetworkNotFoundError, RecordError, short_repr
 from libcni.executor.protocol import AsyncExecutor, Executor
 from libcni.observe.protocol import Observer, Operation, OperationName
+from libcni.options import DEFAULT, Network, StartAhead, Timeout
 from libcni.protocol.result import Result
 from libcni.store.attachments import (
     Attachment,
@@ -29,22 +29,11 @@ from libcni.store.attachments import (
 )
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
+from libcni.verbs.arguments import check_type, check_word
 from libcni.verbs.limit import MAX_VERBS, VerbLimit, verbs_at_once
-from libcni.verbs.reports import check_type, check_word
-from libcni.verbs.settings import ClientState, Env, Settings, StartAhead, StderrSink
+from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-
-class _Default(Enum):
-    """The type of ``DEFAULT``."""
-
-    DEFAULT = "the client's setting"
-
-
-DEFAULT: Final = _Default.DEFAULT
-Timeout = float | None | _Default
-Network = NetworkConfigList | str
 
 
 ExecutorT = TypeVar("ExecutorT", bound=Executor | AsyncExecutor)
@@ -277,7 +266,7 @@ class ClientBase(Generic[ExecutorT]):
             return net, None
 
     def _seconds(self, timeout: Timeout) -> float | None:
-        return self._settings.timeout if isinstance(timeout, _Default) else check_timeout(timeout)
+        return self._settings.timeout if timeout is DEFAULT else check_timeout(timeout)
 
 
 def _name(net: object) -> str:
@@ -333,7 +322,7 @@ def _checked_env(env: Env | None) -> Env | None:
 def _checked_observer(observer: Observer | None) -> Observer | None:
     methods = [getattr(observer, name, None) for name in ("begin", "before_call", "after_call", "end")]
     if observer is not None and not all(map(callable, methods)):
-        raise TypeError(f"observer must have the methods of libcni.Observer, not be {short_repr(observer)}")
+        raise TypeError(f"observer must have the methods of libcni.observe.Observer, not be {short_repr(observer)}")
     return observer
 
 

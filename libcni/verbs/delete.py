@@ -22,13 +22,15 @@ from libcni.errors import (
     VersionError,
     way_out,
 )
+from libcni.options import DelPolicy
 from libcni.protocol.result import read_result
 from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
+from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import STATES, Ownership, check_no_interface, checked_conf, path_to_use, state_of
-from libcni.verbs.reports import DelPolicy, DelReport, PluginReport, RecordSeen, check_type
+from libcni.verbs.reports import DelReport, PluginReport, RecordSeen
 
 logger: logging.Logger = logging.getLogger("libcni")
 

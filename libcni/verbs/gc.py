@@ -21,14 +21,16 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.observe.protocol import Operation
+from libcni.options import DelPolicy, ValidAttachment
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import check_unchanged, detach
 from libcni.verbs.detach_each import detach_side_by_side
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelPolicy, GCReport, ValidAttachment, check_type
+from libcni.verbs.reports import GCReport
 from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")

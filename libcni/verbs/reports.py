@@ -1,15 +1,14 @@
-"""The options that callers give to verbs, and the reports that verbs return."""
+"""The reports that verbs return."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, get_args
+from typing import Literal
 
-from libcni.errors import CNIError, short_repr
+from libcni.errors import CNIError
 from libcni.store.attachments import Attachment
 
 __all__ = [
-    "DelPolicy",
     "DelReport",
     "ForgetReport",
     "GCReport",
@@ -20,80 +19,7 @@ __all__ = [
     "ValidationReport",
 ]
 
-OnExisting = Literal["refuse", "replace", "allow"]
-"""The action of ADD if the container already has the interface."""
-
-OnCancel = Literal["keep", "rollback"]
-"""The action of a cancelled ADD: keep the record pending, for DEL and GC, or roll back before it ends."""
-
-ValidAttachment = Attachment | tuple[str, str]
-"""An attachment, or its (container ID, interface name)."""
-
 RecordSeen = Literal["found", "missing", "unreadable"]
-
-
-def check_type(name: str, value: object, kind: type) -> None:
-    """Raise TypeError if the argument ``name`` of a verb is no ``kind``: later it would be a bare AttributeError."""
-    if not isinstance(value, kind):
-        article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise TypeError(f"{name} must be {article} {kind.__name__}, not {short_repr(value)}")
-
-
-def check_word(name: str, value: object, words: Any) -> None:
-    """Raise ValueError if the argument ``name`` is none of ``words``, a Literal."""
-    known = get_args(words)
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class DelPolicy:
-    """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
-
-    Attributes:
-        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones;
-            the plugins remove the interface whoever made it.
-        refuse_unrecorded: if there is no usable record and the namespace has an interface of the name, raise
-            InterfaceExistsError and run nothing. Otherwise the plugins free its address while the interface lives.
-        keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
-        skip_missing: skip a plugin whose executable is missing.
-    """
-
-    use_given: bool = False
-    refuse_unrecorded: bool = False
-    keep_going: bool = False
-    skip_missing: bool = False
-
-
-class AttachOptions(TypedDict, total=False):
-    """The options of an ADD."""
-
-    rollback: bool
-    on_existing: OnExisting
-    strict: bool
-    negotiate_version: bool
-    allow_own_netns: bool
-    on_cancel: OnCancel
-
-
-class AddOptions(AttachOptions, total=False):
-    """The options of ``add_network_list``, for methods that pass them on."""
-
-    timeout: float | None
-
-
-class CheckOptions(TypedDict, total=False):
-    """The options of ``check_network_list``, for methods that pass them on."""
-
-    use_given: bool
-    timeout: float | None
-
-
-class DelOptions(TypedDict, total=False):
-    """The options of ``del_network_list``, for methods that pass them on."""
-
-    policy: DelPolicy | None
-    timeout: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TextIO
+from typing import TextIO
 
 from libcni.observe.protocol import Observer
+from libcni.options import StartAhead
 from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
 from libcni.verbs.limit import MAX_VERBS, VerbLimit
-
-StartAhead = Literal["auto", "always", "never"]
-"""The plugins that may start before their configuration is known: those that read it first, all, or none."""
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
 """Receives the stderr of a plugin that succeeded: a callable with the invocation and the text, or a text file."""

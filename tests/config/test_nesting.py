@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import libcni
+import libcni.executor
 from libcni.config.jsontext import MAX_DEPTH, JSONTextError, check_size
 
 RT = libcni.RuntimeConf("c1", "/run/netns/x", "eth0")
@@ -25,7 +26,7 @@ class Nested:
     def find(self, plugin: str, path: Sequence[str]) -> str:
         return f"{path[0]}/{plugin}"
 
-    def execute(self, invocation: libcni.Invocation, limits: libcni.CallOptions) -> libcni.Outcome:
+    def execute(self, invocation: libcni.Invocation, limits: libcni.executor.CallOptions) -> libcni.Outcome:
         self.calls.append(invocation)
         return libcni.Outcome(stdout=document(self.levels, cniVersion="1.0.0"))
 

@@ -17,7 +17,9 @@ from forkserver import ForkServer
 from nodes import PLUGINS, FakeNode, Namespace, NewNamespace, RealNode
 
 import libcni
-from libcni import CNIConfig, DoctorReport, NodeFinding, RuntimeConf, diagnose
+import libcni.diagnosis
+from libcni import CNIConfig, RuntimeConf
+from libcni.diagnosis import DoctorReport, NodeFinding, diagnose
 
 
 class OperatorNode(RealNode):
@@ -63,7 +65,7 @@ class OperatorNode(RealNode):
             os.utime(path, (1, 1))
 
     def diagnose(self, *, run_check: bool = False) -> DoctorReport:
-        return libcni.diagnose(self.cni, run_check=run_check)
+        return libcni.diagnosis.diagnose(self.cni, run_check=run_check)
 
     def finding(self, seen: str, *, run_check: bool = False) -> NodeFinding:
         """Return the finding that says ``seen``."""

@@ -6,7 +6,8 @@ import time
 
 from nodes import FakeNode
 
-from libcni import CNIConfig, attachment_age
+from libcni import CNIConfig
+from libcni.diagnosis import attachment_age
 
 
 def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:

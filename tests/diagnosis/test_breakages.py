@@ -22,8 +22,9 @@ from forkserver import ForkServer
 from nodes import Namespace, NewNamespace
 
 from diagnosis.conftest import OperatorNode
-from libcni import DoctorReport, RuntimeConf
+from libcni import RuntimeConf
 from libcni._namespace import call_in_thread, enter_namespace
+from libcni.diagnosis import DoctorReport
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real

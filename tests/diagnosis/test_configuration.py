@@ -7,7 +7,8 @@ from pathlib import Path
 from nodes import FakeNode
 
 from diagnosis.conftest import only
-from libcni import CNIConfig, diagnose
+from libcni import CNIConfig
+from libcni.diagnosis import diagnose
 
 
 def test_a_broken_configuration_has_its_file_and_hint(cni: CNIConfig) -> None:

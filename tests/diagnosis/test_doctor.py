@@ -8,7 +8,8 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode
-from libcni import CNIConfig, Disruption, RuntimeConf, diagnose, find_stale_attachments
+from libcni import CNIConfig, RuntimeConf
+from libcni.diagnosis import Disruption, diagnose, find_stale_attachments
 
 
 def test_a_healthy_node_has_no_findings(cni: CNIConfig) -> None:

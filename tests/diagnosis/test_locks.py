@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 from diagnosis.conftest import only
-from libcni import CNIConfig, diagnose, lock_users
+from libcni import CNIConfig
+from libcni.diagnosis import diagnose, lock_users
 from libcni.store.locks import LockRequest, LockSet
 
 

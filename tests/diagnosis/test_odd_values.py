@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from nodes import FakeNode
 
-from libcni import RuntimeConf, diagnose, find_stale_attachments
+from libcni import RuntimeConf
+from libcni.diagnosis import diagnose, find_stale_attachments
 
 
 @pytest.mark.parametrize(

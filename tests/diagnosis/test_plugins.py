@@ -7,7 +7,8 @@ from helpers import document
 from nodes import FakeNode
 
 from diagnosis.conftest import GOOD, OperatorNode, install, only
-from libcni import CNIConfig, diagnose
+from libcni import CNIConfig
+from libcni.diagnosis import diagnose
 
 
 @pytest.mark.real

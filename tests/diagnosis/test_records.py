@@ -11,7 +11,8 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf, diagnose, find_stale_attachments
+from libcni import CNIConfig, InterfaceExistsError, PluginError, RuntimeConf
+from libcni.diagnosis import diagnose, find_stale_attachments
 from libcni.diagnosis.locks import plugin_processes
 from libcni.testing import wait_until
 

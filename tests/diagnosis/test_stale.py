@@ -12,8 +12,8 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
-from libcni import CNIConfig, RuntimeConf, diagnose, find_stale_attachments
-from libcni.diagnosis import stale
+from libcni import CNIConfig, RuntimeConf
+from libcni.diagnosis import diagnose, find_stale_attachments, stale
 from libcni.testing import wait_until
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from libcni import CallOptions, Invocation, ProcessExecutor
+from libcni import Invocation
 from libcni.errors import InvalidOutputError
+from libcni.executor import CallOptions, ProcessExecutor
 
 FLOOD = """#!/bin/sh
 yes | head -c 60000

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from libcni import CNIConfig, CNIError, Invocation, NetworkConfigList, Observer, Operation, Outcome, RuntimeConf
+from libcni import CNIConfig, CNIError, Invocation, NetworkConfigList, Outcome, RuntimeConf
+from libcni.observe import Observer, Operation
 from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({

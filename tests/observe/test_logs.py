@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni import Invocation, LoggingObserver, Operation, Outcome, PluginTimeoutError
+from libcni import Invocation, Outcome, PluginTimeoutError
+from libcni.observe import LoggingObserver, Operation
 from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, client, failure_of, fields, refusal
 

@@ -21,7 +21,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from libcni import AsyncCNIConfig, OpenTelemetryObserver, RuntimeConf
+from libcni import AsyncCNIConfig, RuntimeConf
+from libcni.observe import OpenTelemetryObserver
 from observe.canned import NET, RT, client, environments, failure_of, refusal
 
 
@@ -151,7 +152,7 @@ def test_verbs_that_run_at_once_keep_apart(tmp_path: Path, telemetry: Telemetry)
 
 @pytest.mark.usefixtures("measured_children")
 def test_the_extra_is_named_where_it_is_missing() -> None:
-    code = "import sys; sys.modules['opentelemetry'] = None; import libcni; libcni.OpenTelemetryObserver"
+    code = "import sys; sys.modules['opentelemetry'] = None; from libcni.observe import OpenTelemetryObserver"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "pip install 'libcni[otel]'" in run.stderr.splitlines()[-1]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from libcni import AsyncCNIConfig, CNIError, Observer, Operation, PluginTimeoutError, RuntimeConf
+from libcni import AsyncCNIConfig, CNIError, PluginTimeoutError, RuntimeConf
+from libcni.observe import Observer, Operation
 from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, Notes, client, environments, failure_of, refusal
 

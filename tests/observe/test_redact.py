@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni import LoggingObserver
+from libcni.observe import LoggingObserver
 from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, client, fields
 

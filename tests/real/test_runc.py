@@ -19,6 +19,7 @@ import pytest
 from nodes import PLUGIN_PATH, Namespace
 
 import libcni
+import libcni.diagnosis
 from libcni.manager import NetworkManager
 from libcni.oci import collect
 from libcni.oci.pins import directory_for
@@ -200,6 +201,6 @@ def test_many_containers_at_once_some_of_them_killed_at_any_moment_leave_nothing
     # A hook that is killed while it writes a record leaves a temporary file. A sweep removes only those of an hour ago.
     report = libcni.repair_records(cni.cache_dir)
     assert (report.corrupt, report.left) == ((), ())
-    assert libcni.diagnose(cni).findings == ()
+    assert libcni.diagnosis.diagnose(cni).findings == ()
     assert (cni.get_cached_attachments(), node.pins.all()) == ([], [])
     assert (node.addresses(), node.traces()) == ([], [])

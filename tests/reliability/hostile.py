@@ -23,7 +23,6 @@ import pytest
 
 from libcni import (
     ALL_VERSIONS,
-    CallOptions,
     CNIConfig,
     CNIError,
     ConfigError,
@@ -37,6 +36,7 @@ from libcni import (
     RuntimeConf,
     VersionError,
 )
+from libcni.executor import CallOptions
 from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "a"}]})

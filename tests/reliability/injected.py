@@ -27,8 +27,8 @@ from pathlib import Path
 from processes import children, fork, wait
 
 from libcni import CNIConfig, CNIError, NetworkConfigList, PluginError, RuntimeConf
+from libcni.options import StartAhead
 from libcni.verbs import node as verbs_node
-from libcni.verbs.settings import StartAhead
 from reliability.c_node import CNode, build_plugins
 
 __all__ = ["VERBS", "Tally", "inject"]

@@ -19,7 +19,8 @@ from helpers import RT, network
 from nodes import FakeNode
 from processes import children, fork, is_running, wait
 
-from libcni import CallOptions, CNIError, Invocation, PluginError, ProcessExecutor, RuntimeConf
+from libcni import CNIError, Invocation, PluginError, RuntimeConf
+from libcni.executor import CallOptions, ProcessExecutor
 from libcni.executor import child as child_module
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until

@@ -29,11 +29,11 @@ from libcni import (
     RecordError,
     RuntimeConf,
 )
+from libcni.options import DelPolicy
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
 from libcni.verbs import node as verbs_node
-from libcni.verbs.reports import DelPolicy
 
 
 @pytest.fixture(params=["never", "always"])

@@ -24,9 +24,9 @@ from libcni import (
     PluginError,
     PluginNotFoundError,
     PluginTimeoutError,
-    ProcessExecutor,
     RuntimeConf,
 )
+from libcni.executor import ProcessExecutor
 from libcni.testing import wait_until
 
 

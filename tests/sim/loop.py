@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from libcni import AsyncCNIConfig, CallOptions, Invocation, Outcome, PluginTimeoutError
+from libcni import AsyncCNIConfig, Invocation, Outcome, PluginTimeoutError
+from libcni.executor import CallOptions
 from sim.plugins import SimExecutor, outcome_of
 from sim.schedule import Code, Killed, Sim
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from libcni import CallOptions, Invocation, Outcome
+from libcni import Invocation, Outcome
 from libcni.errors import PluginNotFoundError, PluginTimeoutError
+from libcni.executor import CallOptions
 from sim.schedule import Program, Sim, Steps
 from sim.world import Namespace, Process
 

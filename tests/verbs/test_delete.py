@@ -20,11 +20,12 @@ from libcni.errors import (
     PluginNotFoundError,
     RecordError,
 )
+from libcni.options import DelPolicy
 from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
 from libcni.verbs.add import add
 from libcni.verbs.delete import delete as del_verb
-from libcni.verbs.reports import DelPolicy, DelReport, PluginReport
+from libcni.verbs.reports import DelReport, PluginReport
 
 GIVEN = RuntimeConf(
     "c1",

@@ -22,11 +22,12 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.executor.protocol import CallOptions
+from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
 from libcni.verbs.gc import gc as gc_verb
-from libcni.verbs.reports import DelPolicy, GCReport
+from libcni.verbs.reports import GCReport
 
 NET = network("a", "b", cniVersion="1.1.0")
 

@@ -22,6 +22,7 @@ from libcni.errors import (
     RecordError,
 )
 from libcni.executor.protocol import CallOptions
+from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result, read_result
 from libcni.store.place import NOT_OURS, NOWHERE, Place
@@ -41,7 +42,6 @@ from libcni.verbs.ownership import (
     state_of,
     taken,
 )
-from libcni.verbs.reports import DelPolicy
 from verbs.test_delete import CHAIN, delete
 
 MAC, OTHER_MAC = "0a:58:0a:00:00:02", "0a:58:0a:00:00:03"

@@ -17,22 +17,14 @@ from helpers import network
 from nodes import FakeNode
 from processes import children
 
-from libcni import (
-    AsyncCNIConfig,
-    CNIConfig,
-    CNIErrorGroup,
-    DelPolicy,
-    Observer,
-    Outcome,
-    PluginError,
-    RuntimeConf,
-)
+from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, DelPolicy, Outcome, PluginError, RuntimeConf
 from libcni.executor.async_process import AsyncPreparedProcess
 from libcni.executor.child import Child
 from libcni.executor.process import PreparedProcess
+from libcni.observe import Observer
+from libcni.options import StartAhead
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor, wait_until
-from libcni.verbs.settings import StartAhead
 
 RT = RuntimeConf("c1", None, "eth0")
 PRINT = """[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'"""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import libcni
+import libcni.diagnosis
 from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.listing import identity_data, matches, note_left_out
 from libcni.cli.options import NO_TRUNC, OPTIONAL_NETWORK, RECORDED_CONTAINER
@@ -50,14 +51,14 @@ def diff(session: Session, network: str, container: str, no_trunc: bool) -> None
         raise SystemExit(1)
 
 
-def _changes(one: libcni.Attachment, net: libcni.NetworkConfigList | None) -> Sequence[libcni.ConfigChange]:
+def _changes(one: libcni.Attachment, net: libcni.NetworkConfigList | None) -> Sequence[libcni.diagnosis.ConfigChange]:
     # A file that has gone is a difference, too: the container works, but could not be attached again.
     if net is None:
-        return [libcni.ConfigChange("", "a configuration", None)]
+        return [libcni.diagnosis.ConfigChange("", "a configuration", None)]
     try:
-        return libcni.config_changes(one, net)
+        return libcni.diagnosis.config_changes(one, net)
     except libcni.RecordError:  # the library logs why the record's configuration is unusable
-        return [libcni.ConfigChange("", None, "a configuration")]
+        return [libcni.diagnosis.ConfigChange("", None, "a configuration")]
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import groupby
 
-import libcni
+import libcni.diagnosis
 from libcni.cli.ended import with_ended
 from libcni.cli.openmetrics import openmetrics
 from libcni.cli.options import Argument
@@ -36,7 +36,7 @@ def doctor(session: Session, check: bool) -> None:
     """
     cni = session.client()
     with session.working("doctor"):
-        report = with_ended(libcni.diagnose(cni, run_check=check), cni)
+        report = with_ended(libcni.diagnosis.diagnose(cni, run_check=check), cni)
     # The commands are for this shell: they need the directories that were given as options.
     findings = [
         replace(
@@ -55,7 +55,7 @@ def doctor(session: Session, check: bool) -> None:
         raise SystemExit(_EXIT_CODES[report.status])
 
 
-def _blocks(session: Session, report: libcni.DoctorReport) -> list[Block]:
+def _blocks(session: Session, report: libcni.diagnosis.DoctorReport) -> list[Block]:
     not_checked = list(_not_checked(report))
     left = f"; {len(report.not_checked)} not checked" if not_checked else ""
     return [
@@ -66,7 +66,7 @@ def _blocks(session: Session, report: libcni.DoctorReport) -> list[Block]:
     ]
 
 
-def _not_checked(report: libcni.DoctorReport) -> Iterator[tuple[str, str]]:
+def _not_checked(report: libcni.diagnosis.DoctorReport) -> Iterator[tuple[str, str]]:
     for check, group in groupby(report.not_checked, lambda one: one.check):
         alike = list(group)
         shown = alike[:_SHOWN] if len(alike) > _SHOWN + 1 else alike
@@ -75,7 +75,7 @@ def _not_checked(report: libcni.DoctorReport) -> Iterator[tuple[str, str]]:
             yield f"{len(alike) - len(shown)} more", f"of the check {check}"
 
 
-def _checked(report: libcni.DoctorReport) -> list[list[str]]:
+def _checked(report: libcni.diagnosis.DoctorReport) -> list[list[str]]:
     """Return a row for each check with its result, and one for each further thing that the check looked at."""
     rows: list[list[str]] = []
     for check, things in groupby(report.checked, lambda one: one.check):
@@ -86,15 +86,15 @@ def _checked(report: libcni.DoctorReport) -> list[list[str]]:
     return rows
 
 
-def _counts(report: libcni.DoctorReport, check: str = "") -> str:
+def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
     severities = [one.severity for one in report.findings if check in {"", one.check}]
     counts = {severity: severities.count(severity) for severity in ("error", "warning", "note")}
     return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts.items() if count)
 
 
-def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]:
+def _findings(session: Session, report: libcni.diagnosis.DoctorReport) -> Iterator[Fields]:
     """Yield the findings by check and meaning. Of many with the same meaning only the first, and how many follow."""
-    kinds: dict[tuple[str, str, str], list[libcni.NodeFinding]] = {}
+    kinds: dict[tuple[str, str, str], list[libcni.diagnosis.NodeFinding]] = {}
     for one in report.findings:
         kinds.setdefault((one.check, one.severity, _kind(one)), []).append(one)
     # A record's problem and the next one's alternate. The checks stay in their order.
@@ -108,14 +108,14 @@ def _findings(session: Session, report: libcni.DoctorReport) -> Iterator[Fields]
             yield _rest(session, alike[len(shown) :])
 
 
-def _kind(one: libcni.NodeFinding) -> str:
+def _kind(one: libcni.diagnosis.NodeFinding) -> str:
     """Return the meaning without what differs from container to container: words with digits, and their IDs."""
     words = {name for container in one.containers for name in container.split(":")}
     parts = re.split(r"([\s:;,]+)", one.meaning.partition(". ")[0])
     return "".join("..." if part in words or any(map(str.isdigit, part)) else part for part in parts)
 
 
-def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
+def _rest(session: Session, findings: list[libcni.diagnosis.NodeFinding]) -> Fields:
     first = findings[0]
     sweeps = stale_by_sweep(session) if first.check in {"namespaces", "records"} else {}
     rows = [("meaning", _kind(first)), ("remedy", f"{session.command('libcni doctor')} -o yaml lists them all")]
@@ -125,7 +125,7 @@ def _rest(session: Session, findings: list[libcni.NodeFinding]) -> Fields:
     return Fields(f"{first.severity} {len(findings)} more like the last one", rows)
 
 
-def _finding(one: libcni.NodeFinding) -> Fields:
+def _finding(one: libcni.diagnosis.NodeFinding) -> Fields:
     commands = list(one.commands[:_COMMANDS])
     if len(one.commands) > len(commands):
         commands.append(f"# {len(one.commands) - len(commands)} more: type these, then libcni doctor again")

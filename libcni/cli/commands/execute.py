@@ -7,6 +7,7 @@ import os
 import sys
 
 import libcni
+import libcni.executor
 from libcni.cli.completion import plugins
 from libcni.cli.inputs import read_bytes
 from libcni.cli.options import CNI_ARGS, IFNAME, Argument
@@ -57,8 +58,8 @@ def execute(  # noqa: PLR0913, PLR0917 - the options of the command
     stdin = read_bytes(config) if config else json.dumps(minimal).encode()
     # This program's own CNI_* variables must not reach the plugin: it would see a mixture of two calls.
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("CNI_")}
-    limits = libcni.CallOptions(session.timeout or None, inherited)
-    outcome = libcni.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
+    limits = libcni.executor.CallOptions(session.timeout or None, inherited)
+    outcome = libcni.executor.ProcessExecutor().execute(libcni.Invocation(known, name, path, stdin, env), limits)
     _show(session, outcome)
     if outcome.exit_status != 0:
         raise SystemExit(1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import libcni
+import libcni.diagnosis
 from libcni.cli.containers import recorded_container
 from libcni.cli.inputs import network_of, parameters
 from libcni.cli.listing import decoded, find_attachments
@@ -60,7 +61,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
         net = libcni.NetworkConfigList.from_bytes(recorded[0].config, file=recorded[0].path)
     # The explanation contains these warnings.
     logging.getLogger("libcni").setLevel(logging.ERROR)
-    found = libcni.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
+    found = libcni.diagnosis.explain(net, rt, cni.path, attachment=recorded[0] if recorded else None)
     verbs = [one for one in found.verbs if one.verb in wanted]
     data = {
         "network": net.name,
@@ -75,7 +76,7 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     session.show(data, *_blocks(found, verbs))
 
 
-def _blocks(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Iterator[Block]:
+def _blocks(found: libcni.diagnosis.Explanation, verbs: list[libcni.diagnosis.ExplainedVerb]) -> Iterator[Block]:
     yield f"{found.net.name}: version {found.net.cni_version}, {found.net.file or 'no file'}"
     for name in found.unused_capabilities:
         yield f"warning: no plugin declares the capability argument {name}"
@@ -87,7 +88,7 @@ def _blocks(found: libcni.Explanation, verbs: list[libcni.ExplainedVerb]) -> Ite
         yield from (_fields(one.verb, call) for call in one.calls)
 
 
-def _fields(verb: str, call: libcni.ExplainedCall) -> Fields:
+def _fields(verb: str, call: libcni.diagnosis.ExplainedCall) -> Fields:
     what = call.invocation
     rows = [
         ("drop-in", call.source or ""),
@@ -99,7 +100,7 @@ def _fields(verb: str, call: libcni.ExplainedCall) -> Fields:
     return Fields(f"{verb} {what.plugin}: {what.path or 'MISSING'}", [row for row in rows if row[1]])
 
 
-def _call_data(call: libcni.ExplainedCall) -> dict[str, Any]:
+def _call_data(call: libcni.diagnosis.ExplainedCall) -> dict[str, Any]:
     what = call.invocation
     return {
         "plugin": what.plugin,

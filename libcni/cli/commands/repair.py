@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import libcni
+import libcni.diagnosis
 from libcni.cli.failures import message_of, print_error
 from libcni.cli.options import INCLUDE_GO, SKIP_MISSING, Argument, seconds
 from libcni.cli.render import Fields, Table, one_line
@@ -36,7 +37,7 @@ def repair(session: Session, yes: bool, pending_after: float, include_go: bool, 
     cni = session.client()
     policy = libcni.DelPolicy(skip_missing=skip_missing)
     with session.working("repair"):
-        find = partial(libcni.find_stale_attachments, cni, pending_after=pending_after, include_go=include_go)
+        find = partial(libcni.diagnosis.find_stale_attachments, cni, pending_after=pending_after, include_go=include_go)
         actions, errors = _repair(cni, policy, find) if yes else (_plan(cni, find()), ())
         actions += _of_others(session, pending_after, Sweep(session.owner, include_go))
     rows = [[one["action"], one["subject"], one["reason"]] for one in actions]
@@ -58,7 +59,7 @@ def repair(session: Session, yes: bool, pending_after: float, include_go: bool, 
 _Actions = list[dict[str, Any]]
 
 
-def _plan(cni: libcni.CNIConfig, stale: tuple[libcni.StaleAttachment, ...]) -> _Actions:
+def _plan(cni: libcni.CNIConfig, stale: tuple[libcni.diagnosis.StaleAttachment, ...]) -> _Actions:
     report = libcni.repair_records(cni.cache_dir, dry_run=True)
     return [
         *(_action("set aside", one.path, one.problem) for one in report.corrupt),
@@ -69,7 +70,7 @@ def _plan(cni: libcni.CNIConfig, stale: tuple[libcni.StaleAttachment, ...]) -> _
 
 
 def _repair(
-    cni: libcni.CNIConfig, policy: libcni.DelPolicy, find: Callable[[], tuple[libcni.StaleAttachment, ...]]
+    cni: libcni.CNIConfig, policy: libcni.DelPolicy, find: Callable[[], tuple[libcni.diagnosis.StaleAttachment, ...]]
 ) -> tuple[_Actions, tuple[libcni.CNIError, ...]]:
     report = libcni.repair_records(cni.cache_dir)
     actions = [

@@ -10,7 +10,9 @@ import pytest
 from helpers import RT, document
 
 import libcni
-from libcni import ExplainedVerb, NetworkConfigList, PluginNotFoundError, RuntimeConf
+import libcni.diagnosis
+from libcni import NetworkConfigList, PluginNotFoundError, RuntimeConf
+from libcni.diagnosis import ExplainedVerb
 
 
 def find(plugin: str, path: Sequence[str]) -> str:
@@ -19,11 +21,11 @@ def find(plugin: str, path: Sequence[str]) -> str:
     return f"{path[0]}/{plugin}"
 
 
-def explained(net: dict[str, Any], rt: RuntimeConf = RT) -> libcni.Explanation:
-    return libcni.explain(NetworkConfigList.from_dict(net), rt, ["/bin"], find=find)
+def explained(net: dict[str, Any], rt: RuntimeConf = RT) -> libcni.diagnosis.Explanation:
+    return libcni.diagnosis.explain(NetworkConfigList.from_dict(net), rt, ["/bin"], find=find)
 
 
-def verb(found: libcni.Explanation, name: str) -> ExplainedVerb:
+def verb(found: libcni.diagnosis.Explanation, name: str) -> ExplainedVerb:
     return next(one for one in found.verbs if one.verb == name)
 
 
@@ -100,5 +102,5 @@ def test_every_version_can_be_explained(version: str) -> None:
 
 
 def test_nothing_is_found_where_nothing_is() -> None:
-    found = libcni.explain(NetworkConfigList.from_dict(document("nosuch")), RT, ["/nowhere"])
+    found = libcni.diagnosis.explain(NetworkConfigList.from_dict(document("nosuch")), RT, ["/nowhere"])
     assert found.missing[0].searched == ("/nowhere",)

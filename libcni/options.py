@@ -1,0 +1,152 @@
+"""The options of verbs, and their types, for programs that pass them on.
+
+from typing import Unpack
+from libcni.options import DEFAULT, AddOptions, Timeout
+
+def attach(name: str, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]) -> libcni.Result:
+return cni.add_network_list("dbnet", conf(name), timeout=timeout, **options)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal, TypedDict
+
+from libcni.config.network import NetworkConfigList
+from libcni.store.attachments import Attachment, AttachmentState
+
+__all__ = [
+    "DEFAULT",
+    "AddOptions",
+    "AttachmentState",
+    "CheckOptions",
+    "DelOptions",
+    "DelPolicy",
+    "GCOptions",
+    "Network",
+    "OnCancel",
+    "OnExisting",
+    "StartAhead",
+    "StatusOptions",
+    "Timeout",
+    "ValidAttachment",
+]
+
+
+class _Default(Enum):
+    """The type of ``DEFAULT``."""
+
+    DEFAULT = "the client's setting"
+
+
+DEFAULT: Final = _Default.DEFAULT
+"""The ``timeout`` of a verb that is called without one: the client's own."""
+
+Timeout = float | None | _Default
+"""Seconds for a whole verb; None: no limit."""
+
+Network = NetworkConfigList | str
+"""A network, or the name of one in the client's ``conf_dir``."""
+
+ValidAttachment = Attachment | tuple[str, str]
+"""An attachment, or its (container ID, interface name)."""
+
+OnExisting = Literal["refuse", "replace", "allow"]
+"""The action of ADD if the container already has the interface."""
+
+OnCancel = Literal["keep", "rollback"]
+"""The action of a cancelled ADD: keep the record pending, for DEL and GC, or roll back before it ends."""
+
+StartAhead = Literal["auto", "always", "never"]
+"""The plugins that may start before their configuration is known: those that read it first, all, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelPolicy:
+    """Exceptions of DEL to the specification's rule to stop at the first error. Every option is off by default.
+
+    Attributes:
+        use_given: use the caller's configuration, namespace, arguments and capabilities instead of the recorded ones;
+            the plugins remove the interface whoever made it.
+        refuse_unrecorded: if there is no usable record and the namespace has an interface of the name, raise
+            InterfaceExistsError and run nothing. Otherwise the plugins free its address while the interface lives.
+        keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
+        skip_missing: skip a plugin whose executable is missing.
+    """
+
+    use_given: bool = False
+    refuse_unrecorded: bool = False
+    keep_going: bool = False
+    skip_missing: bool = False
+
+
+class AddOptions(TypedDict, total=False):
+    """The options of an ADD, beside ``timeout``.
+
+    Attributes:
+        rollback: run DEL of the whole chain when the ADD fails; on by default.
+        on_existing: what to do if this container already has this interface on any network: ``refuse`` (the default);
+            ``replace``: detach that attachment first; ``allow``: go on.
+        strict: refuse capability arguments that no plugin declares, and results in another version than the
+            network's.
+        negotiate_version: ask the plugins, and use the highest version that all of them support.
+        allow_own_netns: accept this program's own network namespace.
+        on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
+            and GC; ``rollback``: roll back before it ends.
+    """
+
+    rollback: bool
+    on_existing: OnExisting
+    strict: bool
+    negotiate_version: bool
+    allow_own_netns: bool
+    on_cancel: OnCancel
+
+
+class CheckOptions(TypedDict, total=False):
+    """The options of a CHECK, beside ``timeout``.
+
+    Attributes:
+        use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
+    """
+
+    use_given: bool
+
+
+class DelOptions(TypedDict, total=False):
+    """The options of a DEL, beside ``timeout``.
+
+    Attributes:
+        policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
+    """
+
+    policy: DelPolicy | None
+
+
+class StatusOptions(TypedDict, total=False):
+    """The options of a STATUS, beside ``timeout``.
+
+    Attributes:
+        negotiate_version: ask the plugins, and use the highest version that all of them support.
+    """
+
+    negotiate_version: bool
+
+
+class GCOptions(TypedDict, total=False):
+    """The options of a GC, beside ``timeout``.
+
+    Attributes:
+        dry_run: run nothing, only report.
+        policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins' GC,
+            too. ``use_given`` has no effect: GC uses the recorded configurations.
+        negotiate_version: ask the plugins, and use the highest version that all of them support.
+        include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
+            the running containers of podman or containerd.
+    """
+
+    dry_run: bool
+    policy: DelPolicy | None
+    negotiate_version: bool
+    include_go: bool
