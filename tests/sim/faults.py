@@ -11,6 +11,7 @@ from libcni.store import files, records
 from libcni.store.locks import LockSet
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
+from libcni.verbs import gc
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
@@ -113,6 +114,11 @@ def gc_lists_before_it_locks() -> Iterator[None]:
 
     with patch.object(LockingNode, "lock", list_first), patch.object(RecordStore, "iter_records", seen_before):
         yield
+
+
+@fault
+def gc_detaches_what_was_listed() -> AbstractContextManager[object]:
+    return patch.object(gc, "check_unchanged", nothing)
 
 
 @fault

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from sim import seam
-from sim.schedule import BySeed, Chooser, Events, Replay, Sim, Violation, all_plans, shrink
+from sim.schedule import BySeed, Chooser, Events, Sim, Violation, all_plans
 from sim.stage import Stage
 
 Scenario = Callable[[Stage], None]
@@ -125,6 +125,14 @@ def add_of_another_owner_and_gc(s: Stage) -> None:
     s.alone("setup", lambda: s.add("B", "b"))  # on another network
     s.runtime("add", lambda: s.add("A", "bw", owner="another"))
     s.runtime("gc", lambda: s.gc("bw"))
+
+
+@scenario
+def taken_over_during_gc(s: Stage) -> None:
+    s.alone("setup", lambda: s.add("A", "bw"))
+    s.attached.clear()  # its runtime has forgotten it
+    s.runtime("gc", lambda: s.gc("bw"))
+    s.runtime("other", lambda: s.take_over("A", "bw", "another"))
 
 
 @scenario
@@ -324,12 +332,6 @@ def explore_seeds(work: Scenario, seeds: range, version: str = "1.1.0") -> Found
         if sim.violations:
             return Found(count, f"seed {seed}: {sim.violations[0]}", tell(sim))
     return Found(len(seeds))
-
-
-def shortest(work: Scenario, plan: dict[int, int], version: str = "1.1.0") -> Sim:
-    """Return the run of a failing plan with the deviations that it needs."""
-    fails = shrink(plan, lambda plan: bool(run(work, Replay(plan), version).violations))
-    return run(work, Replay(fails), version)
 
 
 def tell(sim: Sim) -> str:

@@ -151,15 +151,16 @@ class Stage:
         """Repair."""
         return self._try("repair", lambda: repair_records(CACHE))
 
-    def forget(self, container: str) -> bool:
-        """Forget all records of a container."""
+    def take_over(self, container: str, network: str, owner: str) -> bool:
+        """Take over the attachment of a container, if there is one: from then on it is this owner's."""
 
         def work() -> None:
-            client = self._client()
+            client = self._client(owner)
             for one in client.get_cached_attachments(container):
-                client.forget_attachment(one)
+                client.take_over_attachment(one)
+                self.attached.add((container, network))
 
-        return self._try(f"forget {container}", work)
+        return self._try(f"take over {container}", work)
 
     # Actors.
 
