@@ -151,7 +151,8 @@ def netlink_socket(namespace: int) -> int:
     except OSError:
         return -1
     try:
-        if _can_return():
+        # Each time: a program may drop privileges, or enter a user namespace, between two looks.
+        if _functions_without_release()[0](home, CLONE_NEWNET) == 0:
             made, came_back = _visit(namespace, home)
             if not came_back:
                 raise AssertionError("this thread is in another network namespace and cannot return")
@@ -199,17 +200,6 @@ def _functions_without_release() -> tuple[Any, Any]:
 
     library = ctypes.PyDLL(None)
     return library.setns, library.socket
-
-
-@functools.cache
-def _can_return() -> bool:
-    """Return whether a thread of this program may enter its own namespace."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        result: int = _functions_without_release()[0](home, CLONE_NEWNET)
-        return result == 0
-    finally:
-        os.close(home)
 
 
 def call_libc(name: str, *arguments: object) -> None:

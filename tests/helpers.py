@@ -166,15 +166,14 @@ class RecordingNode(Node):
         key = (netns, ifname)
         return replace(there, ifindex=self.interfaces.get(key, 0), mac=self.macs.get(key, ""))
 
-    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> str:
+    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterator[Place]:
         for (path, name), index in self.interfaces.items():
             mac = self.macs.get((path, name), "")
             if path != netns and everywhere and made.mac and made.mac == mac:
-                return f"{name} in {path}"
+                yield replace(self.look(path, name), found_as=f"{name} in {path}")
             is_it = made.ifindex == index if made.ifindex else made.mac == mac
             if path == netns and is_it and not is_other_mac(made.mac, mac):
-                return name
-        return ""
+                yield replace(self.look(path, name), found_as=name)
 
     def configured(self, network: str) -> NetworkConfigList | None:
         return self.networks.get(network)

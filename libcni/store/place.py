@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from libcni._namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
@@ -28,6 +28,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
 # struct ifinfomsg, all zero, and IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
 _GETLINK = bytes(16) + struct.pack("=HHI", 8, 29, 1 << 3)
 _HEADER, _ATTRIBUTE, _INT = struct.Struct("=IHHII"), struct.Struct("=HH"), struct.Struct("=i")
+_KINDS_WITH_ADDRESS_OF_PARENT = {"ipvlan", "vlan"}
 _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
 NOWHERE: Final = (0, 0)
@@ -211,16 +212,26 @@ class EnteredNamespace:
             at += (size + 3 & ~3) or 4
         return _INT.unpack_from(answer, 20)[0], mac
 
-    def find(self, made: Place, *, everywhere: bool = False) -> str:
-        """Return where the interface of an ADD is now, as text for an error; "" if it is not found."""
+    def find(self, made: Place, *, everywhere: bool = False) -> Iterator[Place]:
+        """Yield the places where the interface of an ADD may be now, this namespace first."""
+        for place in self._all_interfaces():
+            is_it = made.ifindex == place.ifindex if made.ifindex else made.mac == place.mac
+            if is_it and not is_other_mac(made.mac, place.mac):
+                yield place
+        # The namespace of this program has the devices that a plugin such as host-device puts back.
+        if everywhere and made.mac:
+            yield from _find_elsewhere(made.mac, {self.namespace.netns, namespace_identity("/proc/thread-self/ns/net")})
+
+    def _all_interfaces(self) -> list[Place]:
+        """Return the place of each interface, with its name in ``found_as``, and without an address of its parent."""
         from libcni._netlink import read_links  # few verbs come here
 
+        found = []
         with suppress(OSError):
             for link in list(read_links(self._socket)):  # to the end: the next look reads from the same socket
-                is_it = made.ifindex == link.index if made.ifindex else made.mac == link.mac
-                if is_it and not is_other_mac(made.mac, link.mac):
-                    return link.name
-        return _find_elsewhere(made, self.namespace.netns) if everywhere else ""
+                mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
+                found.append(replace(self.namespace, ifindex=link.index, mac=mac, found_as=link.name))
+        return found
 
     def close(self) -> None:
         """Leave the namespace."""
@@ -240,25 +251,19 @@ def _leave_all() -> None:
 os.register_at_fork(after_in_child=_leave_all)
 
 
-def _find_elsewhere(made: Place, here: tuple[int, int] | None) -> str:
-    """Return the name and the namespace of an interface that was moved to another namespace, or ""."""
-    from libcni._netlink import links
-
-    # The namespace of this program has the devices that a plugin such as host-device puts back.
-    if not made.mac:
-        return ""
-    known = {here, namespace_identity("/proc/thread-self/ns/net"), None}
+def _find_elsewhere(mac: str, known: set[tuple[int, int] | None]) -> Iterator[Place]:
+    """Yield the interfaces with a hardware address in all namespaces of the node but those in ``known``."""
     for path in _paths_of_namespaces():
         identity = namespace_identity(path)
-        if identity in known:
+        if identity in known or (entered := EnteredNamespace.enter(path)) is None:
             continue
         known.add(identity)
-        with suppress(OSError):
-            for link in links(path).values():
-                # All ipvlan interfaces of a device have its hardware address.
-                if link.mac == made.mac and link.kind != "ipvlan":
-                    return f"{link.name} in {path}"
-    return ""
+        try:
+            for place in entered._all_interfaces():  # noqa: SLF001 - of the same module
+                if place.mac == mac:
+                    yield replace(place, found_as=f"{place.found_as} in {path}")
+        finally:
+            entered.close()
 
 
 def _paths_of_namespaces() -> Iterator[str]:

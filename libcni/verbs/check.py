@@ -51,7 +51,7 @@ async def check(
     path = path_to_use(node, record, rt.netns, use_given=use_given)
     state = state_of(node, record, path)
     if STATES[state].check and not (use_given and state == "gone"):
-        found_as = look(node, place_of(record), path, rt.ifname, everywhere=True).found_as
+        found_as = look(node, record, place_of(record), path, rt.ifname, everywhere=True).found_as
         problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].check
         raise _not_attached(network, rt, problem, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -332,10 +332,10 @@ class Node(LockingNode):
         entered = self._enter(netns)
         return Place(namespace_identity(netns)) if entered is None else entered.look(ifname)
 
-    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> str:
-        """Return where the interface of an ADD is now: its name, or its name and namespace; "" if it is not found."""
+    def find_interface(self, netns: str, made: Place, *, everywhere: bool) -> Iterable[Place]:
+        """Return the places where the interface of an ADD may be now; ``found_as`` is each one's name."""
         entered = self._enter(netns)
-        return "" if entered is None else entered.find(made, everywhere=everywhere)
+        return () if entered is None else entered.find(made, everywhere=everywhere)
 
     def _enter(self, netns: str) -> EnteredNamespace | None:
         # The path may lead elsewhere the next time.

@@ -62,11 +62,13 @@ def state_of(node: Node, record: Record, path: str | None = None) -> State:
         return "pending"
     # A changed hardware address is no other interface here: CHECK lets the plugins say it, and ADD refuses.
     made = place_of(record)
-    now = look(node, made, record.netns if path is None else path, record.ifname, everywhere=True)
+    path = record.netns if path is None else path
+    now = look(node, record, made, path, record.ifname, everywhere=True)
     compared = compare(by_number(made), now)
     if compared == "renamed":
         return "renamed"
-    return "ready" if compared in {"same", "unknown"} else "gone"
+    is_ready = compared in {"same", "unknown"} and not _has_go_path_gone(record, path, now)
+    return "ready" if is_ready else "gone"
 
 
 def place_of(record: Record) -> Place:
@@ -120,7 +122,9 @@ def by_number(made: Place) -> Place:
     return replace(made, mac="") if made.cookie and (made.ifindex or 0) > 0 else made
 
 
-def look(node: Node, made: Place, path: str, ifname: str, *, everywhere: bool = False) -> Place:
+def look(  # noqa: PLR0913 - what is looked for, and where
+    node: Node, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False
+) -> Place:
     """Look at an attachment's place now. If the interface is not there under its name, find it.
 
     ``everywhere``: search for it in all namespaces of the node, too, if nothing has its name in its own.
@@ -133,7 +137,9 @@ def look(node: Node, made: Place, path: str, ifname: str, *, everywhere: bool = 
         return now  # the namespace is another one
     # A path that Go recorded may lead to another container while this one lives.
     everywhere = everywhere and (not now.ifindex or made.netns is None)
-    return replace(now, found_as=node.find_interface(path, made, everywhere=everywhere))
+    found = node.find_interface(path, made, everywhere=everywhere)
+    # Hardware addresses are not unique: a person can choose them.
+    return replace(now, found_as=next((one.found_as for one in found if not _is_recorded(node, one, record)), ""))
 
 
 def checked_conf(rt: RuntimeConf) -> RuntimeConf:
@@ -146,9 +152,7 @@ def checked_conf(rt: RuntimeConf) -> RuntimeConf:
     return rt.with_netns(path_for_plugins(rt.netns)) if rt.netns else rt
 
 
-def path_to_use(  # noqa: PLR0911 - a table: one return for each row
-    node: Node, record: Record | None, given: str | None, *, use_given: bool = False
-) -> str:
+def path_to_use(node: Node, record: Record | None, given: str | None, *, use_given: bool = False) -> str:
     """Return the path of the namespace for DEL and CHECK, or "" for none.
 
     The recorded path is used if it leads to the recorded namespace, also if the caller gives another path to it.
@@ -160,15 +164,14 @@ def path_to_use(  # noqa: PLR0911 - a table: one return for each row
         return given or ""
     if given in {None, record.netns}:
         return record.netns
-    if not given:
-        return ""
     made, there, here = place_of(record), node.namespace(record.netns), node.namespace(given)
     if made.netns == NOWHERE:
         return given if here.netns is None else ""  # a namespace that is there now is another's
     is_there = compare(made, there) == "unknown"  # the interface is not looked at here
     if here.netns is None:
-        # Plugins treat a path without a namespace like a namespace that no longer exists.
-        return record.netns if is_there and made.netns else given
+        # Also for "": plugins would free the address of an interface that lives.
+        is_known = bool(made.netns or (there.netns and made.mac))
+        return record.netns if is_there and is_known else given
     if compare(made if made.netns else there, here) == "unknown":
         return record.netns if is_there and there.netns else given
     # An ADD with a wrong path made nothing there, and must not stop the ADD with the right one.
@@ -232,8 +235,7 @@ class Ownership:
             logger.warning("container %s: %s is this program's own namespace", rt.container_id, path)
             path = ""
         # Another namespace may appear at the path. A text that is no path may mean something to the plugins.
-        is_of_go = record is not None and not record.version and path == record.netns
-        if is_of_go and path.startswith("/") and node.namespace(path).netns is None:
+        if record is not None and _has_go_path_gone(record, path, node.namespace(path)):
             path = ""
         return cls(node, record, made, path, rt.ifname)
 
@@ -245,12 +247,13 @@ class Ownership:
         """
         if not self.path:
             return ""
-        now = look(self.node, self.made, self.path, self.ifname, everywhere=self.is_first)
+        now = look(self.node, self.record, self.made, self.path, self.ifname, everywhere=self.is_first)
         if now.found_as:
             hint = "put it back; use_given=True removes what is there"
             raise _mismatch(self.record, f"its interface {self.ifname} is now {now.found_as}", self.path, hint)
         netns = netns_for_del(self.made, now, self.path)
-        if netns and now.ifindex and compare(self.made, now) == "unknown" and self._is_of_another_record(now):
+        is_certain = self.made.netns is not None and compare(self.made, now) == "same"
+        if netns and now.ifindex and not is_certain and _is_recorded(self.node, now, self.record):
             netns = ""
         if netns and self.is_first and now.ifindex:
             # The plugins of this DEL may change the hardware address: tuning puts back the one before the ADD. The
@@ -266,15 +269,21 @@ class Ownership:
         """Return the chain for a plugin that is called now."""
         return chain.with_netns(self.netns())
 
-    def _is_of_another_record(self, now: Place) -> bool:
-        """Return whether another record has this interface. Go's records of some plugins have no hardware address."""
-        try:
-            others = [one for one in self.node.records.iter_records() if one.ifname == self.ifname and one.version]
-        except RecordError as error:
-            logger.warning("DEL goes on without knowing the owner of %s: %s", self.ifname, error)
-            return False
-        own = self.record.identity if self.record is not None else None
-        return any(one.identity != own and compare(place_of(one), now) == "same" for one in others)
+
+def _has_go_path_gone(record: Record, path: str, now: Place) -> bool:
+    """Return whether nothing is at the path that Go recorded. A text that is no path may mean something to plugins."""
+    return not record.version and path == record.netns and path.startswith("/") and now.netns is None
+
+
+def _is_recorded(node: Node, now: Place, but: Record | None) -> bool:
+    """Return whether another record than ``but`` has an interface. Go's records have no number of theirs."""
+    try:
+        others = [one for one in node.records.iter_records() if one.version]
+    except RecordError as error:
+        logger.warning("going on without knowing the owners of interfaces: %s", error)
+        return False
+    own = but.identity if but is not None else None
+    return any(one.identity != own and compare(place_of(one), replace(now, found_as="")) == "same" for one in others)
 
 
 def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -> NamespaceMismatchError:

@@ -285,7 +285,72 @@ def test_a_moved_interface_of_ones_own_keeps_its_address(
     assert (other.links(), node.leased(), node.states()) == (["lo"], {}, [])
 
 
+SAME_MAC = "0a:58:0a:62:00:02"
+
+
+def with_mac(namespace: Namespace, container_id: str) -> RuntimeConf:
+    return RuntimeConf(container_id, namespace.path, "eth0", capability_args={"mac": SAME_MAC})
+
+
+def two_networks(node: RealNode) -> tuple[libcni.NetworkConfigList, libcni.NetworkConfigList]:
+    """Return two networks whose runtime chooses the hardware addresses."""
+    second = node.bridge("10.97.0.0/24", bridge="br-two", capabilities={"mac": True})
+    return node.network(node.bridge("10.98.0.0/24", capabilities={"mac": True})), node.network(second, name="two")
+
+
+@both_clients
+def test_the_hardware_address_of_another_container_is_no_moved_interface(
+    node: RealNode, container: Namespace, other: Namespace
+) -> None:
+    net, second = two_networks(node)
+    node.cni.add_network_list(net, with_mac(container, "c1"))
+    node.cni.add_network_list(second, with_mac(other, "c2"))
+    container.run("ip", "link", "del", "eth0")
+    node.cni.del_network_list(net, with_mac(container, "c1"))
+    assert (other.links(), owners(node), node.states()) == (["lo", "eth0"], {"c2"}, ["ready"])
+
+
+@both_clients
+def test_a_record_of_go_with_the_hardware_address_of_another_record(node: RealNode, container: Namespace) -> None:
+    net, second = two_networks(node)
+    node.cni.add_network_list(net, with_mac(container, "c1"))
+    node.strip_record()
+    container.run("ip", "link", "del", "eth0")
+    node.cni.add_network_list(second, with_mac(container, "c2"))
+    node.cni.del_network_list(net, with_mac(container, "c1"))
+    assert (container.links(), owners(node), node.states()) == (["lo", "eth0"], {"c2"}, ["ready"])
+
+
 # the path
+
+
+@both_clients
+@pytest.mark.parametrize("given", ["", "/run/netns/libcni-missing"])
+@pytest.mark.parametrize("is_go", [False, True], ids=["ours", "Go's"])
+def test_a_del_without_a_namespace_frees_no_address_of_an_interface_that_lives(
+    node: RealNode, container: Namespace, given: str, *, is_go: bool
+) -> None:
+    node.cni.add_network_list(chain(node), conf(container))
+    if is_go:
+        node.strip_record()
+    node.cni.del_network_list(chain(node), conf(given))
+    assert (container.links(), node.leased(), node.states()) == (["lo"], {}, [])
+
+
+@both_clients
+def test_a_record_of_go_whose_path_no_longer_exists_is_gone_for_every_verb(
+    node: RealNode, container: Namespace, other: Namespace
+) -> None:
+    net = chain(node)
+    node.cni.add_network_list(net, conf(container))
+    node.strip_record()
+    subprocess.run(["ip", "netns", "del", container.name], check=True)
+    assert node.states() == ["gone"]
+    with pytest.raises(libcni.NotAttachedError) as caught:
+        node.cni.check_network_list(net, conf(container))
+    assert caught.value.state == "gone"
+    node.cni.add_network_list(net, conf(other))
+    assert (len(node.leased()), other.links(), node.states()) == (1, ["lo", "eth0"], ["ready"])
 
 
 @both_clients

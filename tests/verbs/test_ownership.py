@@ -225,11 +225,16 @@ def test_taken(made: Place, now: Place, result: Result, is_last: bool, place: Pl
         (recorded(), None, False, "/here"),
         (recorded(), "/here", False, "/here"),
         (recorded(netns="/gone"), None, False, "/gone"),
-        (recorded(), "", False, ""),
+        (recorded(), "", False, "/here"),  # the recorded one lives
+        (recorded(netns="/gone"), "", False, ""),
+        (of_go(result=made_of(WITH_MAC).text), "", False, "/here"),
+        (of_go(netns="/gone"), "", False, ""),
+        (of_go(), "", False, ""),
         (recorded(netns="/gone", netns_id=None), "/none", False, "/none"),  # it found no namespace
         (recorded(netns="/gone", netns_id=None), "/here", False, ""),
         (recorded(), "/none", False, "/here"),  # the given one does not exist
         (recorded(netns="/gone"), "/none", False, "/none"),
+        (of_go(result=made_of(WITH_MAC).text), "/none", False, "/here"),
         (of_go(), "/none", False, "/none"),
         (recorded(), "/alias", False, "/here"),  # the recorded one under another path
         (recorded(netns="/gone"), "/alias", False, "/alias"),
@@ -292,8 +297,8 @@ def test_state_of_in_the_namespace_of_another_path() -> None:
 def test_an_interface_that_was_moved_is_renamed() -> None:
     world = World(interfaces={("/other", "eth9"): 5}, macs={("/other", "eth9"): MAC})
     assert state_of(world, recorded()) == "renamed"
-    assert look(world, place_of(recorded()), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
-    assert look(world, place_of(recorded()), "/here", "eth0").found_as == ""
+    assert look(world, recorded(), place_of(recorded()), "/here", "eth0", everywhere=True).found_as == "eth9 in /other"
+    assert look(world, recorded(), place_of(recorded()), "/here", "eth0").found_as == ""
 
 
 def test_the_table_has_a_row_for_each_state() -> None:
@@ -501,7 +506,7 @@ def test_a_del_of_a_record_that_cannot_be_read_needs_the_namespace_in_words() ->
     ("theirs", "netns"),
     [
         (recorded(container_id="c2"), ""),
-        (recorded(container_id="c2", ifname="eth1"), "/here"),
+        (recorded(container_id="c2", ifname="eth1"), ""),
         (recorded(container_id="c2", ifindex=3), "/here"),
         (recorded(container_id="c2", netns_id=(4, 8)), "/here"),
         (replace(of_go(), container_id="c2"), "/here"),
@@ -519,7 +524,7 @@ def test_records_that_cannot_be_listed_never_stop_a_del(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world, CHAIN, HERE)
     assert [one.state for one in report.plugins] == ["done", "done"]
-    assert "without knowing the owner of eth0: no" in caplog.text
+    assert "without knowing the owners of interfaces: no" in caplog.text
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:
