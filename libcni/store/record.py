@@ -19,6 +19,7 @@ from libcni.config.identifiers import check_container_id, check_ifname, check_ne
 from libcni.config.jsontext import JSONTextError, dumps, quote
 from libcni.errors import ConfigError, shorten
 from libcni.store.files import MAX_RECORD_BYTES, record_error
+from libcni.store.place import NOT_OURS
 
 PENDING: Final = "pending"
 READY: Final = "ready"
@@ -310,8 +311,7 @@ def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
         "boot": boot,
         "pid_namespace": None if own.get("pidNamespace") is None else int(_number(own["pidNamespace"])),
         "owner": _text(own.get("owner") or ""),
-        # 0.2.0 recorded the number of an interface that existed before the ADD.
-        "ifindex": None if own.get("ifindex") is None or own.get("shared") is True else int(_number(own["ifindex"])),
+        "ifindex": _ifindex(own, state),
         "mac": _text(own.get("mac") or ""),
         "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
     }
@@ -376,6 +376,13 @@ def _object_text(member: jsontext.Member | None) -> str:
 def _check_object(value: dict[str, Any], key: str) -> None:
     if value.get(key) and not isinstance(value[key], dict):
         raise TypeError(f"{key} is not an object")
+
+
+def _ifindex(own: dict[str, Any], state: str) -> int | None:
+    # 0.2.0 recorded the number of an interface that existed before the ADD.
+    if own.get("shared") is True:
+        return NOT_OURS if state == PENDING else None
+    return None if own.get("ifindex") is None else int(_number(own["ifindex"]))
 
 
 def _netns_id(value: Any) -> tuple[int, int] | None:

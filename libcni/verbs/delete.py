@@ -106,14 +106,19 @@ def _find_record(node: Node, identity: Identity) -> tuple[Record | None, Record 
     return record, None, "found" if record is not None else "missing"
 
 
-def check_unchanged(record: Record, listed: Record) -> None:
-    """Raise RecordError if a record belongs to another ADD than the listed one, or if that ADD has ended since."""
+def is_unchanged(record: Record, listed: Record) -> bool:
+    """Return whether a record belongs to the same ADD as the listed one, and that ADD has not ended since."""
 
     def of_add(one: Record) -> tuple[object, ...]:
         # The owner, too: a sweep must not detach an attachment that another program has taken over meanwhile.
         return one.identity, one.owner, one.created, one.netns, one.netns_id, one.result is None, one.state == CORRUPT
 
-    if of_add(record) != of_add(listed):
+    return of_add(record) == of_add(listed)
+
+
+def check_unchanged(record: Record, listed: Record) -> None:
+    """Raise RecordError if a record was rewritten after the listing; see ``is_unchanged``."""
+    if not is_unchanged(record, listed):
         text = f"{record.path}: it was rewritten after the attachment was listed"
         raise RecordError(text, path=record.path, hint="list the attachments again")
 

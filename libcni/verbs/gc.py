@@ -27,7 +27,7 @@ from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
-from libcni.verbs.delete import check_unchanged, detach
+from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.detach_each import detach_side_by_side
 from libcni.verbs.node import Node
 from libcni.verbs.reports import GCReport
@@ -201,7 +201,7 @@ def _attachments(records: Iterable[Record]) -> tuple[Attachment, ...]:
 
 
 class _NotReachedError(CNIError):
-    """The deadline passed before this attachment's turn, or it is no longer the one that was found to be stale."""
+    """The deadline passed before this attachment's turn."""
 
 
 def detach_note(one: Record | Attachment) -> str:
@@ -214,7 +214,7 @@ async def _detach_all(
 ) -> list[Record]:
     """Detach the stale attachments side by side, go on after errors, and return the detached ones."""
 
-    async def detach_one(record: Record) -> None:
+    async def detach_one(record: Record) -> bool:
         # A DEL without time would only mark the record.
         if node.seconds_left() == 0:
             raise _NotReachedError("no time was left")
@@ -224,10 +224,11 @@ async def _detach_all(
                 await part.wait_for_turn()
                 await part.lock([record.network], record.container_id, seconds=_LOCK_SECONDS)
                 now = part.records.find(record.identity)
+                if now is not None and not is_unchanged(now, record):
+                    return False  # an ADD has ended since the listing, and its container lives
                 if now is not None:
-                    # An ADD may have ended since the listing, and its container live.
-                    check_unchanged(now, record)
                     await detach(part, now, net, RuntimeConf(record.container_id, None, record.ifname), policy)
+                return True
             finally:
                 await part.discard_prepared()
 
@@ -242,7 +243,7 @@ async def _detach_all(
     if missed:
         problem = f"GC of network {found.stale[0].network} did not reach {missed} stale attachments in its time"
         errors.append(LockTimeoutError(f"{problem}; call it again, or give it more time"))
-    return [record for record, outcome in zip(found.stale, outcomes, strict=True) if outcome is None]
+    return [record for record, outcome in zip(found.stale, outcomes, strict=True) if outcome is True]
 
 
 async def _call_plugins(  # noqa: PLR0913, PLR0917 - what GC has found so far

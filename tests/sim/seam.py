@@ -355,14 +355,15 @@ class SimEntered:
         index, mac = (found.index, found.mac) if found else (0, "")
         return Place((4, self._namespace.ino), self._cookie, index, mac)
 
-    def find(self, made: Place, *, everywhere: bool = False) -> str:
-        """Return where an interface of a number and a hardware address is."""
+    def find(self, made: Place, *, everywhere: bool = False) -> Iterator[Place]:
+        """Yield where an interface of a number and a hardware address is."""
         for path, namespace in sim().world.namespaces.items():
             if namespace is self._namespace or (everywhere and made.mac):
                 for one in namespace.interfaces.values():
                     if one.mac == made.mac or (namespace is self._namespace and one.index == made.ifindex):
-                        return one.name if namespace is self._namespace else f"{one.name} in {path}"
-        return ""
+                        name = one.name if namespace is self._namespace else f"{one.name} in {path}"
+                        cookie = namespace.cookie if self.has_cookies else 0
+                        yield Place((4, namespace.ino), cookie, one.index, one.mac, name)
 
     def close(self) -> None:
         """Leave the namespace."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from libcni.errors import RecordError
 from libcni.store import record as record_module
+from libcni.store.place import NOT_OURS
 from libcni.store.record import (
     CORRUPT,
     LEGACY,
@@ -152,6 +153,12 @@ BAD: list[tuple[bytes, str]] = [
     (_own(netnsId=[1, 1.5]).replace(b"1.5", b"1e400"), "is too large"),
     (_own(created=1.5).replace(b"1.5", b"1e400"), "a number is too large"),
 ]
+
+
+@pytest.mark.parametrize(("state", "ifindex"), [("pending", NOT_OURS), ("ready", None)])
+def test_the_interface_that_existed_before_an_add_of_0_2_0_is_not_the_adds(state: str, ifindex: int | None) -> None:
+    """After a kill nobody knows whether a plugin has changed it; DEL must not remove it."""
+    assert decode(_own(shared=True, ifindex=2, state=state), "/a").ifindex == ifindex
 
 
 def test_a_record_with_other_fields() -> None:
