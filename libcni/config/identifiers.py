@@ -33,14 +33,15 @@ def _check_name(kind: str, value: object) -> str:
 def check_ifname(ifname: object) -> str:
     """Return ``ifname`` if Linux accepts it as an interface's name, else raise InvalidIdentifierError.
 
-    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space.
+    The rule (spec 0.4.0, Parameters): 1 to 15 bytes, not ``.`` or ``..``, no ``/``, ``:`` or white space; and no ``%``:
+    the kernel takes ``eth%d`` for a pattern and makes an ``eth0``, which no DEL would find.
     """
     name = _text("interface name", ifname)
     if name in {".", ".."}:
         raise InvalidIdentifierError("interface name", name, "it must not be '.' or '..'")
     # Most names pass the set test, so the loop over their characters seldom runs.
-    if not _OTHERS.issuperset(name) and any(char in "/:\0" or char.isspace() for char in name):
-        raise InvalidIdentifierError("interface name", name, "it must not contain '/', ':', NUL or white space")
+    if not _OTHERS.issuperset(name) and any(char in "/:%\0" or char.isspace() for char in name):
+        raise InvalidIdentifierError("interface name", name, "it must not contain '/', ':', '%', NUL or white space")
     # The kernel limits bytes, not characters (IFNAMSIZ is 16 with the closing NUL).
     size = len(_encoded("interface name", name))
     if size > _IFNAME_BYTES:

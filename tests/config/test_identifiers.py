@@ -49,6 +49,7 @@ def test_good_interface_names(ifname: str) -> None:
         ("ä" * 8, "15 bytes, and has 16"),
         ("a/b", "'/'"),
         ("a:b", "':'"),
+        ("eth%d", "'%'"),
         ("a b", "white space"),
         ("eth0\n", "white space"),
         ("a\u2003b", "white space"),
