@@ -17,6 +17,7 @@ from typing import Any
 
 from narrator import headline, print_tree
 
+from libcni.oci.pins import directory_for
 from libcni.testing import why_no_namespaces
 
 HERE = Path(__file__).resolve().parent
@@ -88,7 +89,7 @@ class Demo:
         return output.read_text()
 
 
-DIRECTORIES = {"conf-dir": "net.d", "cache-dir": "cache", "pins": "pins", "log": "hook.log"}
+DIRECTORIES = {"conf-dir": "net.d", "cache-dir": "cache", "log": "hook.log"}
 
 
 def demo(here: Demo) -> None:
@@ -112,6 +113,7 @@ def demo(here: Demo) -> None:
     finally:
         headline("runc delete --force web")
         here.runc("delete", "--force", "web")
+        os.rmdir(directory_for(str(here.directory / "cache")))
     print_tree(here.directory / "cache/results", empty="no record")
     print_tree(here.leases, "10.*", empty="no lease")
     if "--documents" in sys.argv:
@@ -123,7 +125,8 @@ def demo(here: Demo) -> None:
 
 def show(here: Demo) -> str:
     """Print the container's interface and its record; return its address."""
-    [pin] = (here.directory / "pins").iterdir()
+    pins = Path(directory_for(str(here.directory / "cache")))
+    [pin] = pins.iterdir()
     words = ["nsenter", f"--net={pin}", "ip", "-brief", "address"]
     print(subprocess.check_output(words, text=True))
     [record] = (here.directory / "cache/results").iterdir()

@@ -82,17 +82,6 @@ def test_files_and_mounts_of_others_are_no_pins_and_stay(node: HookNode, process
         log.unlink()
 
 
-def test_a_file_that_another_program_makes_meanwhile_stays(tmp_path: Path, process: Process) -> None:
-    class Raced(Pins):
-        def remove(self, pin: Pin) -> None:
-            Path(pin.path).write_text("of another program")
-
-    pid = process()
-    with pytest.raises(CNIError, match="File exists"):
-        Raced(str(tmp_path)).pin("c1", pid)
-    assert (tmp_path / f"c1.{pid}").read_text() == "of another program"
-
-
 def test_a_process_that_has_gone_cannot_be_pinned_and_leaves_nothing(node: HookNode) -> None:
     with pytest.raises(CNIError, match="cannot pin the network namespace /proc/999999999/ns/net"):
         node.pins.pin("c1", 999999999)
