@@ -107,7 +107,7 @@ def test_arguments_for_plugins() -> None:
         ("ports", "host:80:80", "'host' is no IP address"),
         ("ports", '[{"hostPort": 1}]', "containerPort"),
         ("ips", "10.88.0.300", "10.88.0.300"),
-        ("mac", "c2", "'c2' is not of the form"),
+        ("mac", "c2", "CapabilityArgs.mac: "),
         ("bandwidth", "fast", "it is not JSON"),
         ("bandwidth", '{"ingressRate": -1}', "ingressRate"),
         ("capabilities", "[]", "[] is not a JSON object"),
