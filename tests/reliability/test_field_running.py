@@ -187,7 +187,7 @@ def test_field_15_a_timeout_is_an_error_of_its_own(node: FakeNode) -> None:
         ("", "it printed nothing"),
         ("true", "it printed something that is not a result"),
         ("hello {}", "something that is not a result.*hello"),
-        ("{} {}", "something after the result"),
+        ("{} {}", "there is more after the end"),
         ('{"ips": [', "the document ends too early|ips"),
         ('{"code": 7, "msg": "no"}', "an error document and exit status 0: no"),
         ('{"cniVersion": "9.9.9"}', 'unsupported CNI result version "9.9.9"'),

@@ -240,7 +240,7 @@ def test_a_record_that_cannot_be_completed_is_rolled_back_with_the_result() -> N
         (Outcome(stdout=b""), "it printed nothing, and a result was expected"),
         (Outcome(stdout=b" \n"), "it printed nothing"),
         (Outcome(stdout=b'hello {"cniVersion":"1.0.0"}'), "something that is not a result"),
-        (Outcome(stdout=b"{}\n{}"), "something after the result"),
+        (Outcome(stdout=b"{}\n{}"), "there is more after the end"),
         (Outcome(stdout=b'{"cniVersion":"9.9.9"}'), """unsupported CNI result version "9.9.9", in '{"cniV"""),
         (Outcome(stdout=b'{"ips":[{"address":"10.0.0.2"}]}'), "ips[0].address: '10.0.0.2' is not an address"),
         (Outcome(stdout=b'{"x":1,"ips":5}'), """in '{"cniVersion":"1.0.0","x":1,"ips":5}'"""),

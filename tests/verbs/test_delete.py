@@ -392,3 +392,11 @@ def test_a_note_tells_of_a_further_try_that_failed_in_another_way(net: NetworkCo
         delete(node, net)
     assert len([line for line in node.log if line.startswith("DEL")]) == 3
     assert [one.partition(" failed")[0] for one in getattr(caught.value, "__notes__", [])] == notes
+
+
+def test_plugins_get_no_address_from_before_a_reboot() -> None:
+    """Its rules have not survived, and firewall would delete those of the container that has the address by now."""
+    for state, sent in ((READY, 1), (STALE_BOOT, 0)):
+        node = RecordingNode(records=[attached(CHAIN, state=state)], namespaces={"/run/netns/blue": (4, 1)})
+        delete(node, None, BARE)
+        assert len(node.stdin("DEL", "b")["prevResult"]["ips"]) == sent
