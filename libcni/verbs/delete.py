@@ -251,14 +251,12 @@ def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
     except VersionError:
         return None
     text = prev_result_for_del(record, version)
-    if text is None or record.state == READY:
-        return text
-    if record.state == STALE_BOOT:
+    if text is not None and record.state == STALE_BOOT:
         # No rule has survived the reboot, and another container may have the addresses by now.
-        return jsontext.merge(text, {"ips": []})
-    if record.state not in {PENDING, DETACHING}:
-        return text
-    return _without_given_away(node, record, text, version)
+        text = jsontext.merge(text, {"ips": []})
+    if text is not None and record.state in {PENDING, DETACHING}:
+        text = _without_given_away(node, record, text, version)
+    return text
 
 
 def _without_given_away(node: Node, record: Record, text: str, version: str) -> str:
