@@ -103,7 +103,7 @@ def test_a_gc_plugin_that_hangs_in_one_network_does_not_delay_set_ups_of_others(
     gc = threading.Thread(target=lambda: node.manager().gc(["c1"]))
     gc.start()
     try:
-        wait_until(lambda: node.calls("GC"))
+        wait_until(lambda: "GC a" in node.calls("GC"))
         make().set_up(Container("c1", "/ns", ["b"]), timeout=20.0)
         with pytest.raises(LockTimeoutError, match="network a, container c2: another verb held"):
             make().set_up(Container("c2", "/ns", ["a"]), timeout=0.2)
