@@ -310,7 +310,8 @@ class Child:
             return
         self.streams.close()
         _running.discard(self.streams)
-        if not self._reap():
+        # Twice: the first call may have failed, although the process has ended.
+        if not self._reap() and not self._reap():
             _unreaped.append(self)
         elif self.exit_fd >= 0:
             exit_fd, self.exit_fd = self.exit_fd, -1
