@@ -30,7 +30,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> FakeNode:
 @pytest.fixture
 def attachments(node: FakeNode) -> list[Attachment]:
     """Attach c1 with net1 and eth0. DEL of net1 fails until that of eth0 has run."""
-    gone = node.root / "eth0-is-gone"
+    gone = f"{node.root}/$CNI_CONTAINERID-has-no-eth0"
     node.plugin(
         "net",
         f'[ "$CNI_COMMAND$CNI_IFNAME" != DELeth0 ] || touch {gone}\n'
