@@ -159,7 +159,8 @@ def netlink_socket(namespace: int) -> int:
             return made
     finally:
         os.close(home)
-    return _made_in_thread(namespace)
+    # In a thread that ends: a rootless program may enter a namespace of its own and not return.
+    return call_in_thread(lambda: _visit(namespace, -1)[0])
 
 
 def _visit(namespace: int, home: int) -> tuple[int, bool]:
@@ -180,17 +181,6 @@ def _visit(namespace: int, home: int) -> tuple[int, bool]:
             os.close(made)
         return -1, True
     return made, not lost
-
-
-def _made_in_thread(namespace: int) -> int:
-    """Make the socket in a thread that ends: a rootless program may enter a namespace of its own and not return."""
-    import threading
-
-    answer: list[int] = []
-    thread = threading.Thread(target=lambda: answer.append(_visit(namespace, -1)[0]), name="libcni-namespace")
-    thread.start()
-    thread.join()
-    return answer[0]
 
 
 @functools.cache
