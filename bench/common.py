@@ -66,12 +66,9 @@ def interpreter() -> list[str]:
 
 def python_in_use() -> str:
     """Describe the Python that runs this library."""
-    code = (
-        "import sys, sysconfig as s; print(sys.version.split()[0], '--enable-opt' in s.get_config_var('CONFIG_ARGS'))"
-    )
-    version, optimised = subprocess.check_output([*interpreter(), "-c", code], text=True).split()
+    version = subprocess.check_output([*interpreter(), "-c", "import sys; print(sys.version.split()[0])"], text=True)
     whose = "the distribution's" if interpreter()[-1] == str(DISTRIBUTION) else "another build"
-    return f"Python {version} ({whose}, {'with' if optimised == 'True' else 'without'} profile-guided optimisation)"
+    return f"Python {version.strip()} ({whose})"
 
 
 @dataclass

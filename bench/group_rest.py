@@ -31,6 +31,7 @@ from common import (
 )  # fmt: skip
 
 from libcni import NetworkConfigList, RuntimeConf, _namespace
+from libcni.store import place
 from libcni.store.attachments import pending_record
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.place import EnteredNamespace
@@ -213,7 +214,10 @@ def _look(netns: str, entered: EnteredNamespace | None = None) -> None:
 
 
 def _look_in_thread(netns: str) -> None:
-    with patch.object(_namespace, "_can_return", lambda: False):
+    def visit(namespace: int) -> int:
+        return _namespace.call_in_thread(lambda: _namespace._visit(namespace, -1)[0])  # noqa: SLF001
+
+    with patch.object(place, "netlink_socket", visit):
         _look(netns)
 
 

@@ -46,10 +46,11 @@ def main() -> int:
         for group in GROUPS:
             if options.only is None or group.NAME[0] in options.only.split(","):
                 print(f"... {group.NAME} ({time.monotonic() - started:.0f} s)", flush=True)
-                rows += group.run(quick=options.quick)
+                found = group.run(quick=options.quick)
+                print(table(found), flush=True)  # a later group may fail
+                rows += found
     note = f"{os.cpu_count()} cores, Linux {platform.release()}, {common.python_in_use()}, "
     note += f"{dt.datetime.now(dt.UTC).date()}, load of the machine before: {load:.1f}"
-    print(table(rows))
     picture = PICTURE if options.write else BUILD / "performance.svg"
     picture.write_text(svg(rows, note), encoding="utf-8")
     if options.write:
