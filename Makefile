@@ -60,9 +60,9 @@ soak: $(READY) ## for longer: 100,000 schedules of the simulated node, 8 process
 fuzz: $(READY) ## fuzz all that takes bytes from others, 100,000 cases for each
 	@PYTHONPATH=tests $(BIN)/python -m reliability.fuzz
 
-conformance-go: $(READY) ## run the vectors with Go libcni and write docs/differences.md; fails on one without a reason
+conformance-go: $(READY) ## run the vectors with Go libcni and write testdata/evidence/differences.md; fails on one without a reason
 	@scripts/system-packages golang-go golang-github-appc-cni-dev
-	@PYTHONPATH=tests $(BIN)/python -m conformance.differences && echo docs/differences.md
+	@PYTHONPATH=tests $(BIN)/python -m conformance.differences && echo testdata/evidence/differences.md
 
 check: $(READY) ## lint and type-check; edits nothing
 	@$(BIN)/ruff check

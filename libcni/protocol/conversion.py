@@ -27,7 +27,7 @@ def convert(document: Document, source: str, target: str) -> Document:
     """Return a result of version ``source`` as version ``target``, with ``cniVersion`` set.
 
     Unknown keys are kept. Known keys that the other version does not have are dropped: see
-    ``docs/explanation/results.md``.
+    ``docs/reference/configuration.md``.
 
     Raises:
         ConversionError: there is no converter between the two, no address that the target version can carry, or a part

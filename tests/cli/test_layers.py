@@ -43,7 +43,7 @@ def test_only_public_names_are_used(path: Path) -> None:
 
 
 def test_the_page_has_every_command_and_every_exit_code() -> None:
-    page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     for name, _, _ in COMMANDS:
         assert f"\n| `{name} " in page or f"\n| `{name}` " in page
     for code in (0, *(code for _, code in _CODES), 1, 130):

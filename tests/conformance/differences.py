@@ -1,4 +1,4 @@
-"""Write docs/differences.md: ``python -m conformance.differences`` with ``tests`` on the path; make conformance-go."""
+"""Write testdata/evidence/differences.md: ``make conformance-go``."""
 
 from __future__ import annotations
 

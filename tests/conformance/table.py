@@ -1,4 +1,4 @@
-"""docs/differences.md, from what Go libcni did with the vectors."""
+"""testdata/evidence/differences.md, from what Go libcni did with the vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conformance.observe import Difference
 
 _HEAD = f"""# Differences from Go libcni
 
-For a person who moves from Go libcni and wants each detail; [Migrate](how-to/migrate.md) has the short list.
+For a person who moves from Go libcni and wants each detail; [Migrate](../../docs/how-to/migrate.md) has the short list.
 `make conformance-go` writes this page: it executes the vectors in `testdata/` with Go libcni {GO_VERSION} of Debian 12.
 Each difference needs a reason in `testdata/go-differences.yaml`. What a vector says and why is in `testdata/`.
 

@@ -1,4 +1,4 @@
-"""The same vectors with Go libcni: every difference has its reason, and docs/differences.md says so."""
+"""The same vectors with Go libcni: every difference has its reason, and testdata/evidence/differences.md says so."""
 
 from __future__ import annotations
 

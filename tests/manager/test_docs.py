@@ -1,4 +1,4 @@
-"""The code in docs/manager.md works."""
+"""The code in docs/how-to/networks.md works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_code_in_the_page_works(node: ManagerNode, capsys: pytest.CaptureFix
     node.plugin("front", result={**RESULT, "dns": dns})
     node.configure("back")
     places = {"/etc/cni/net.d": node.conf_dir, "/opt/cni/bin": node.bin, "/var/lib/cni": node.cache}
-    text = (DOCS / "manager.md").read_text()
+    text = (DOCS / "how-to/networks.md").read_text()
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         exec(re.sub("|".join(places), lambda match: str(places[match[0]]), block), names)

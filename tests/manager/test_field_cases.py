@@ -1,6 +1,6 @@
 """Cases of go-cni's and ocicni's own tests: order, GC, status and check. The names say what they expect.
 
-Where the manager answers in another way, the test says so, and docs/manager-comparison.md why.
+Where the manager answers in another way, the test says so, and testdata/evidence/manager-comparison.md why.
 """
 
 from __future__ import annotations

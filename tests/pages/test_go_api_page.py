@@ -1,4 +1,4 @@
-"""docs/go-api.md names nothing that is not there."""
+"""docs/how-to/migrate.md names nothing that is not there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "go-api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "migrate.md").read_text(encoding="utf-8")
 ROWS = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| Go ")]
 NAMES = sorted({name for row in ROWS for name in re.findall(r"`(libcni\.[\w.]+)`", row[2])})
 

@@ -1,4 +1,4 @@
-"""The program of docs/how-to/workers.md: worker processes share locks and records."""
+"""The program of docs/how-to/asyncio.md: worker processes share locks and records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import libcni
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/workers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/asyncio.md"
 NETWORK = """{"cniVersion": "1.1.0", "name": "dbnet", "plugins": [
  {"type": "fake-bridge", "ipam": {"type": "fake-ipam", "subnet": "10.1.0.0/16"}}]}"""
 

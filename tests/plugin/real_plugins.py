@@ -1,6 +1,6 @@
 """The real plugins of Debian, each with surroundings in which its ADD succeeds, and with its known faults.
 
-``python tests/plugin/real_plugins.py > docs/plugin-conformance.md`` writes the table.
+``python tests/plugin/real_plugins.py > testdata/evidence/plugin-conformance.md`` writes the table.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _examine_in(name: str, version: str) -> ConformanceReport:
 
 
 def table() -> str:
-    """Return docs/plugin-conformance.md."""
+    """Return testdata/evidence/plugin-conformance.md."""
     package = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Version}", PACKAGE], check=False, capture_output=True, text=True
     )
@@ -228,8 +228,9 @@ _PAGE = """# Results of the real plugins
 
 `libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin goes through every
 verb in every spec version that it supports, and through the calls that it must refuse; links, addresses, routes and
-rules are compared before and after. `python tests/plugin/real_plugins.py > docs/plugin-conformance.md` writes this
-page, and `tests/plugin/test_real_plugins.py` compares it with the plugins.
+rules are compared before and after. This page is written by
+`python tests/plugin/real_plugins.py > testdata/evidence/plugin-conformance.md`;
+`tests/plugin/test_real_plugins.py` compares it with the plugins.
 
 The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
 (`tests/testing/test_conformance.py`).

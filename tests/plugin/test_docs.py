@@ -1,4 +1,4 @@
-"""The page docs/write-a-plugin.md, executed: its files under their titles, and its pieces of code."""
+"""The page docs/how-to/plugin.md, executed: its files under their titles, and its pieces of code."""
 
 from __future__ import annotations
 
@@ -19,22 +19,14 @@ from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
 from plugin.plugins import LIBRARY, ROOT, Recorder, config
 
-PAGE = (ROOT / "docs/write-a-plugin.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/plugin.md").read_text(encoding="utf-8")
 TITLED = dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL))
-UNTITLED = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TYPED = re.findall(r"^\$ python (.*)$", PAGE, re.MULTILINE)
 
 
 def write_files(directory: Path) -> None:
     for name, text in TITLED.items():
         (directory / name).write_text(text, encoding="utf-8")
-
-
-def test_the_test_of_the_page_passes_as_written(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(LIBRARY))
-    write_files(pytester.path)
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the tests
-    pytester.runpytest_subprocess("-p", "libcni.testing.pytest_plugin").assert_outcomes(passed=2)
 
 
 def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
@@ -57,13 +49,12 @@ def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
 
 
 def test_the_pieces_on_settings_and_args_work() -> None:
-    settings, args = UNTITLED
     names: dict[str, Any] = {"ipaddress": ipaddress}
     exec("from dataclasses import dataclass", names)
 
     def add(request: Request) -> None:
         names["request"] = request
-        for piece in (settings, args):
+        for piece in (TITLED["settings.py"], TITLED["arguments.py"]):
             exec(compile(piece, "page", "exec", dont_inherit=True), names)
 
     given = "K8S_POD_NAME=web;X=1;IgnoreUnknown=1"

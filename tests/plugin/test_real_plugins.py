@@ -12,7 +12,7 @@ from libcni.config.versions import ALL_VERSIONS
 from libcni.testing import NetworkNamespace
 from plugin.real_plugins import EVERY_GO_PLUGIN, SUBJECTS, examine, why_not
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "docs/plugin-conformance.md"
+PUBLISHED = Path(__file__).resolve().parents[2] / "testdata/evidence/plugin-conformance.md"
 
 pytestmark = [
     pytest.mark.real,

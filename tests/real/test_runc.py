@@ -113,7 +113,7 @@ def test_the_page_goes_as_written(host: Namespace, tmp_path: Path) -> None:
     reason = why_no_containers("runc") or (None if shutil.which("jq") else "not installed: jq (apt-get install jq)")
     if reason is not None:
         pytest.skip(reason)
-    page = (REPOSITORY / "docs/how-to/runc.md").read_text()
+    page = (REPOSITORY / "docs/how-to/other-runtimes.md").read_text()
     typed = "".join(re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     entries = re.findall(r"^\$ (.*\n(?:> .*\n)*)", typed, re.MULTILINE)
     pins = directory_for(f"{tmp_path}/cache")
