@@ -9,6 +9,8 @@ import operator
 import os
 import stat
 
+import libcni._system as system
+
 # Not from typing: a plugin may import this module at every call, and typing would slow down its start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 def namespace_identity(netns: str) -> tuple[int, int] | None:
     """Return (device, inode) of the file at a namespace's path, or None if there is none."""
     try:
-        status = os.stat(netns)
+        status = system.stat(netns)
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
@@ -35,7 +37,7 @@ def namespace_identity(netns: str) -> tuple[int, int] | None:
 def is_empty_file(path: str) -> bool:
     """Return whether a path may be the name of a namespace: a mounted namespace and the file below are empty files."""
     try:
-        status = os.lstat(path)
+        status = system.lstat(path)
     except OSError:
         return False
     return stat.S_ISREG(status.st_mode) and status.st_size == 0
@@ -44,7 +46,7 @@ def is_empty_file(path: str) -> bool:
 def open_namespace(netns: str) -> int:
     """Return a descriptor of the file at a namespace's path; raises OSError or ValueError."""
     # O_NONBLOCK: the open of a FIFO would wait for a writer.
-    return os.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return system.open(netns, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def enter_namespace(descriptor: int) -> None:
@@ -72,28 +74,27 @@ def new_namespace(*, lo_up: bool = True) -> int:
         call_libc("unshare", CLONE_NEWNET)
         if lo_up:
             _bring_lo_up()
-        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        return system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
     return call_in_thread(make)
 
 
 def _bring_lo_up() -> None:
-    import fcntl
     import socket
     import struct
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inside:
-        fcntl.ioctl(inside, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+        system.ioctl(inside, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
 
 
 def bind(source: str, path: str) -> None:
     """Give the namespace at ``source`` another name, which must not exist. Raises OSError."""
     # O_EXCL: a file of another program must be neither mounted over nor removed.
-    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
+    system.close(system.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
     try:
         call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
     except OSError:
-        os.unlink(path)
+        system.unlink(path)
         raise
 
 
@@ -105,14 +106,14 @@ def unbind(path: str) -> bool:
         call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     if not is_empty_file(path):
         return False
-    os.unlink(path)
+    system.unlink(path)
     return True
 
 
 def _is_namespace(path: str) -> bool:
     try:
         # lstat: a symbolic link leads to a mount of another program.
-        return os.lstat(path).st_dev == os.stat("/proc/self/ns/net").st_dev
+        return system.lstat(path).st_dev == system.stat("/proc/self/ns/net").st_dev
     except OSError:
         return False
 
@@ -147,25 +148,25 @@ def netlink_socket(namespace: int) -> int:
     A socket stays in the namespace in which it was made, so later requests enter nothing.
     """
     try:
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        home = system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return -1
     try:
         # Each time: a program may drop privileges, or enter a user namespace, between two looks.
-        if _functions_without_release()[0](home, CLONE_NEWNET) == 0:
+        if system.functions_without_release()[0](home, CLONE_NEWNET) == 0:
             made, came_back = _visit(namespace, home)
             if not came_back:
                 raise AssertionError("this thread is in another network namespace and cannot return")
             return made
     finally:
-        os.close(home)
+        system.close(home)
     # In a thread that ends: a rootless program may enter a namespace of its own and not return.
     return call_in_thread(lambda: _visit(namespace, -1)[0])
 
 
 def _visit(namespace: int, home: int) -> tuple[int, bool]:
     """Make a netlink socket in a namespace; return its descriptor, or -1, and whether the thread is at home again."""
-    setns, socket = _functions_without_release()
+    setns, socket = system.functions_without_release()
     # One map over C functions, which keep the interpreter's lock: no other Python code, signal handler or finaliser
     # runs in the wrong namespace, and nothing can prevent the return.
     steps: tuple[Callable[[], Any], ...] = (
@@ -178,18 +179,9 @@ def _visit(namespace: int, home: int) -> tuple[int, bool]:
     failed, made, lost = list(map(operator.call, steps))[1:4]
     if failed:  # the thread never left its own namespace, and the socket is there
         if made >= 0:
-            os.close(made)
+            system.close(made)
         return -1, True
     return made, not lost
-
-
-@functools.cache
-def _functions_without_release() -> tuple[Any, Any]:
-    """Return setns and socket of the C library, as functions that do not release the interpreter's lock."""
-    import ctypes  # takes 10 ms
-
-    library = ctypes.PyDLL(None)
-    return library.setns, library.socket
 
 
 def call_libc(name: str, *arguments: object) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import stat
+
+import libcni._system as system
 
 _CHUNK = 1 << 20
 
@@ -22,18 +23,18 @@ def read_regular(descriptor: int, limit: int) -> bytes:
     try:
         # Examine the open file: another program may have replaced the one that had the name. A read from a FIFO would
         # block, and a read from /dev/zero would never end.
-        status = os.fstat(descriptor)
+        status = system.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFileError("it is not a regular file")
         # Check the size before reading: a sparse file of 8 TiB uses no space on the disk, but would fill the memory.
         if status.st_size > limit:
             raise UnusableFileError(f"at most {limit:,} bytes are accepted, and it has {status.st_size:,} bytes")
-        data = os.read(descriptor, (status.st_size or _CHUNK) + 1)
+        data = system.read(descriptor, (status.st_size or _CHUNK) + 1)
         # The size is no limit: a file in /proc has size 0, and another program may append to the file.
-        while len(data) > status.st_size and (more := os.read(descriptor, _CHUNK)):
+        while len(data) > status.st_size and (more := system.read(descriptor, _CHUNK)):
             data += more
             if len(data) > limit:
                 raise UnusableFileError(f"at most {limit:,} bytes are accepted, and it has more")
         return data
     finally:
-        os.close(descriptor)
+        system.close(descriptor)

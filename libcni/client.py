@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+import libcni._system as system
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.executor.process import ProcessExecutor
@@ -540,7 +539,7 @@ class _BlockingNode(Node):
 
     async def wait_for_turn(self) -> None:
         if not self._limit.enter(self._turn):
-            has_come = threading.Event()
+            has_come = system.event()
             self._limit.call_when_it_comes(self._turn, has_come.set)
             if not has_come.wait(self.seconds_left()):
                 raise self.turn_timeout()
@@ -552,16 +551,14 @@ class _BlockingNode(Node):
         return self._executor.execute(invocation, options)
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop to block
+        system.sleep(seconds)
 
 
 async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, Any, _T]]]) -> list[_T]:
     """Run coroutines that never suspend in ``most`` threads, and return their values in order."""
     if min(most, len(works)) < 2:  # noqa: PLR2004 - one needs no thread
         return [await work() for work in works]
-    from concurrent.futures import ThreadPoolExecutor  # takes 5 ms, and few programs sweep
-
-    with ThreadPoolExecutor(min(most, len(works))) as pool:
+    with system.thread_pool(min(most, len(works))) as pool:
         # Each in a copy of the context, so that an observer finds the current trace.
         futures = [pool.submit(copy_context().run, lambda work=work: run_to_end(work())) for work in works]
         try:

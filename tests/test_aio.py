@@ -15,6 +15,7 @@ from processes import is_running
 
 import libcni
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni import _system as system
 from libcni.executor import CallOptions
 from libcni.executor.async_process import AsyncProcessExecutor
 from libcni.options import OnCancel
@@ -258,7 +259,7 @@ def test_a_durable_record_is_not_written_on_the_loop(node: FakeNode, monkeypatch
     def fsync(_descriptor: int) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
 
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(system, "fsync", fsync)
     cni = node.async_client(durable=True)
     run(cni.add_network_list(network_of(node), rt()))
     count = len(threads)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from libcni import AsyncCNIConfig, NetworkConfigList, RuntimeConf
+from libcni import _system as system
 from libcni.testing import RecordingExecutor
 
 NET = NetworkConfigList.from_dict({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "a"}]})
@@ -25,7 +25,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threadi
         begun.set()
         go_on.wait(20)
 
-    monkeypatch.setattr(os, "fsync", slow_fsync)
+    monkeypatch.setattr(system, "fsync", slow_fsync)
     return begun, go_on
 
 

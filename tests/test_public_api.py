@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import libcni
+import libcni._system
 import libcni.diagnosis
 import libcni.executor
 import libcni.manager
@@ -29,6 +30,7 @@ ROOT = Path(libcni.__file__).parent
 
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
+    ["_system"],
     ["_error_code", "_helper_thread", "_iptables", "_namespace", "_regular_file", "_version"],
     ["_netlink"],
     ["errors"],
@@ -43,7 +45,10 @@ LAYERS = [
     ["oci"],
     ["cli"],
 ]
-PLAIN = {"_helper_thread", "_namespace", "_netlink", "_regular_file", "_lazy", "errors", "config", "protocol"}
+PLAIN = {
+    *("_helper_thread", "_lazy", "_namespace", "_netlink", "_regular_file", "_system"),
+    *("errors", "config", "protocol"),
+}
 
 
 PACKAGES = (
@@ -110,6 +115,20 @@ def test_no_two_modules_import_each_other() -> None:
 @pytest.mark.parametrize("name", ["executor", "store", "observe"])
 def test_what_touches_the_system_knows_errors_and_plain_data_only(name: str) -> None:
     assert modules()[name] <= PLAIN
+
+
+def test_verbs_and_store_reach_the_system_through_one_module() -> None:
+    """The simulated node (tests/sim) replaces the names of libcni._system, and sees nothing else."""
+    paths = [*ROOT.glob("store/*.py"), *ROOT.glob("verbs/*.py"), ROOT / "_regular_file.py", ROOT / "client.py"]
+    direct = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in vars(libcni._system)
+        and ast.unparse(node.value) in {"os", "os.path", "time", "fcntl", "_socket"}
+    ]
+    assert direct == []
 
 
 def test_all_is_sorted_and_every_name_is_there() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.cni_args import Args, check_args
@@ -67,7 +68,7 @@ class Attachment:
     @property
     def is_denied(self) -> bool:
         """Whether this user may not read the record: its state is ``corrupt``, but it may be in order."""
-        return self.state == CORRUPT and os.path.lexists(self.path) and not os.access(self.path, os.R_OK)
+        return self.state == CORRUPT and system.lexists(self.path) and not system.access(self.path, os.R_OK)
 
     @property
     def made_by_go(self) -> bool:
@@ -126,7 +127,7 @@ def namespace_has_gone(record: Record) -> bool:
     identity of the namespace. Their namespace has gone if nothing is at the path.
     """
     if record.netns_id is None:
-        return not record.version and record.netns.startswith("/") and not os.path.exists(record.netns)
+        return not record.version and record.netns.startswith("/") and not system.exists(record.netns)
     # A path alone proves nothing: another container may have a namespace at the same path by now.
     return namespace_identity(record.netns) != record.netns_id
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import functools
 import itertools
 import os
 import re
 import stat
 import struct
-import time
 from contextlib import suppress
 
+import libcni._system as system
 from libcni._regular_file import UnusableFileError, read_regular
 from libcni.errors import RecordError
 
@@ -52,16 +51,16 @@ class Directory:
 
     def __enter__(self) -> int:
         try:
-            self._descriptor = os.open(self._path, _DIR_FLAGS)
+            self._descriptor = system.open(self._path, _DIR_FLAGS)
         except FileNotFoundError:
             if not self._create:
                 raise
             make_directory(self._path, durable=self._durable)
-            self._descriptor = os.open(self._path, _DIR_FLAGS)
+            self._descriptor = system.open(self._path, _DIR_FLAGS)
         return self._descriptor
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        system.close(self._descriptor)
 
 
 def make_directory(path: str, *, durable: bool) -> None:
@@ -72,10 +71,10 @@ def make_directory(path: str, *, durable: bool) -> None:
     cache directory without syncing it.
     """
     _make_missing(path)
-    path = os.path.realpath(path)  # an operator may have put the cache directory on another disk, with a symbolic link
+    path = system.realpath(path)  # an operator may have put the cache directory on another disk, with a symbolic link
     above = os.path.dirname(path)
-    device = os.stat(path).st_dev
-    while durable and above != path and os.stat(above).st_dev == device:
+    device = system.stat(path).st_dev
+    while durable and above != path and system.stat(above).st_dev == device:
         try:
             with Directory(above) as directory:
                 sync_directory(directory)
@@ -85,21 +84,21 @@ def make_directory(path: str, *, durable: bool) -> None:
 
 
 def _make_missing(path: str) -> None:
-    if os.path.isdir(path):
+    if system.isdir(path):
         return
     parent = os.path.dirname(path)
     if parent and parent != path:
         _make_missing(parent)
     with suppress(FileExistsError):
-        os.mkdir(path, _DIR_MODE)
+        system.mkdir(path, _DIR_MODE)
         # mkdir subtracts the umask from the mode; an unusual one would lock this user out.
-        os.chmod(path, _DIR_MODE)
+        system.chmod(path, _DIR_MODE)
 
 
 def sync_directory(directory: int) -> None:
     """Put a directory's entries on the disk. File systems that cannot do this for directories are accepted."""
     try:
-        os.fsync(directory)
+        system.fsync(directory)
     except OSError as error:
         if error.errno not in _NOT_SYNCABLE:
             raise
@@ -107,10 +106,10 @@ def sync_directory(directory: int) -> None:
 
 def keep_mode(descriptor: int) -> None:
     """Let this user read and write the file. An unusual umask removes these rights from a new file."""
-    mode = os.fstat(descriptor).st_mode
+    mode = system.fstat(descriptor).st_mode
     # fchmod, not chmod by name: another program could have put another file there.
     if mode & FILE_MODE != FILE_MODE:
-        os.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
+        system.fchmod(descriptor, stat.S_IMODE(mode) | FILE_MODE)
 
 
 def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
@@ -118,19 +117,19 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
 
     ``durable``: its bytes reach the disk before each name that it gets later.
     """
-    name = f"{os.getpid()}-{time.monotonic_ns()}-{next(_serial)}"
-    descriptor = os.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
+    name = f"{system.getpid()}-{system.monotonic_ns()}-{next(_serial)}"
+    descriptor = system.open(name, _WRITE_FLAGS, FILE_MODE, dir_fd=directory)
     try:
         try:
             keep_mode(descriptor)
             # write(2) may write only a part, for example when the disk is nearly full or a signal arrives.
             view = memoryview(data)
             while view:
-                view = view[os.write(descriptor, view) :]
+                view = view[system.write(descriptor, view) :]
             if durable:
                 _order_before_names(descriptor)
         finally:
-            os.close(descriptor)
+            system.close(descriptor)
     except BaseException as error:
         _take_back(name, directory, error)
         raise
@@ -152,7 +151,7 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
     draft = write_draft(drafts, data, durable=durable)
     try:
         # rename(2), so that a kill at any moment leaves the earlier file or this one.
-        os.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
+        system.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
     except BaseException as error:
         _take_back(draft, drafts, error)
         raise
@@ -169,17 +168,17 @@ def _order_before_names(descriptor: int) -> None:
     # whose bytes are still on their way. After a power cut that file has only zeros.
     with suppress(OSError):
         # The key includes the file system's ID, because device numbers are reused.
-        if _is_ordered(os.fstat(descriptor).st_dev, os.fstatvfs(descriptor).f_fsid):
-            fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, _WRITE_AND_WAIT)
+        if _is_ordered(system.fstat(descriptor).st_dev, system.fstatvfs(descriptor).f_fsid):
+            system.ioctl(descriptor, _FS_IOC_FIEMAP, _WRITE_AND_WAIT)
             return
-    os.fsync(descriptor)
+    system.fsync(descriptor)
 
 
 @functools.lru_cache  # the mode is fixed as long as the device is mounted
 def _is_ordered(device: int, _file_system: int) -> bool:
     """Return whether a device has an ext4 file system with the mount option data=ordered, which is ext4's default."""
     try:
-        name = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
+        name = os.path.basename(system.readlink(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
         with open(f"/proc/fs/ext4/{name}/options", encoding="utf-8") as options:
             return "data=ordered\n" in options.read()
     except OSError:
@@ -189,7 +188,7 @@ def _is_ordered(device: int, _file_system: int) -> bool:
 def remove(name: str, directory: int) -> None:
     """Remove a file if it exists."""
     with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=directory)
+        system.unlink(name, dir_fd=directory)
 
 
 def is_draft(name: str) -> bool:
@@ -205,7 +204,7 @@ def read_file(name: str, directory: int) -> bytes:
         OSError: it cannot be read.
     """
     try:
-        descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
+        descriptor = system.open(name, _READ_FLAGS, dir_fd=directory)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise UnusableFileError("it is not a regular file") from None

@@ -12,6 +12,7 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+import libcni._system as system
 from libcni.store.files import FILE_MODE, keep_mode, make_directory, record_error
 
 try:  # the C module behind hashlib; hashlib itself loads OpenSSL, which takes longer than the whole lock
@@ -49,7 +50,7 @@ class LockFile(io.FileIO):
         try:
             super().__init__(_open(path, cache_dir, mode), "r" if mode == os.O_RDONLY else "r+")
             _open_files.add(self)
-            status = os.fstat(self.fileno())
+            status = system.fstat(self.fileno())
         except OSError as error:
             raise record_error("cannot be opened", path, error) from error
         self.identity: str = f"{status.st_dev}:{status.st_ino}"
@@ -61,7 +62,7 @@ class LockFile(io.FileIO):
         """Lock or unlock a byte; return False if another open file has it. Raises OSError if the system refuses."""
         start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
         try:
-            fcntl.fcntl(self, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+            system.fcntl(self, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
         except OSError as error:
             if error.errno in _BUSY:
                 return False
@@ -70,14 +71,14 @@ class LockFile(io.FileIO):
 
     def is_locked(self, offset: int) -> bool:
         """Return whether another open file holds a byte. Raises OSError."""
-        answer: Any = fcntl.fcntl(self, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        answer: Any = system.fcntl(self, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def release(self) -> None:
         """Unlock everything and close the file. Never raises."""
         # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the open file, too.
         with suppress(OSError, ValueError):
-            fcntl.fcntl(self, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            system.fcntl(self, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         self.close()
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ os.register_at_fork(after_in_child=_close_all)
 def identity_at(path: str) -> str:
     """Return the identity of the file at a path, "" if there is none."""
     try:
-        status = os.stat(path, follow_symlinks=False)
+        status = system.stat(path, follow_symlinks=False)
     except OSError:
         return ""
     return f"{status.st_dev}:{status.st_ino}"
@@ -127,17 +128,17 @@ def _open(path: str, cache_dir: str, mode: int) -> int:
         return descriptor
     # The program has closed its stdin, stdout or stderr. A descriptor of that number would become a plugin's.
     try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
+        return system.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
 
 
 def _open_or_make(path: str, mode: int) -> int:
-    descriptor = os.open(path, mode | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    descriptor = system.open(path, mode | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         if mode != os.O_RDONLY:
             keep_mode(descriptor)
     except OSError:
-        os.close(descriptor)
+        system.close(descriptor)
         raise
     return descriptor

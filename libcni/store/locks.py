@@ -11,12 +11,12 @@ import errno
 import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import libcni._system as system
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.files import record_error
 from libcni.store.lock_file import (
@@ -113,7 +113,7 @@ class LockSet:
             *([(fcntl.F_WRLCK, ALL_CONTAINERS)] if request.all_containers else []),
         ]
         offsets = ",".join([str(offset) for offset in sorted(networks | {container} | held) if offset >= 0])
-        nonce = NONCE + int.from_bytes(os.urandom(NONCE_BITS // 8), "big")
+        nonce = NONCE + int.from_bytes(system.urandom(NONCE_BITS // 8), "big")
         # The token names a random byte that only this verb locks. So the token is worthless after the verb's end.
         self.token: str = f"{self._file.identity}:{nonce}:{offsets}"
         try:
@@ -162,11 +162,11 @@ class LockSet:
             LockTimeoutError: another verb held a lock until the deadline.
             RecordError: the system refuses to lock.
         """
-        started = time.monotonic()
+        started = system.monotonic()
         delay = _FIRST_DELAY
         # Polling, because a blocking F_OFD_SETLKW has no timeout, cannot be cancelled, and would block an event loop.
         while not self.try_acquire():
-            now = time.monotonic()
+            now = system.monotonic()
             if now >= deadline:
                 raise self.timeout(now - started)
             yield max(min(delay, deadline - now), _FIRST_DELAY)

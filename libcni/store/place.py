@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _socket  # the C part alone: importing socket takes 3 ms
 import errno
-import fcntl
 import os
 import struct
 import sys
@@ -19,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import libcni._system as system
 from libcni._namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
 
 _SO_NETNS_COOKIE = 71
@@ -108,7 +108,7 @@ def is_own_namespace(netns: str) -> bool:
     if given is None:
         return False
     # "self" is the main thread.
-    is_main = threading.get_native_id() == os.getpid()
+    is_main = threading.get_native_id() == system.getpid()
     paths = ("/proc/self/ns/net",) if is_main else ("/proc/thread-self/ns/net", "/proc/self/ns/net")
     return given in map(namespace_identity, paths)
 
@@ -122,11 +122,11 @@ def is_no_namespace(netns: str) -> bool:
     except (OSError, ValueError):
         return False
     try:
-        return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET
+        return system.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET
     except OSError as error:
         return error.errno == errno.ENOTTY
     finally:
-        os.close(descriptor)
+        system.close(descriptor)
 
 
 def path_for_plugins(netns: str) -> str:
@@ -138,13 +138,13 @@ def path_for_plugins(netns: str) -> str:
     if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
         return netns
     # Not abspath: it cuts "..", also after a symbolic link that leads elsewhere.
-    path = os.path.join(os.getcwd(), netns)
+    path = os.path.join(system.getcwd(), netns)
     directory, _, name = path.rpartition("/")
-    resolved = f"{os.path.realpath(directory)}/{name}"
+    resolved = f"{system.realpath(directory)}/{name}"
     # A link in /proc, such as /proc/PID/fd/3, has a text that is no path.
-    if os.path.islink(resolved) and not resolved.startswith("/proc/"):
-        resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), os.readlink(resolved)))
-    return resolved if resolved.startswith(f"/proc/{os.getpid()}/") else path
+    if system.islink(resolved) and not resolved.startswith("/proc/"):
+        resolved = path_for_plugins(os.path.join(os.path.dirname(resolved), system.readlink(resolved)))
+    return resolved if resolved.startswith(f"/proc/{system.getpid()}/") else path
 
 
 class EnteredNamespace:
@@ -154,7 +154,7 @@ class EnteredNamespace:
     """
 
     def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
-        self._socket = _socket.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
+        self._socket = system.socket(AF_NETLINK, _socket.SOCK_RAW, 0, descriptor)
         cookie = b""
         with suppress(OSError):  # before Linux 5.14
             cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
@@ -170,10 +170,10 @@ class EnteredNamespace:
         except (OSError, ValueError):
             return None
         try:
-            status = os.fstat(descriptor)
+            status = system.fstat(descriptor)
             made = netlink_socket(descriptor)
         finally:
-            os.close(descriptor)
+            system.close(descriptor)
         return None if made < 0 else cls(made, (status.st_dev, status.st_ino))
 
     def is_at(self, netns: str) -> bool:
@@ -269,4 +269,4 @@ def _find_elsewhere(mac: str, known: set[tuple[int, int] | None]) -> Iterator[Pl
 def _paths_of_namespaces() -> Iterator[str]:
     for folder, ending in (("/run/netns", ""), ("/proc", "/ns/net")):
         with suppress(OSError):
-            yield from [f"{folder}/{name}{ending}" for name in os.listdir(folder) if ending == "" or name.isdigit()]
+            yield from [f"{folder}/{name}{ending}" for name in system.listdir(folder) if ending == "" or name.isdigit()]

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
@@ -141,11 +142,11 @@ def boot_id() -> str:
     path = "/proc/sys/kernel/random/boot_id"
     try:
         # Not open(): it needs codecs, which do not exist any more while the interpreter shuts down.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = system.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, 100).decode().strip()
+            return system.read(descriptor, 100).decode().strip()
         finally:
-            os.close(descriptor)
+            system.close(descriptor)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -154,7 +155,7 @@ def boot_id() -> str:
 
 def namespaces_of_processes() -> dict[tuple[int, int], str]:
     """Return the network namespaces of all processes in /proc, each as (device, inode) with one process's number."""
-    numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    numbers = [name for name in system.listdir("/proc") if name.isdigit()]
     found = {namespace_identity(f"/proc/{number}/ns/net"): number for number in numbers}
     return {identity: number for identity, number in found.items() if identity is not None}
 
@@ -169,7 +170,7 @@ def pid_namespace() -> int | None:
 
 @functools.cache  # a process stays in its PID namespace; a forked child may be in another one
 def _inode_of_pid_namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino
+    return system.stat("/proc/self/ns/pid").st_ino
 
 
 os.register_at_fork(after_in_child=_inode_of_pid_namespace.cache_clear)

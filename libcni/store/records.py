@@ -10,10 +10,10 @@ import errno
 import logging
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import libcni._system as system
 from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError, dumps
@@ -115,7 +115,7 @@ class RecordStore:
             with Directory(self.results) as directory:
                 # Only the end of a name is known: the record may be of another network. A name that is only a hash may
                 # belong to any attachment.
-                names = [name for name in os.listdir(directory) if ending in name or name[0] == "~"]
+                names = [name for name in system.listdir(directory) if ending in name or name[0] == "~"]
                 found = [self._read(name, directory) for name in names]
         except FileNotFoundError:
             return []
@@ -132,7 +132,7 @@ class RecordStore:
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
         try:
-            with Directory(self.results) as directory, os.scandir(directory) as entries:
+            with Directory(self.results) as directory, system.scandir(directory) as entries:
                 for entry in entries:
                     if part in entry.name or entry.name[0] == "~":
                         yield entry.name, directory
@@ -193,7 +193,7 @@ class RecordStore:
                 continue
             if there.identity == identity or there.state == LEGACY:
                 # The caller holds the container's lock, so no other verb writes this identity.
-                os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+                system.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
                 return True
             return False
         path = f"{self.results}/{name}"
@@ -325,7 +325,7 @@ class RecordStore:
         """
         try:
             with Directory(self.results) as directory:
-                os.unlink(_name_of(record), dir_fd=directory)
+                system.unlink(_name_of(record), dir_fd=directory)
         except FileNotFoundError:
             pass
         except IsADirectoryError:
@@ -338,13 +338,13 @@ class RecordStore:
         """Move the file of a corrupt record to ``<cache_dir>/corrupt/`` and return its new path."""
         name = _name_of(record)
         # Bytes, not characters: the limit of 255 for a name is in bytes, and the time needs some of them.
-        target = f"{os.fsdecode(os.fsencode(name)[:200])}.{time.time_ns()}"
+        target = f"{os.fsdecode(os.fsencode(name)[:200])}.{system.time_ns()}"
         try:
             with (
                 Directory(self.results) as source,
                 Directory(self.aside, create=True, durable=self.durable) as directory,
             ):
-                os.rename(name, target, src_dir_fd=source, dst_dir_fd=directory)
+                system.rename(name, target, src_dir_fd=source, dst_dir_fd=directory)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -358,7 +358,7 @@ class RecordStore:
             RecordError: the directory cannot be listed.
         """
         try:
-            return [name.rpartition(".")[0] for name in sorted(os.listdir(self.aside))]
+            return [name.rpartition(".")[0] for name in sorted(system.listdir(self.aside))]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -410,7 +410,7 @@ def _name_of(record: Record) -> str:
 def _link(draft: str, name: str, source: int, directory: int) -> bool:
     """Give a file a name; return False if the name exists already."""
     try:
-        os.link(draft, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+        system.link(draft, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
         return False
     except OSError as error:
@@ -419,9 +419,9 @@ def _link(draft: str, name: str, source: int, directory: int) -> bool:
         # This file system has no hard links, so test the name and rename. The caller holds its container's lock: only a
         # verb of another identity with the same name could come in between.
         try:
-            os.stat(name, dir_fd=directory, follow_symlinks=False)
+            system.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
-            os.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
+            system.rename(draft, name, src_dir_fd=source, dst_dir_fd=directory)
             return True
         return False
     return True

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import stat
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import libcni._system as system
 from libcni.config.timeouts import check_timeout
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of
@@ -65,12 +65,12 @@ def repair_records(
     if dry_run:
         corrupt = tuple(_corrupt(store, left))
         return RepairReport(corrupt, (), tuple(_sweep(store, left, dry_run=True)), tuple(left))
-    if not os.path.isdir(store.cache_dir):  # the locks would make it
+    if not system.isdir(store.cache_dir):  # the locks would make it
         return RepairReport()
     locks = LockSet(store.cache_dir, LockRequest(all_containers=True))
     try:
-        for delay in locks.retry_delays(math.inf if timeout is None else time.monotonic() + timeout):
-            time.sleep(delay)
+        for delay in locks.retry_delays(math.inf if timeout is None else system.monotonic() + timeout):
+            system.sleep(delay)
         corrupt = tuple(_corrupt(store, left))
         moved = tuple(_set_aside(store, one) for one in corrupt)
         return RepairReport(corrupt, moved, tuple(_sweep(store, left, dry_run=False)), tuple(left))
@@ -93,10 +93,10 @@ def _corrupt(store: RecordStore, left: list[str]) -> Iterator[Attachment]:
 def _is_old(name: str, directory: int) -> bool:
     """Return whether a regular file was written long ago."""
     try:
-        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        status = system.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime >= _OLD
+    return stat.S_ISREG(status.st_mode) and system.time() - status.st_mtime >= _OLD
 
 
 def _set_aside(store: RecordStore, attachment: Attachment) -> str:
@@ -111,12 +111,12 @@ def _sweep(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[st
     for folder in (store.drafts, store.partials):
         try:
             with Directory(folder) as directory:
-                for name in sorted(os.listdir(directory)):
+                for name in sorted(system.listdir(directory)):
                     is_ours = is_draft(name) if folder == store.drafts else _has_ended(store, name)
                     if is_ours and _is_old(name, directory):
                         try:
                             if not dry_run:
-                                os.unlink(name, dir_fd=directory)
+                                system.unlink(name, dir_fd=directory)
                         except OSError as error:
                             left.append(f"{folder}/{name}: it cannot be removed: {error.strerror or error}")
                         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections.abc import Sequence
 
+import libcni._system as system
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.record import DETACHING, PENDING, Record
@@ -42,7 +42,7 @@ class LockingNode:
         self._turn = Turn(client.limit, container_id)
         self._seconds = timeout
         # Monotonic time: a change of the system's clock must neither kill a plugin nor let it run for ever.
-        self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+        self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
         self._locks: list[LockSet] = []
         self._is_cleanup = False
 
@@ -70,13 +70,13 @@ class LockingNode:
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the deadline; None: there is none."""
-        return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
+        return None if self._deadline == math.inf else max(0.0, self._deadline - system.monotonic())
 
     def start_cleanup(self) -> None:
         """Use the clean-up timeout from here on, instead of the rest of the verb's timeout."""
         self._is_cleanup = True
         self._seconds = timeout = self.settings.cleanup_timeout
-        self._deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+        self._deadline = system.monotonic() + (math.inf if timeout is None else timeout)
 
     async def lock(
         self, networks: Sequence[str], container_id: str = "", *, exclusive: bool = False, seconds: float = math.inf
@@ -101,7 +101,7 @@ class LockingNode:
         request = LockRequest(tuple(networks), container_id, exclusive)
         # If this program is a plugin, its caller holds locks. The token proves that, so that the two do not wait for
         # each other.
-        deadline = min(self._deadline, time.monotonic() + seconds)
+        deadline = min(self._deadline, system.monotonic() + seconds)
         await self._acquire(request, os.environ.get(TOKEN_VARIABLE, ""), deadline)
 
     async def lock_container(self, container_id: str, seconds: float) -> None:
@@ -113,7 +113,7 @@ class LockingNode:
         """
         while len(self._locks) > 1:
             self._locks.pop().close()
-        deadline = min(self._deadline, time.monotonic() + seconds)
+        deadline = min(self._deadline, system.monotonic() + seconds)
         await self._acquire(LockRequest((), container_id), self._locks[0].token, deadline)
 
     async def _acquire(self, request: LockRequest, token: str, deadline: float) -> None:
@@ -130,11 +130,11 @@ class LockingNode:
         raise RecordError(f"{locks.path}: other programs keep removing the lock file", path=locks.path)
 
     async def _wait_for_orphan(self, locks: LockSet) -> None:
-        now = time.monotonic()
+        now = system.monotonic()
         # Half of the time that is left: the verb still needs some for its own plugins.
         deadline = now + min(_ORPHAN_SECONDS, (self._deadline - now) / 2)
         while self._has_orphan(locks):
-            if time.monotonic() >= deadline:
+            if system.monotonic() >= deadline:
                 what = locks.request.what
                 logger.warning("%s: a plugin of an earlier verb is still running (%s); going on", what, locks.path)
                 return
@@ -160,8 +160,8 @@ class LockingNode:
 
     async def wait_for_plugins(self, seconds: float) -> None:
         """Wait until no process of this verb's plugins runs, or until ``seconds`` have passed."""
-        deadline = min(self._deadline, time.monotonic() + seconds)
-        while self.has_running_plugin() and time.monotonic() < deadline:
+        deadline = min(self._deadline, system.monotonic() + seconds)
+        while self.has_running_plugin() and system.monotonic() < deadline:
             await self.sleep(_ORPHAN_POLL)
 
     def has_running_plugin(self) -> bool:

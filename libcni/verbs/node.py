@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -17,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config.directory import load_network_conf
 from libcni.config.network import NetworkConfigList
@@ -254,7 +254,7 @@ class Node(LockingNode):
             await discarding
 
     def _call_options(self, invocation: Invocation, sharers: int) -> CallOptions:
-        left = (self._deadline - time.monotonic()) / sharers
+        left = (self._deadline - system.monotonic()) / sharers
         if left <= 0:
             raise PluginTimeoutError("it was not run: no time was left for it", invocation, was_run=False)
         if self.settings.plugin_timeout is not None:
@@ -308,7 +308,7 @@ class Node(LockingNode):
         if len(data) <= _LARGE_OUTPUT:
             return work()
         decoded = await self.on_disk(work)  # in a thread, so that the event loop is not blocked
-        if time.monotonic() > self._deadline:
+        if system.monotonic() > self._deadline:
             raise PluginTimeoutError("the deadline passed while its output was decoded", invocation)
         return decoded
 
@@ -368,8 +368,8 @@ class Node(LockingNode):
         """
         stamped = record.with_fields(
             owner=self.settings.owner,
-            created=time.time(),
-            uptime=time.clock_gettime(time.CLOCK_BOOTTIME),
+            created=system.time(),
+            uptime=system.uptime(),
             boot=boot_id(),
             pid_namespace=pid_namespace(),
         )

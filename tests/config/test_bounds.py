@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import libcni
+from libcni import _system as system
 from libcni.config import jsontext
 from libcni.config.directory import read_config_directory
 from libcni.config.jsontext import MAX_ELEMENTS, JSONTextError, check_size
@@ -188,7 +189,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(monkeypatch: pytest.Monke
         parts.append(size)
         return b" " * size
 
-    monkeypatch.setattr("os.read", endless)
+    monkeypatch.setattr(system, "read", endless)
     with pytest.raises(libcni.ConfigError, match="at most 16,777,216 bytes are accepted, and it has more"):
         libcni.NetworkConfigList.from_file(tmp_path / "a.conflist")
     assert sum(parts) < 2 * SIZE

@@ -29,6 +29,7 @@ from libcni import (
     RecordError,
     RuntimeConf,
 )
+from libcni import _system as system
 from libcni.options import DelPolicy
 from libcni.store import files as disk
 from libcni.store import records
@@ -242,7 +243,7 @@ def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years:
         offset = years * 31556952
         jumped.touch()
 
-    monkeypatch.setattr(time, "time", lambda: real() + offset)
+    monkeypatch.setattr(system, "time", lambda: real() + offset)
     net, cni = node.network("slow", cniVersion="1.1.0"), node.client()
     thread = threading.Thread(target=jump)
     thread.start()
@@ -385,7 +386,7 @@ def test_a_file_system_without_hard_links(node: FakeNode, monkeypatch: pytest.Mo
     def no_link(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(system, "link", no_link)
     cni = node.client()
     attach(cni, node)
     cni.add_network_list(node.network("a", name="net-c1"), RuntimeConf("eth0", None, "x"))

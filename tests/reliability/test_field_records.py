@@ -23,6 +23,7 @@ from libcni import (
     RuntimeConf,
     repair_records,
 )
+from libcni import _system as system
 from libcni.store import record
 from libcni.testing import network_namespace, why_no_namespaces
 from libcni.verbs import node as verbs_node
@@ -49,7 +50,7 @@ def test_field_01_a_record_is_durable_before_it_gets_its_name(node: FakeNode, mo
             done.append(_name)
             return _real(*args, **options)
 
-        monkeypatch.setattr(os, name, wrapped)
+        monkeypatch.setattr(system, name, wrapped)
     node.client(durable=True).add_network_list(node.network("a"), RT)
     assert done == ["fsync", "link", "fsync", "fsync", "rename"], "the second fsync syncs the directory"
     done.clear()

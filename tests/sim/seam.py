@@ -1,11 +1,13 @@
-"""The world in place of the system: what the library's modules see as ``os``, clocks, locks and namespaces.
+"""The world in place of the system: what verbs and store see as ``libcni._system``.
 
-``SEAM`` is the whole table. An attribute of ``os`` that is neither here nor harmless raises an AssertionError, so that
-a new way around the seam shows at once. Every method is a point at which others may run, and then one effect.
+A name of that module that is not here raises an AssertionError, so that nothing of the real system is used. Every
+function is a point at which others may run, and then one effect.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import importlib
@@ -14,27 +16,20 @@ import logging
 import os
 import posixpath
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 from unittest.mock import patch
 
-from libcni import NetworkConfigList
-from libcni.errors import ConfigError
+import libcni._system
 from libcni.store import files
 from libcni.store.lock_file import ALL_CONTAINERS, CONTAINER, NETWORK
 from libcni.store.place import Place
-from libcni.verbs.node import run_to_end
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
 from sim.world import Namespace
 
-_HARMLESS = {
-    "fsencode", "fsdecode", "fspath", "strerror", "PathLike", "pathsep", "sep", "sysconf", "register_at_fork",
-    "SEEK_SET", "X_OK", "R_OK",
-}  # fmt: skip
 _REGION = NETWORK - CONTAINER
 _running: list[Sim] = []
 
@@ -44,42 +39,33 @@ def sim() -> Sim:
     return _running[-1]
 
 
-class SimPath:
-    """In place of ``os.path``. No symbolic links."""
+class SimSystem:
+    """In place of ``libcni._system``. No symbolic links."""
 
-    dirname, basename, join = posixpath.dirname, posixpath.basename, posixpath.join
-    realpath = abspath = staticmethod(posixpath.normpath)
+    realpath = staticmethod(posixpath.normpath)
 
-    @staticmethod
-    def exists(path: str) -> bool:
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: object, **__: object) -> None:
+            raise AssertionError(f"{name} is not simulated")
+
+        return fail
+
+    def exists(self, path: str) -> bool:
         """Return whether something is there."""
         try:
-            SYSTEM.stat(path)
+            self.stat(path)
         except OSError:
             return False
         return True
 
     lexists = exists
 
-    @staticmethod
-    def isdir(path: str) -> bool:
+    def isdir(self, path: str) -> bool:
         """Return whether a directory is there."""
         try:
             return isinstance(sim().world.disk.find(path), Directory)
         except OSError:
             return False
-
-
-class SimOS:
-    """In place of ``os``."""
-
-    path = SimPath
-    environ: Mapping[str, str] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _HARMLESS or name.startswith("O_"):
-            return getattr(os, name)
-        raise AssertionError(f"os.{name} is not simulated")
 
     def _file(self, descriptor: int) -> OpenFile:
         try:
@@ -214,10 +200,6 @@ class SimOS:
         """Return the number of the process."""
         return sim().me().pid
 
-    def getcwd(self) -> str:
-        """Return the current directory."""
-        return "/"
-
     def urandom(self, size: int) -> bytes:
         """Return the same bytes in each run of a schedule."""
         return sim().random.randbytes(size)
@@ -231,6 +213,30 @@ class SimOS:
         """Fail: no journal orders bytes and names, so bytes have to be synced."""
         raise failure(errno.ENOSYS)
 
+    def monotonic(self) -> float:
+        """Return the simulated time."""
+        return sim().now
+
+    time = uptime = monotonic
+
+    def monotonic_ns(self) -> int:
+        """Return the simulated time."""
+        return int(sim().now * 1e9)
+
+    time_ns = monotonic_ns
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        sim().wait(None, seconds)
+
+    def event(self) -> SimEvent:
+        """Return an event in simulated time."""
+        return SimEvent()
+
+    def thread_pool(self, _most: int) -> SimThreads:
+        """Return threads of the process that runs."""
+        return SimThreads()
+
 
 def _status(inode: object) -> SimpleNamespace:
     if isinstance(inode, Namespace):
@@ -239,32 +245,6 @@ def _status(inode: object) -> SimpleNamespace:
     return SimpleNamespace(
         st_dev=8, st_ino=inode.ino, st_mode=inode.mode, st_size=len(inode.data), st_mtime=inode.mtime
     )
-
-
-class SimTime:
-    """In place of ``time``."""
-
-    CLOCK_BOOTTIME = 7
-
-    def monotonic(self) -> float:
-        """Return the simulated time."""
-        return sim().now
-
-    time = monotonic
-
-    def monotonic_ns(self) -> int:
-        """Return the simulated time."""
-        return int(sim().now * 1e9)
-
-    time_ns = monotonic_ns
-
-    def clock_gettime(self, _clock: int) -> float:
-        """Return the simulated time."""
-        return sim().now
-
-    def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
-        sim().wait(None, seconds)
 
 
 class SimLockFile:
@@ -388,27 +368,40 @@ class SimEvent:
         return self._is_set
 
 
-async def _side_by_side(_most: int, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> list[Any]:
-    """Run blocking verbs in threads of the process that runs."""
-    caller = sim().current
-    assert isinstance(caller, Code)
-    values: dict[int, Any] = {}
+class SimThreads(contextlib.AbstractContextManager["SimThreads"]):
+    """In place of a pool of threads: each work runs in a thread of its own of the process that runs."""
 
-    def run(number: int) -> None:
-        try:
-            values[number] = run_to_end(works[number]())
-        except Exception as error:  # noqa: BLE001 - the caller raises it
-            values[number] = error
+    def submit(self, work: Callable[..., Any], *args: Any) -> concurrent.futures.Future[Any]:
+        """Start a thread."""
+        caller, future = sim().current, SimFuture()
+        assert isinstance(caller, Code)
 
-    threads = [sim().run_code(f"{caller.name}.{number}", partial(run, number), caller) for number in range(len(works))]
-    sim().wait(lambda: all(one.done for one in threads), None)
-    for value in values.values():
-        if isinstance(value, Exception):
-            raise value
-    return [values[number] for number in range(len(works))]
+        def run() -> None:
+            try:
+                future.set_result(work(*args))
+            except Exception as error:  # noqa: BLE001 - the caller raises it
+                future.set_exception(error)
+
+        sim().run_code(f"{caller.name}.thread", run, caller)
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
-SYSTEM, TIME = SimOS(), SimTime()
+class SimFuture(concurrent.futures.Future[Any]):
+    """The value of a thread's work."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait in simulated time."""
+        sim().wait(self.done, timeout)
+        return super().result(0)
+
+
+SYSTEM = SimSystem()
 
 
 def _boot_id() -> str:
@@ -425,30 +418,18 @@ def _is_no_namespace(netns: str) -> bool:
     return _identity(netns) is None
 
 
-def _no_conf(_directory: str, name: str) -> NetworkConfigList:
-    raise ConfigError(f"no network {name} in the configuration directory")
-
-
 SEAM: dict[str, dict[str, object]] = {
-    "libcni._regular_file": {"os": SYSTEM},
-    "libcni.store.attachments": {"os": SYSTEM, "namespace_identity": _identity},
-    "libcni.store.files": {"os": SYSTEM, "time": TIME},
-    "libcni.store.lock_file": {"os": SYSTEM},
-    "libcni.store.locks": {"os": SYSTEM, "time": TIME, "LockFile": SimLockFile},
-    "libcni.store.record": {"os": SYSTEM, "boot_id": _boot_id, "pid_namespace": lambda: 7},
-    "libcni.store.records": {"os": SYSTEM, "time": TIME, "boot_id": _boot_id},
-    "libcni.store.repair": {"os": SYSTEM, "time": TIME},
-    "libcni.verbs.locking": {"os": SYSTEM, "time": TIME},
+    "libcni._system": {name: getattr(SYSTEM, name) for name, one in vars(libcni._system).items() if callable(one)},
+    "libcni.store.attachments": {"namespace_identity": _identity},
+    "libcni.store.locks": {"LockFile": SimLockFile},
+    "libcni.store.record": {"boot_id": _boot_id, "pid_namespace": lambda: 7},
+    "libcni.store.records": {"boot_id": _boot_id},
     "libcni.verbs.node": {
-        "time": TIME, "boot_id": _boot_id, "pid_namespace": lambda: 7, "EnteredNamespace": SimEntered,
+        "boot_id": _boot_id, "pid_namespace": lambda: 7, "EnteredNamespace": SimEntered,
         "namespace_identity": _identity, "is_own_namespace": lambda _: False, "is_no_namespace": _is_no_namespace,
-        "load_network_conf": _no_conf,
     },
-    "libcni.store.place": {"os": SYSTEM, "namespace_identity": _identity},
-    "libcni.verbs.ownership": {"os": SYSTEM, "namespace_identity": _identity},
-    "libcni.client": {
-        "time": TIME, "threading": SimpleNamespace(Event=SimEvent), "_side_by_side": _side_by_side
-    },
+    "libcni.store.place": {"namespace_identity": _identity},
+    "libcni.verbs.ownership": {"namespace_identity": _identity},
 }  # fmt: skip
 """Module to the names that it sees differently."""
 

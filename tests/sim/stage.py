@@ -83,7 +83,8 @@ class Stage:
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def _client(self, owner: str = "") -> CNIConfig:
-        given: dict[str, Any] = {"cache_dir": CACHE, "env": {}, "timeout": 60.0, "owner": owner}
+        given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0}
+        given["owner"] = owner
         if not self.on_asyncio:
             return CNIConfig(["/opt/cni/bin"], executor=self.executor, **given)
         client = AsyncCNIConfig(["/opt/cni/bin"], executor=SimAsyncExecutor(self.sim), **given)

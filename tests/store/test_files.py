@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from libcni import _system as system
 from libcni.errors import RecordError
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.records import RecordStore
@@ -46,7 +47,7 @@ def test_the_bytes_are_on_the_disk_before_they_get_their_name(
             order.append(_name)
             return _real(*args, **more)
 
-        monkeypatch.setattr(os, name, note)
+        monkeypatch.setattr(system, name, note)
     begun = store.begin(bare())
     store.complete(begun)
     wanted = ["fsync", "link", "fsync", "fsync", "rename"]
@@ -61,7 +62,7 @@ def test_new_directories_are_synced_with_all_above_them(tmp_path: Path, monkeypa
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(system, "fsync", note)
     LockSet(f"{tmp_path}/a/b", LockRequest((), "c1")).close()
     store = RecordStore(f"{tmp_path}/a/b")
     store.begin(bare())
@@ -83,7 +84,7 @@ def test_a_name_that_cannot_be_synced_is_taken_back(store: RecordStore, monkeypa
         real(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing)
+        patch.setattr(system, "fsync", failing)
         with pytest.raises(RecordError, match="net-c1-eth0: cannot be written: Input/output error"):
             store.begin(bare())
     assert files(store) == os.listdir(f"{store.cache_dir}/tmp") == []
@@ -99,7 +100,7 @@ def test_a_file_system_that_cannot_sync_directories_is_no_error(
             raise OSError(errno.EINVAL, "Invalid argument")
         real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", without)
+    monkeypatch.setattr(system, "fsync", without)
     begun = store.begin(bare())
     assert store.records() == [begun]
 
@@ -108,7 +109,7 @@ def test_a_file_system_that_cannot_sync_directories_is_no_error(
 def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     store.forget(store.begin(bare()))  # makes the directories
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, no_space)
+        patch.setattr(system, call, no_space)
         with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
             store.begin(bare())
     assert caught.value.errno == errno.ENOSPC
@@ -124,10 +125,10 @@ def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", refused)
+        patch.setattr(system, "unlink", refused)
         begun = store.begin(bare())
         assert "the temporary file cannot be removed: Input/output error" in caplog.text
-        patch.setattr(os, "write", no_space)
+        patch.setattr(system, "write", no_space)
         with pytest.raises(RecordError, match="No space left") as caught:
             store.begin(bare(container_id="c2"))
         assert isinstance(caught.value.__cause__, OSError)
@@ -138,7 +139,7 @@ def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
 
 def test_short_writes_are_gone_on_with(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
+    monkeypatch.setattr(system, "write", lambda descriptor, data: real(descriptor, bytes(data)[:7]))
     begun = store.begin(FULL)
     assert store.find(FULL.identity) == begun
 

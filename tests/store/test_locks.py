@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from libcni import _system as system
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store import lock_file, locks
 from libcni.store.locks import LockRequest, LockSet
@@ -238,7 +239,7 @@ def test_a_lock_that_the_system_refuses_is_an_error(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fcntl, "fcntl", failing)
+        patch.setattr(system, "fcntl", failing)
         with pytest.raises(RecordError, match="cannot be locked") as caught:
             hold(container="c1")
     assert caught.value.errno == errno.EIO
@@ -255,7 +256,7 @@ def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(descriptor, command, *args)
 
-    monkeypatch.setattr(fcntl, "fcntl", without)
+    monkeypatch.setattr(system, "fcntl", without)
 
 
 @pytest.mark.usefixtures("no_range_locks")
@@ -437,7 +438,7 @@ def test_a_system_without_more_locks_is_not_another_verb(hold: Make, monkeypatch
         raise OSError(errno.ENOLCK, "No locks available")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fcntl, "fcntl", no_more)
+        patch.setattr(system, "fcntl", no_more)
         with pytest.raises(RecordError, match="No locks available") as caught:
             one.try_acquire()
     assert caught.value.errno == errno.ENOLCK

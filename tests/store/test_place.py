@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
-from libcni import _namespace
-from libcni._namespace import enter_namespace, netlink_socket
+from libcni import _system as system
+from libcni._namespace import call_libc, enter_namespace, netlink_socket, new_namespace
 from libcni.store import place, record
 from libcni.store.place import (
     NOT_OURS,
@@ -208,7 +208,7 @@ def test_a_forked_child_may_be_in_another_pid_namespace() -> None:
 def test_a_pid_namespace_that_was_unknown_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     record._inode_of_pid_namespace.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", lambda _: os.lstat("/none"))
+        patch.setattr(system, "stat", lambda _: os.lstat("/none"))
         assert pid_namespace() is None
     assert pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
 
@@ -255,13 +255,13 @@ def namespaces_of_threads() -> set[str]:
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Enter from the calling thread, or as a rootless program from a thread of its own."""
     if not request.param:
-        setns, socket = _namespace._functions_without_release()
+        setns, socket = system.functions_without_release()
         home = os.stat("/proc/thread-self/ns/net")
 
         def enter_others(descriptor: int, kind: int) -> int:
             return -1 if descriptor >= 0 and os.path.samestat(os.fstat(descriptor), home) else setns(descriptor, kind)
 
-        monkeypatch.setattr(_namespace, "_functions_without_release", lambda: (enter_others, socket))
+        monkeypatch.setattr(system, "functions_without_release", lambda: (enter_others, socket))
     return bool(request.param)
 
 
@@ -361,8 +361,8 @@ def test_a_program_that_enters_a_user_namespace_between_two_looks_comes_back(nam
         status = 1
         try:
             own = status_of("/proc/thread-self/ns/net")
-            _namespace.call_libc("unshare", 0x10000000)  # CLONE_NEWUSER
-            descriptor = _namespace.new_namespace(lo_up=False)
+            call_libc("unshare", 0x10000000)  # CLONE_NEWUSER
+            descriptor = new_namespace(lo_up=False)
             enter(f"/proc/self/fd/{descriptor}")
             status = int(status_of("/proc/thread-self/ns/net") != own)
         finally:
@@ -376,7 +376,7 @@ def test_a_socket_is_not_made_where_the_thread_is_lost(
 ) -> None:
     """The way back was open when the program began, and is not now. Going on would run plugins in the wrong place."""
     calls = []
-    setns, socket = _namespace._functions_without_release()
+    setns, socket = system.functions_without_release()
 
     def fails_to_return(descriptor: int, kind: int) -> int:
         calls.append(descriptor)
@@ -384,7 +384,7 @@ def test_a_socket_is_not_made_where_the_thread_is_lost(
 
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     there = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
-    monkeypatch.setattr(_namespace, "_functions_without_release", lambda: (fails_to_return, socket))
+    monkeypatch.setattr(system, "functions_without_release", lambda: (fails_to_return, socket))
     try:
         with pytest.raises(AssertionError, match="cannot return"):
             netlink_socket(there)

@@ -14,6 +14,7 @@ from config.test_jsontext import objects
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libcni import _system as system
 from libcni.errors import RecordError
 from libcni.store import record as record_module
 from libcni.store.place import NOT_OURS
@@ -101,7 +102,7 @@ def test_the_boot_id_is_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(*_args: object, **_more: object) -> str:
         raise PermissionError
 
-    monkeypatch.setattr(os, "open", unreadable)
+    monkeypatch.setattr(system, "open", unreadable)
     with pytest.raises(RecordError, match="boot ID cannot be read"):
         boot_id.__wrapped__()
 
@@ -218,7 +219,7 @@ def test_an_unknown_boot_is_an_error_and_not_remembered(store: RecordStore, monk
         return real(path, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", none_left)
+        patch.setattr(system, "open", none_left)
         with pytest.raises(RecordError, match="boot ID cannot be read: Too many open files"):
             store.find(FULL.identity)
         with pytest.raises(RecordError, match="boot ID cannot be read"):

@@ -18,6 +18,7 @@ import pytest
 from nodes import FakeNode
 
 from libcni import NetworkConfigList, RuntimeConf, repair_records
+from libcni import _system as system
 from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import records
@@ -70,7 +71,7 @@ def test_a_disk_that_cannot_be_written_does_not_stop_a_detach(
 ) -> None:
     begun = store.begin(FULL)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", no_space)
+        patch.setattr(system, "write", no_space)
         assert store.mark_detaching(begun) is begun
     assert "No space left" in caplog.text
     assert store.find(FULL.identity) == begun
@@ -88,7 +89,7 @@ def test_whether_a_record_can_be_written_is_found_out_by_writing(
 ) -> None:
     store.ensure_writable(FULL)
     assert os.listdir(f"{store.cache_dir}/tmp") == files(store) == []
-    monkeypatch.setattr(os, "fsync", no_space)
+    monkeypatch.setattr(system, "fsync", no_space)
     with pytest.raises(RecordError, match="cannot be written: No space left"):
         store.ensure_writable(FULL)
     assert os.listdir(f"{store.cache_dir}/tmp") == []
@@ -243,7 +244,7 @@ def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
             file.write(b" " * 5_000)
         return data
 
-    monkeypatch.setattr(os, "read", growing)
+    monkeypatch.setattr(system, "read", growing)
     (corrupt,) = store.records()
     assert corrupt.state == CORRUPT
 
@@ -440,7 +441,7 @@ def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, mo
     def no_links(*_args: Any, **_more: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(system, "link", no_links)
     first, second = store.begin(bare("a-b", "c")), store.begin(bare("a", "b-c"))
     assert first.path != second.path
     assert [store.find(record.identity) for record in (first, second)] == [first, second]
@@ -452,7 +453,7 @@ def test_without_hard_links_a_name_is_claimed_by_renaming(store: RecordStore, mo
 def test_a_full_disk_leaves_the_pending_record(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = store.begin(bare(state=PENDING))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rename", no_space)
+        patch.setattr(system, "rename", no_space)
         with pytest.raises(RecordError, match="cannot be written"):
             store.complete(replace(begun, state=READY))
         with pytest.raises(RecordError, match="cannot be moved aside"):
@@ -568,7 +569,7 @@ def test_one_record_that_cannot_be_read_does_not_hide_the_others(
             raise OSError(errno.EIO, "Input/output error")
         return real(path, *args, **more)
 
-    monkeypatch.setattr(os, "open", failing)
+    monkeypatch.setattr(system, "open", failing)
     assert [record.state for record in store.records()] == [CORRUPT, READY]
     assert "Input/output error" in store.records()[0].problem
     with pytest.raises(RecordError, match="cannot be read: Input/output error"):

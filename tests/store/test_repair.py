@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from libcni import _system as system
 from libcni import repair_records
 from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.locks import LockRequest, LockSet
@@ -71,7 +72,7 @@ def test_a_record_that_cannot_be_moved_is_told(cache: Path, monkeypatch: pytest.
     def refused(*_args: Any, **_more: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(os, "rename", refused)
+    monkeypatch.setattr(system, "rename", refused)
     report = repair_records(cache)
     assert (len(report.corrupt), report.moved_to) == (1, ("",))
 
@@ -85,7 +86,7 @@ def test_what_the_system_does_not_let_us_read_is_not_corrupt(cache: Path, monkey
         return real(path, *args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", failing)
+        patch.setattr(system, "open", failing)
         report = repair_records(cache)
     assert [Path(one.path).name for one in report.corrupt] == ["net-c2-eth0"]
     assert report.left == (f"{cache}/results/net-c1-eth0: cannot be read: Too many open files",)
@@ -137,7 +138,7 @@ def test_a_temporary_file_that_cannot_be_removed_is_left(cache: Path, monkeypatc
     def failing(*_: Any, **_more: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "unlink", failing)
+    monkeypatch.setattr(system, "unlink", failing)
     report = repair_records(cache)
     assert report.temporary == ()
     assert report.left == (f"{cache}/tmp/4194305-1-1: it cannot be removed: Operation not permitted",)
