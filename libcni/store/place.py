@@ -16,18 +16,20 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import libcni._system as system
 from libcni._namespace import AF_NETLINK, CLONE_NEWNET, namespace_identity, netlink_socket, open_namespace
 
+if TYPE_CHECKING:
+    from libcni._netlink import Link
+
 _SO_NETNS_COOKIE = 71
 _NS_GET_NSTYPE = 0xB703
-_RTM_GETLINK, _NLM_F_REQUEST, _NLMSG_ERROR = 18, 1, 2
-_IFLA_ADDRESS, _IFLA_IFNAME = 1, 3
-# struct ifinfomsg, all zero, and IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
-_GETLINK = bytes(16) + struct.pack("=HHI", 8, 29, 1 << 3)
-_HEADER, _ATTRIBUTE, _INT = struct.Struct("=IHHII"), struct.Struct("=HH"), struct.Struct("=i")
+_SO_BINDTODEVICE = 25
+_SIOCGIFHWADDR, _SIOCGIFINDEX, _ARPHRD_ETHER = 0x8927, 0x8933, 1
+_IFREQ_BYTES, _LONGEST_NAME = 40, 15
+_SHORT, _INT = struct.Struct("=H"), struct.Struct("=i")
 _KINDS_WITH_ADDRESS_OF_PARENT = {"ipvlan", "vlan"}
 _SHARED_DIRECTORIES = ("/run/netns/", "/var/run/netns/")
 
@@ -159,7 +161,6 @@ class EnteredNamespace:
         with suppress(OSError):  # before Linux 5.14
             cookie = self._socket.getsockopt(_socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
         self.namespace: Place = Place(identity, int.from_bytes(cookie, sys.byteorder))
-        self._serial = 1  # that of a dump
         _entered.add(self)
 
     @classmethod
@@ -182,35 +183,31 @@ class EnteredNamespace:
 
     def look(self, ifname: str) -> Place:
         """Return the place of the interface of a name. lo is in each namespace, so it is nobody's: ifindex is None."""
-        ifindex, mac = (None, "") if ifname == "lo" else self._interface(os.fsencode(ifname))
+        ifindex, mac = (None, "") if ifname == "lo" else self._interface(ifname)
         return Place(self.namespace.netns, self.namespace.cookie, ifindex, mac)
 
-    def _interface(self, name: bytes) -> tuple[int | None, str]:
+    def _interface(self, name: str) -> tuple[int | None, str]:
         """Return the number and the hardware address of an interface; (0, "") if there is none of this name."""
-        # Not SIOCGIFINDEX: for a name that does not exist, an ordinary kernel starts modprobe.
-        size = 4 + len(name) + 1
-        body = _GETLINK + struct.pack("=HH", size, _IFLA_IFNAME) + name + bytes(-size % 4 + 1)
+        encoded = os.fsencode(name)
+        if len(encoded) > _LONGEST_NAME:  # the kernel would cut it, and find another interface
+            return 0, ""
+        request = encoded.ljust(_IFREQ_BYTES, b"\0")
         try:
-            self._serial += 1
-            header = _HEADER.pack(16 + len(body), _RTM_GETLINK, _NLM_F_REQUEST, self._serial, 0)
-            self._socket.send(header + body)
-            answer = self._socket.recv(1 << 14)
-            # An exception of a signal handler may have left the answer to an earlier request.
-            while _HEADER.unpack_from(answer)[3] != self._serial:
-                answer = self._socket.recv(1 << 14)
+            # Binding has no effect on a netlink socket but to tell whether the name exists. For a name that does not
+            # exist, an ordinary kernel starts modprobe if the first question is SIOCGIFINDEX.
+            self._socket.setsockopt(_socket.SOL_SOCKET, _SO_BINDTODEVICE, encoded)
+            answer = system.ioctl(self._socket, _SIOCGIFHWADDR, request)
+            if _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
+                mac = answer[18:24].hex(":")
+                return _INT.unpack_from(system.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0], mac
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return 0, ""
+        # An address of another kind can be too long for the answer; and without CAP_NET_RAW a socket is bound once.
+        try:
+            return next(((link.index, link.mac) for link in self._links() if link.name == name), (0, ""))
         except OSError:
             return None, ""
-        if answer[4] == _NLMSG_ERROR:
-            number = -_INT.unpack_from(answer, 16)[0]
-            return (0 if number in {errno.ENODEV, errno.ERANGE} else None), ""
-        at, unpack, mac = 32, _ATTRIBUTE.unpack_from, ""  # after the headers of the message and of the link
-        while at + 4 <= len(answer):
-            size, kind = unpack(answer, at)
-            if kind == _IFLA_ADDRESS:
-                mac = answer[at + 4 : at + size].hex(":")
-                break
-            at += (size + 3 & ~3) or 4
-        return _INT.unpack_from(answer, 20)[0], mac
 
     def find(self, made: Place, *, everywhere: bool = False) -> Iterator[Place]:
         """Yield the places where the interface of an ADD may be now, this namespace first."""
@@ -224,14 +221,17 @@ class EnteredNamespace:
 
     def _all_interfaces(self) -> list[Place]:
         """Return the place of each interface, with its name in ``found_as``, and without an address of its parent."""
-        from libcni._netlink import read_links  # few verbs come here
-
         found = []
         with suppress(OSError):
-            for link in list(read_links(self._socket)):  # to the end: the next look reads from the same socket
+            for link in self._links():
                 mac = "" if link.kind in _KINDS_WITH_ADDRESS_OF_PARENT else link.mac
                 found.append(replace(self.namespace, ifindex=link.index, mac=mac, found_as=link.name))
         return found
+
+    def _links(self) -> list[Link]:
+        from libcni._netlink import read_links  # few verbs come here
+
+        return list(read_links(self._socket))  # to the end: the next dump reads from the same socket
 
     def close(self) -> None:
         """Leave the namespace."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ctypes
 import errno
 import gc
 import os
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -396,7 +396,7 @@ def test_a_socket_is_not_made_where_the_thread_is_lost(
 
 @pytest.mark.real
 def test_a_look_costs_little(entered: EnteredNamespace, namespace: NetworkNamespace) -> None:
-    """Calls instead of time: one request and one answer, and a few functions around them."""
+    """Calls instead of time: three questions to the kernel, and a few functions around them."""
     add_link(namespace, "one0")
     calls: dict[str, list[str]] = {"call": [], "c_call": [], "return": [], "c_return": []}
 
@@ -408,9 +408,10 @@ def test_a_look_costs_little(entered: EnteredNamespace, namespace: NetworkNamesp
         entered.look("one0")
     finally:
         sys.setprofile(None)
-    assert [name for name in calls["c_call"] if name in {"send", "recv"}] == ["send", "recv"]
-    assert len(calls["call"]) <= 8
-    assert len(calls["c_call"]) <= 80, "most of them unpack an attribute"
+    asked = {"setsockopt", "ioctl", "send", "recv"}
+    assert [name for name in calls["c_call"] if name in asked] == ["setsockopt", "ioctl", "ioctl"]
+    assert len(calls["call"]) <= 4
+    assert len(calls["c_call"]) <= 16
 
 
 @pytest.mark.real
@@ -420,18 +421,35 @@ def test_another_namespace_at_the_path_is_noticed(entered: EnteredNamespace, nam
     assert not entered.is_at(f"{namespace.path}-none")
 
 
+class SocketWithoutNetRaw(_socket.socket):
+    """The socket of a program without CAP_NET_RAW: it can be bound to an interface once."""
+
+    def setsockopt(self, *_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 @pytest.mark.real
-def test_an_answer_that_a_signal_handler_left_is_not_the_next_ones(
-    entered: EnteredNamespace, namespace: NetworkNamespace
+@pytest.mark.parametrize("reason", ["the address is no Ethernet address", "the socket cannot be bound again"])
+def test_a_look_reads_all_interfaces_if_it_must(
+    reason: str, entered: EnteredNamespace, namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_link(namespace, "one0")
-    entered._socket.send(_request_for_lo())
-    assert entered.look("one0").ifindex == entered.look("one0").ifindex != 1
-    assert entered.look("peer0").mac != entered.look("one0").mac
+    expected = [entered.look(name) for name in ("one0", "peer0", "two0")]
+    if reason.startswith("the address"):
+        monkeypatch.setattr(place, "_ARPHRD_ETHER", -1)
+    else:
+        entered._socket = SocketWithoutNetRaw(fileno=entered._socket.detach())
+    assert [entered.look(name) for name in ("one0", "peer0", "two0")] == expected
+    assert (expected[0].mac, expected[2].ifindex) != ("", None)
 
 
-def _request_for_lo() -> bytes:
-    return struct.pack("=IHHII", 32, 18, 1, 0, 0) + struct.pack("=BxHiII", 0, 0, 1, 0, 0)
+@pytest.mark.real
+def test_a_name_that_the_kernel_would_cut_is_no_interfaces(
+    entered: EnteredNamespace, namespace: NetworkNamespace
+) -> None:
+    add_link(namespace, "n" * 15)
+    assert (entered.look("n" * 15).ifindex or 0) > 0
+    assert entered.look("n" * 16).ifindex == 0
 
 
 @pytest.mark.real
