@@ -19,22 +19,8 @@ from tempfile import TemporaryDirectory
 from libcni.errors import CNIError
 from libcni.executor.start_ahead import PLUGIN_MARKER
 
-_LIBRARY = (
-    "__init__.py",
-    "_version.py",
-    "_error_code.py",
-    "_namespace.py",
-    "errors.py",
-    "config/__init__.py",
-    "config/identifiers.py",
-    "config/versions.py",
-    "protocol/__init__.py",
-    "protocol/conversion.py",
-    "protocol/invocation.py",
-    "executor/*.py",
-    "plugin/*.py",
-)
-"""The files of the plugin side of libcni."""
+_LIBRARY = ("*.py", "config/*.py", "protocol/*.py", "executor/*.py", "plugin/*.py")
+"""The files of libcni that a plugin imports, directly or through others."""
 
 _VERSION_SECONDS = 60.0
 """Seconds for the VERSION of a new product."""

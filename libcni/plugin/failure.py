@@ -74,8 +74,6 @@ def _text(error: BaseException) -> str:
 
 def _delegate_details(error: PluginError) -> str:
     # A code is the delegate's own, and so is its text: "unknown CNI_COMMAND" would seem to be about this plugin.
-    parts = [error.details, f"reported by {error.plugin}" if error.code is not None else ""]
-    for stream, text in (("stdout", error.stdout if error.code is None else ""), ("stderr", error.stderr)):
-        if text.strip():
-            parts.append(f"{stream} of {error.plugin}: {shorten(text.strip(), _TAIL, end=True)}")
-    return "; ".join(part for part in parts if part)
+    reported = f"reported by {error.plugin}" if error.code is not None else ""
+    stderr = shorten(error.stderr.strip(), _TAIL, end=True)
+    return "; ".join(filter(None, [error.details, reported, stderr and f"stderr of {error.plugin}: {stderr}"]))

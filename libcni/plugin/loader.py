@@ -15,6 +15,22 @@ _JSON_TYPES |= {dict: "an object", list: "a list", types.NoneType: "null"}
 _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
+class _Text(str):
+    """A value of CNI_ARGS, in which a number and a bool are text, too."""
+
+    __slots__ = ()
+
+
+def _bool_of(text: str) -> bool:
+    # Not bool(text), for which every text but the empty one is true.
+    if text.lower() not in _BOOLS:
+        raise ValueError(f"must be 1, true, 0 or false, not {text!r}")
+    return _BOOLS[text.lower()]
+
+
+_FROM_TEXT: Mapping[Any, Any] = {bool: _bool_of, int: int, float: float}
+
+
 def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one return for each kind of annotation
     """Return ``value``, as ``json`` decodes it, as an object of the class or annotation ``kind``.
 
@@ -59,17 +75,13 @@ def find_key(document: Mapping[str, Any], name: str) -> str:
 def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
     hints = get_type_hints(kind)
     loaded: dict[str, Any] = {}
-    used = set()
     for name, is_needed in _fields(kind).items():
         key = find_key(document, name)
-        # A runtime in Go sends null for an empty list.
-        if key in document and not (document[key] is None and hasattr(kind, "_fields")):
+        # null leaves the default, as in Go, whose runtimes send it for an empty list.
+        if key in document and (is_needed or document[key] is not None):
             loaded[name] = load(document[key], hints[name], _join(path, key))
-            used.add(key)
         elif is_needed:
             raise VerbError(f'missing key "{_join(path, key)}"', code=INVALID_NETWORK_CONFIG)
-    if hasattr(kind, "_fields") and "extra" in hints:
-        loaded["extra"] = {key: value for key, value in document.items() if key not in used}
     try:
         return kind(**loaded)
     except (TypeError, ValueError) as error:  # from the author's __post_init__
@@ -79,7 +91,7 @@ def _load_object(document: dict[str, Any], kind: Any, path: str) -> Any:
 def _fields(kind: Any) -> dict[str, bool]:
     """Return the names of a class's fields, and whether each is needed."""
     if hasattr(kind, "_fields"):
-        return {name: name not in kind._field_defaults for name in kind._fields if name != "extra"}
+        return {name: name not in kind._field_defaults for name in kind._fields}
     from dataclasses import MISSING, fields
 
     return {
@@ -107,10 +119,13 @@ def _load_scalar(value: Any, kind: Any, path: str) -> Any:
     # JSON has one kind of number: 1 is a float, if a float is asked for.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if kind is None or kind in _JSON_TYPES:
+    make = kind
+    if isinstance(value, _Text) and kind in _FROM_TEXT:
+        make = _FROM_TEXT[kind]
+    elif kind is None or kind in _JSON_TYPES:
         return _checked(value, kind or types.NoneType, path)
     try:
-        return kind(_checked(value, str, path))
+        return make(_checked(value, str, path))
     except (TypeError, ValueError) as error:
         raise _invalid(path, str(error)) from error
 
@@ -126,8 +141,8 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _invalid(path: str, problem: str, details: str = "") -> VerbError:
-    return VerbError(f"{path or 'the configuration'}: {problem}", code=INVALID_NETWORK_CONFIG, details=details)
+def _invalid(path: str, problem: str) -> VerbError:
+    return VerbError(f"{path or 'the configuration'}: {problem}", code=INVALID_NETWORK_CONFIG)
 
 
 def split_args(text: str) -> list[tuple[str, str]]:
@@ -142,38 +157,18 @@ def split_args(text: str) -> list[tuple[str, str]]:
 
 
 def load_args(text: str, into: type[_T]) -> _T:
-    """Return an object of the class ``into`` whose annotated attributes have the values of a CNI_ARGS text.
-
-    The class is called without arguments. An attribute whose name is not in ``text`` keeps the class's default, or
-    becomes None. A bool is 1, true, 0 or false in any case. Errors are those of ``Request.load_args``.
-    """
-    pairs = split_args(text)
-    kinds = {name: kind for name, kind in get_type_hints(into).items() if not name.startswith("_")}
-    unknown = [f'"{name}={value}"' for name, value in pairs if name not in kinds and name != "IgnoreUnknown"]
-    ignored = [_load_text(name, value, bool) for name, value in pairs if name == "IgnoreUnknown"]
-    if unknown and True not in ignored:
-        raise _invalid_args(f"unknown args [{' '.join(unknown)}]")
-    loaded = into()
-    for name in kinds:
-        setattr(loaded, name, getattr(loaded, name, None))
-    for name, value in pairs:
-        if name in kinds:
-            setattr(loaded, name, _load_text(name, value, kinds[name]))
-    return loaded
-
-
-def _load_text(name: str, text: str, kind: Any) -> Any:
-    kinds = get_args(kind) if get_origin(kind) in _UNIONS else (kind,)
+    """Return the values of a CNI_ARGS text as an object of the class ``into``; see ``Request.load_args``."""
+    pairs = {name: _Text(value) for name, value in split_args(text)}
+    known = _fields(into)
     try:
-        if bool in kinds:
-            # Not bool(text), for which every text but the empty one is true.
-            if text.lower() not in _BOOLS:
-                raise ValueError("it must be 1, true, 0 or false")
-            return _BOOLS[text.lower()]
-        numbers = [number for number in (int, float) if number in kinds]
-        return numbers[0](text) if numbers else load(text, kind, name)
-    except (ValueError, VerbError) as error:
-        raise _invalid_args(f'error parsing value of pair "{name}={text}": {error}') from error
+        ignore_unknown = load(pairs.pop("IgnoreUnknown", _Text("0")), bool, "IgnoreUnknown")
+        loaded: _T = load({name: value for name, value in pairs.items() if name in known}, into)
+    except VerbError as error:
+        raise _invalid_args(error.msg) from error
+    unknown = [f'"{name}={value}"' for name, value in pairs.items() if name not in known]
+    if unknown and not ignore_unknown:
+        raise _invalid_args(f"unknown args [{' '.join(unknown)}]")
+    return loaded
 
 
 def _invalid_args(problem: str) -> VerbError:

@@ -28,14 +28,12 @@ def in_namespace(path: str) -> Iterator[None]:
     try:
         try:
             target = open_namespace(path)
+            try:
+                enter_namespace(target)
+            finally:
+                os.close(target)
         except (OSError, ValueError) as error:
-            raise VerbError(f"cannot open the network namespace {path}: {error}", code=INVALID_NETNS) from error
-        try:
-            enter_namespace(target)
-        except OSError as error:
             raise VerbError(f"cannot enter the network namespace {path}: {error}", code=INVALID_NETNS) from error
-        finally:
-            os.close(target)
         try:
             yield
         finally:

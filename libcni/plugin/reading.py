@@ -37,8 +37,6 @@ def read_version_request(stdin: BinaryIO) -> bytes:
     with code 5.
     """
     try:
-        if stdin.isatty():
-            return b""
         descriptor = stdin.fileno()
     except (OSError, ValueError):  # not a file: a buffer in memory
         return read(stdin)

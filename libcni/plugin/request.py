@@ -112,11 +112,13 @@ class Request:
         return dict(split_args(self.env.get("CNI_ARGS", "")))
 
     def load_args(self, into: type[ArgsT]) -> ArgsT:
-        """Return CNI_ARGS as an object of the class ``into``, which has an annotated attribute for each known name.
+        """Return CNI_ARGS as an object of the class ``into``: a dataclass or a NamedTuple, as for ``load_config``.
+
+        A bool is 1, true, 0 or false in any case. A name is known if ``into`` has exactly this attribute.
 
         Raises:
-            VerbError: with code 4, if a pair or a value is malformed, or a name is unknown and ``IgnoreUnknown=1`` is
-                missing.
+            VerbError: with code 4, if a pair or a value is malformed, a name is missing, or a name is unknown and
+                ``IgnoreUnknown=1`` is missing.
         """
         from libcni.plugin.loader import load_args
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from libcni.plugin.loader import find_key, load
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class PortMappingEntry(NamedTuple):
@@ -18,7 +15,6 @@ class PortMappingEntry(NamedTuple):
     container_port: int
     protocol: str = "tcp"
     host_ip: str = ""
-    extra: Mapping[str, Any] = _NOTHING
 
 
 class BandwidthLimits(NamedTuple):
@@ -28,7 +24,6 @@ class BandwidthLimits(NamedTuple):
     ingress_burst: int = 0
     egress_rate: int = 0
     egress_burst: int = 0
-    extra: Mapping[str, Any] = _NOTHING
 
 
 class DNSSettings(NamedTuple):
@@ -37,7 +32,6 @@ class DNSSettings(NamedTuple):
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = _NOTHING
 
 
 class AddressRange(NamedTuple):
@@ -47,7 +41,6 @@ class AddressRange(NamedTuple):
     range_start: str = ""
     range_end: str = ""
     gateway: str = ""
-    extra: Mapping[str, Any] = _NOTHING
 
 
 class RuntimeConfig:

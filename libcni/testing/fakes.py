@@ -24,11 +24,10 @@ _SHELL = """#!/bin/sh
 stdin={home}/$$.stdin
 calls={log}
 cat > "$stdin"
-export -p > {home}/$$.env
+cat /proc/$$/environ > {home}/$$.env
 echo "$CNI_COMMAND" {name} $$ >> "$calls"
 {body}
 """
-_EXPORT = r"export (\w+)='([^']*)'\n"
 _SHELL_ANSWERS = """case "$CNI_COMMAND" in
 ADD) printf '%s\\n' {result} ;;
 VERSION) printf '%s\\n' {versions} ;;
@@ -43,7 +42,7 @@ class FakeCall:
     Attributes:
         plugin: the plugin's type: the name of its executable.
         verb: CNI_COMMAND.
-        env: the whole environment; the shell may have added PWD.
+        env: the whole environment.
         stdin: the bytes that the plugin read.
     """
 
@@ -223,14 +222,11 @@ def _calls(directory: Path) -> Iterator[FakeCall]:
         name, number = line.split(" ", 1)[1].rsplit(" ", 1)
         env_file = _home(directory / name) / "calls" / f"{number}.env"
         if env_file.exists():
-            env = read_exported(env_file.read_text(encoding="utf-8", errors="surrogateescape"))
+            env = read_environ(env_file)
             yield FakeCall(name, env.get("CNI_COMMAND", ""), env, env_file.with_suffix(".stdin").read_bytes())
 
 
-def read_exported(text: str) -> dict[str, str]:
-    """Return the environment that the shell command ``export -p`` printed."""
-    # shlex takes 10 ms for an environment, so it reads only what follows the first value that contains a quote.
-    plain = re.match(f"(?:{_EXPORT})*", text)
-    end = plain.end() if plain else 0
-    words = shlex.split(text[end:])
-    return dict(re.findall(_EXPORT, text[:end])) | dict(word.split("=", 1) for word in words if "=" in word)
+def read_environ(path: Path) -> dict[str, str]:
+    """Return the environment in a copy of the file ``environ`` of a process."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return dict(variable.split("=", 1) for variable in text.split("\0") if "=" in variable)

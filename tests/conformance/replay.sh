@@ -14,7 +14,7 @@ count() {
 count "$log.count"
 call=$log.$seen
 count "$log.$type.$CNI_COMMAND.count"
-export -p > "$call.env"
+cat "/proc/$$/environ" > "$call.env"
 echo "$0" > "$call.path"
 
 answer=$root/answers/$step.$type.$CNI_COMMAND.$seen

@@ -16,7 +16,7 @@ from typing import Any
 
 from conformance.exact import read
 from conformance.vectors import MAIN_VERB, Step, Vector
-from libcni.testing.fakes import read_exported
+from libcni.testing.fakes import read_environ
 
 _REPLAY = (Path(__file__).parent / "replay.sh").read_text(encoding="utf-8")
 
@@ -95,7 +95,7 @@ class Stage:
             log = self.root / "log" / f"{step.index}.{number}"
             if not (path := log.with_name(f"{log.name}.path")).exists():
                 return found
-            env = read_exported(log.with_name(f"{log.name}.env").read_text(encoding="utf-8"))
+            env = read_environ(log.with_name(f"{log.name}.env"))
             stdin = log.with_name(f"{log.name}.stdin")
             executable = path.read_text(encoding="utf-8").strip()
             found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from io import BytesIO, StringIO, TextIOWrapper
+from io import BytesIO, TextIOWrapper
 
 import pytest
 
@@ -103,19 +103,6 @@ def test_version_refuses_garbage() -> None:
 def test_version_needs_no_other_variable() -> None:
     env = dict.fromkeys(["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "CNI_ARGS"])
     assert call_plugin(Recorder().plugin, "VERSION", env=env).status == 0
-
-
-def test_version_does_not_wait_for_a_person_at_a_terminal() -> None:
-    class Terminal(BytesIO):
-        def isatty(self) -> bool:
-            return True
-
-        def read(self, size: int | None = -1) -> bytes:
-            raise AssertionError("it would hang")
-
-    stdout = StringIO()
-    assert Recorder().plugin.main({"CNI_COMMAND": "VERSION"}, Terminal(), stdout, StringIO()) == 0
-    assert json.loads(stdout.getvalue())["cniVersion"] == "1.1.0"
 
 
 @pytest.mark.parametrize(("verb", "version"), [(v, x) for v in VERBS for x in ALL_VERSIONS])

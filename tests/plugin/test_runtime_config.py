@@ -1,4 +1,4 @@
-"""The well-known capabilities in ``runtimeConfig``."""
+"""The well-known capabilities in ``runtimeConfig``. Loading itself: test_loader.py."""
 
 from __future__ import annotations
 
@@ -13,29 +13,12 @@ GO = {"hostPort": 8080, "containerPort": 80, "protocol": "udp", "hostIP": "10.0.
 CONTAINERD = {"HostPort": 8080, "ContainerPort": 80, "Protocol": "udp", "HostIP": "10.0.0.1"}
 
 
-@pytest.mark.parametrize("sent", [GO, CONTAINERD, {key.lower(): value for key, value in GO.items()}])
-@pytest.mark.parametrize("key", ["portMappings", "PortMappings", "portmappings"])
-def test_port_mappings_are_read_in_whatever_case(sent: dict[str, Any], key: str) -> None:
-    (mapping,) = request(runtimeConfig={key: [{**sent, "vendor": 1}]}).runtime_config.port_mappings
-    assert (mapping.host_port, mapping.container_port, mapping.protocol) == (8080, 80, "udp")
-    assert (mapping.host_ip, mapping.extra) == ("10.0.0.1", {"vendor": 1})
-
-
-def test_a_port_mapping_has_defaults() -> None:
-    (mapping,) = request(
-        runtimeConfig={"portMappings": [{"hostPort": 1, "containerPort": 2}]}
-    ).runtime_config.port_mappings
-    assert (mapping.protocol, mapping.host_ip, mapping.extra) == ("tcp", "", {})
-
-
-def test_each_limit_of_the_bandwidth_is_read_and_may_be_left_out() -> None:
-    keys = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"]
-    sent = dict(zip(keys, range(1, 5), strict=True))
-    for whole in (sent, {key.upper(): value for key, value in sent.items()}, {}):
-        got = request(runtimeConfig={"bandwidth": whole}).runtime_config.bandwidth
-        assert got is not None
-        assert got[:4] == (tuple(sent.values()) if whole else (0, 0, 0, 0))
-        assert (got.ingress_rate, got.egress_burst) == ((1, 4) if whole else (0, 0))
+@pytest.mark.parametrize(("key", "sent"), [("portMappings", GO), ("PortMappings", CONTAINERD)])
+def test_port_mappings_are_read_in_whatever_case(key: str, sent: dict[str, Any]) -> None:
+    config = {key: [{**sent, "vendor": 1}, {"hostPort": 1, "containerPort": 2}]}
+    first, second = request(runtimeConfig=config).runtime_config.port_mappings
+    assert (first.host_port, first.container_port, first.protocol, first.host_ip) == (8080, 80, "udp", "10.0.0.1")
+    assert second == (1, 2, "tcp", "")
 
 
 def test_the_exact_key_wins() -> None:
@@ -45,9 +28,9 @@ def test_the_exact_key_wins() -> None:
 
 def test_every_convention_is_known_and_unknown_ones_are_kept() -> None:
     sent = {
-        "bandwidth": {"ingressRate": 2048, "IngressBurst": 1600, "new": 1},
-        "DNS": {"Servers": ["8.8.8.8"], "searches": ["example.org"], "options": ["a"], "new": 2},
-        "ipRanges": [[{"subnet": "10.1.2.0/24", "RangeStart": "10.1.2.3", "gateway": "10.1.2.254", "new": 3}], []],
+        "bandwidth": {"ingressRate": 1, "IngressBurst": 2, "egressRate": 3, "egressBurst": 4},
+        "DNS": {"Servers": ["8.8.8.8"], "searches": ["example.org"], "options": None, "new": 2},
+        "ipRanges": [[{"subnet": "10.1.2.0/24", "RangeStart": "10.1.2.3", "gateway": "10.1.2.254"}], []],
         "ips": ["10.10.0.1/24", "fd00::1/64"],
         "mac": "c2:11:22:33:44:55",
         "infinibandGUID": "c2:11:22:33:44:55:66:77",
@@ -57,9 +40,10 @@ def test_every_convention_is_known_and_unknown_ones_are_kept() -> None:
         "io.kubernetes.cri.pod-annotations": {"a": "b"},
     }
     got = request(runtimeConfig=sent).runtime_config
-    assert got.bandwidth == (2048, 1600, 0, 0, {"new": 1})
-    assert got.dns == (("8.8.8.8",), ("example.org",), ("a",), {"new": 2})
-    assert got.ip_ranges == ((("10.1.2.0/24", "10.1.2.3", "", "10.1.2.254", {"new": 3}),), ())
+    assert got.bandwidth == (1, 2, 3, 4)
+    assert request(runtimeConfig={"bandwidth": {}}).runtime_config.bandwidth == (0, 0, 0, 0)
+    assert got.dns == (("8.8.8.8",), ("example.org",), ())
+    assert got.ip_ranges == ((("10.1.2.0/24", "10.1.2.3", "", "10.1.2.254"),), ())
     assert got.ips == ("10.10.0.1/24", "fd00::1/64")
     assert (got.mac, got.infiniband_guid) == ("c2:11:22:33:44:55", "c2:11:22:33:44:55:66:77")
     assert (got.device_id, got.aliases, got.cgroup_path) == ("0000:04:00.5", ("primary-db",), "/kubelet/pod1")
@@ -73,7 +57,7 @@ def test_aliases_are_a_list_or_as_podman_sends_them(sent: object, aliases: tuple
     assert request(runtimeConfig={"aliases": sent}).runtime_config.aliases == aliases
 
 
-@pytest.mark.parametrize("sent", [{}, {"runtimeConfig": None}, {"runtimeConfig": {}}, {"runtimeConfig": {"mac": None}}])
+@pytest.mark.parametrize("sent", [{}, {"runtimeConfig": None}, {"runtimeConfig": {"mac": None}}])
 def test_no_capability_is_no_value(sent: dict[str, Any]) -> None:
     got = request(**sent).runtime_config
     assert (got.port_mappings, got.ips, got.aliases, got.ip_ranges) == ((), (), (), ())
@@ -83,19 +67,10 @@ def test_no_capability_is_no_value(sent: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
-        ("port_mappings", {"portMappings": {}}),
-        ("port_mappings", {"portMappings": [7]}),
-        ("port_mappings", {"portMappings": [{"hostPort": "80", "containerPort": 80}]}),
         ("port_mappings", {"portMappings": [{"hostPort": True, "containerPort": 80}]}),
         ("port_mappings", {"portMappings": [{"hostPort": 80}]}),
-        ("bandwidth", {"bandwidth": [1]}),
-        ("dns", {"dns": {"servers": [1]}}),
-        ("ip_ranges", {"ipRanges": [{}]}),
         ("ip_ranges", {"ipRanges": [[{}]]}),
-        ("ips", {"ips": [1]}),
         ("aliases", {"aliases": "db"}),
-        ("aliases", {"aliases": {"net": [1]}}),
-        ("mac", {"mac": 1}),
         ("mac", []),
     ],
 )
