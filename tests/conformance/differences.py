@@ -8,9 +8,9 @@ from pathlib import Path
 
 from conformance.golang import ROOT, Reasons, build, explain, run_vectors
 from conformance.table import render
-from conformance.vectors import load_vectors
+from conformance.vectors import TESTDATA, load_vectors
 
-PAGE = ROOT / "docs" / "differences.md"
+PAGE = TESTDATA / "evidence" / "differences.md"
 
 
 def generate(program: Path, directory: Path) -> tuple[Reasons, str]:
