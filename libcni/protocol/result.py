@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DNS", "IPConfig", "Interface", "Result", "Route"]
 
+MAX_RESULT_BYTES = 1 << 20
+"""How large a result may be: it stays in memory, and in the record on the disk. Real ones have a few KiB."""
+
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 
 
@@ -338,10 +341,11 @@ def read_result(data: bytes | str, version: str, *, lenient: bool = False) -> Re
     Args:
         data: the JSON document.
         version: the spec version if the document has no ``cniVersion``.
-        lenient: accept any number of elements. For results from records: Go libcni, which has no limit, may have
-            written them.
+        lenient: accept any size. For results from records: Go libcni, which has no limit, may have written them.
     """
     try:
+        if not lenient and len(data) > MAX_RESULT_BYTES:
+            raise ResultProblem(f"it printed {len(data):,} bytes, and a result has at most {MAX_RESULT_BYTES:,}")
         text = jsontext.decode_utf8(data).strip()
         jsontext.check_size(text, inf if lenient else jsontext.MAX_ELEMENTS)
         # Go decodes "null" into an empty result without an error, so some plugins get away with it.

@@ -19,6 +19,7 @@ from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
 from libcni.config.jsontext import JSONTextError, dumps, quote
 from libcni.errors import ConfigError, shorten
+from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.files import MAX_RECORD_BYTES, record_error
 from libcni.store.place import NOT_OURS
 
@@ -39,7 +40,7 @@ _DEEPER = 8
 _MAX_ELEMENTS = 200_000
 # The completion adds the result, as large as a result may be, and some fields.
 _ADDED_ELEMENTS = jsontext.MAX_ELEMENTS + 100
-_ADDED_BYTES = 17 << 20  # a plugin may print 16 MiB
+_ADDED_BYTES = 4 * MAX_RESULT_BYTES  # a conversion to ASCII makes three of one
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
 

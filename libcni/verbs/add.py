@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from libcni.config.identifiers import check_network_name
@@ -124,7 +123,7 @@ class _Begun:
 
     async def run(self, *, strict: bool) -> None:
         """Run ADD of each plugin, with the result of the one before."""
-        chain, node, version = self.chain, self.chain.node, self.chain.net.cni_version
+        chain, version = self.chain, self.chain.net.cni_version
         printed: bytes | None = None
         for index in range(len(chain.net.plugins)):
             prev_result = self.result.text if self.result is not None else None
@@ -132,8 +131,7 @@ class _Begun:
             then = index + 1 if index + 1 < len(chain.net.plugins) else None
             outcome = await chain.call(invocation, then=then)
             if outcome.stdout != printed:  # most plugins after the first print the result that they received
-                read = partial(read_add_result, invocation, outcome, version, strict=strict)
-                self.result = await node.decode(invocation, outcome.stdout, read)
+                self.result = read_add_result(invocation, outcome, version, strict=strict)
                 printed = outcome.stdout
                 self._take(self.result, is_last=then is None)
             elif then is None and self.result is not None:

@@ -38,9 +38,6 @@ plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
 
 _T = TypeVar("_T")
 
-_LARGE_OUTPUT = 1 << 20
-"""Bytes of output whose decoding does not block an event loop for milliseconds."""
-
 
 def run_to_end(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine that never suspends, and return its value.
@@ -298,19 +295,6 @@ class Node(LockingNode):
             sink(invocation, text) if callable(sink) else sink.write(text)
         except Exception:  # a broken log is no reason to lose an attachment, nor to stop a DEL half-way
             logger.exception("cannot forward the stderr of %s %s", invocation.plugin, invocation.verb)
-
-    async def decode(self, invocation: Invocation, data: bytes, work: Callable[[], _T]) -> _T:
-        """Call ``work``, which decodes a plugin's output ``data``; it counts against the deadline.
-
-        Raises:
-            PluginTimeoutError: the deadline has passed meanwhile.
-        """
-        if len(data) <= _LARGE_OUTPUT:
-            return work()
-        decoded = await self.on_disk(work)  # in a thread, so that the event loop is not blocked
-        if system.monotonic() > self._deadline:
-            raise PluginTimeoutError("the deadline passed while its output was decoded", invocation)
-        return decoded
 
     # Namespaces.
 

@@ -17,14 +17,14 @@ from libcni.config import jsontext
 from libcni.config.directory import read_config_directory
 from libcni.config.jsontext import MAX_ELEMENTS, JSONTextError, check_size
 from libcni.config.network import MAX_CONFIG_ELEMENTS, NetworkConfigList, parse_plugin, parse_recorded
-from libcni.protocol.result import read_result
+from libcni.protocol.result import MAX_RESULT_BYTES, read_result
 from libcni.testing import RecordingExecutor
 
 SIZE = 16 << 20
 NET = '{{"name":"n","cniVersion":"1.0.0","plugins":[{{"type":"a","x":{}}}]}}'
 
 
-def filled(start: str, repeated: str, end: str, size: int = SIZE // 4) -> str:
+def filled(start: str, repeated: str, end: str, size: int = MAX_RESULT_BYTES) -> str:
     return start + repeated * ((size - len(start) - len(end)) // len(repeated)) + end
 
 
@@ -43,7 +43,7 @@ BOMBS = {  # filled in the test: together they have 128 MB, in each worker
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 @pytest.mark.parametrize("kind", ["result", "configuration"])
 def test_a_bomb_is_refused_in_little_memory(kind: str, bomb: tuple[str, str, str]) -> None:
-    data = filled(*bomb).encode()
+    data = filled(*bomb, MAX_RESULT_BYTES if kind == "result" else SIZE // 4).encode()
     tracemalloc.start()
     try:
         with pytest.raises(
@@ -294,7 +294,7 @@ def test_a_record_by_go_that_is_refused_at_load_is_detached(
     [
         ("capability_args", {"mac": [1] * 200_000}),
         ("network_args", {"cni": [{}] * 200_000}),
-        ("capability_args", {"mac": "x" * (48 << 20)}),
+        ("capability_args", {"mac": "x" * (61 << 20)}),
     ],
 )
 def test_arguments_whose_record_could_not_be_read_back_are_refused(
@@ -308,10 +308,16 @@ def test_arguments_whose_record_could_not_be_read_back_are_refused(
 
 
 def test_the_largest_that_is_accepted_is_read_back(cni: libcni.CNIConfig, executor: RecordingExecutor) -> None:
-    """A configuration, a result and arguments, each with as many elements as ADD accepts."""
+    """A configuration, a result and arguments, each with as many elements as ADD accepts, the result of 1 MiB."""
     plugin = '{"type":"a","capabilities":{"mac":true},"x":[' + "1," * (MAX_CONFIG_ELEMENTS - 20) + "1]}"
     net = libcni.NetworkConfigList.from_bytes(f'{{"name":"n","cniVersion":"1.0.0","plugins":[{plugin}]}}')
-    result = '{"cniVersion":"1.0.0","x":[' + "1," * (MAX_ELEMENTS - 3) + "1]}"
+    result = (
+        '{"cniVersion":"1.0.0","x":["'
+        + "é" * (MAX_RESULT_BYTES // 2 - MAX_ELEMENTS - 20)
+        + '",'
+        + "1," * (MAX_ELEMENTS - 4)
+        + "1]}"
+    )
     executor.answers = {("a", "ADD"): libcni.Outcome(stdout=result.encode())}
 
     rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args={"mac": [1] * 90_000})

@@ -549,25 +549,11 @@ def test_a_list_without_plugins_is_refused_before_anything_is_asked() -> None:
     assert node.log == []
 
 
-@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1])
-@pytest.mark.parametrize("late", [False, True])
-def test_a_result_above_1_mib_is_decoded_like_a_wait_for_the_disk(
-    size: int, late: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = RecordingNode({("ADD", "a"): Outcome(stdout=json.dumps(RESULT).encode().ljust(size))})
-    decoded: list[Any] = []
-
-    async def on_disk(work: Any) -> Any:
-        decoded.append(work())
-        if late:
-            monkeypatch.setattr(node, "_deadline", 0.0)
-        return decoded[-1]
-
-    monkeypatch.setattr(node, "on_disk", on_disk)
-    is_large = size > 1 << 20
-    if late and is_large:
-        with pytest.raises(PluginTimeoutError, match="the deadline passed while its output was decoded"):
-            add(node, "a", rollback=False)
-    else:
-        assert add(node, "a").to_dict() == RESULT
-    assert bool(decoded) is is_large
+def test_a_result_above_1_mib_is_refused_and_rolled_back() -> None:
+    result = json.dumps(RESULT).encode()
+    node = RecordingNode({("ADD", "a"): Outcome(stdout=result.ljust(1 << 20))})
+    assert add(node, "a").to_dict() == RESULT
+    node = RecordingNode({("ADD", "a"): Outcome(stdout=result.ljust((1 << 20) + 1))})
+    with pytest.raises(InvalidOutputError, match="it printed 1,048,577 bytes, and a result has at most 1,048,576"):
+        add(node, "a")
+    assert node.verbs() == ["ADD a", "DEL a"]
