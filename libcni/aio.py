@@ -19,9 +19,8 @@ from libcni.options import (
     CheckOptions,
     DelOptions,
     DelPolicy,
+    GCOptions,
     Network,
-    OnCancel,
-    OnExisting,
     Timeout,
     ValidAttachment,
 )
@@ -60,34 +59,12 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     def _default_executor(self) -> AsyncExecutor:
         return AsyncProcessExecutor()
 
-    async def add_network_list(  # noqa: PLR0913 - the options of the verb
-        self,
-        net: Network,
-        rt: RuntimeConf,
-        *,
-        rollback: bool = True,
-        on_existing: OnExisting = "refuse",
-        strict: bool = False,
-        negotiate_version: bool = False,
-        allow_own_netns: bool = False,
-        on_cancel: OnCancel = "keep",
-        timeout: Timeout = DEFAULT,
+    async def add_network_list(
+        self, net: Network, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
         """Attach a container to a network; as ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
         named = self._named(net)
-        return await self._run(
-            operation("ADD", named.name, rt),
-            timeout,
-            add,
-            named,
-            rt,
-            rollback=rollback,
-            on_existing=on_existing,
-            strict=strict,
-            negotiate_version=negotiate_version,
-            allow_own_netns=allow_own_netns,
-            on_cancel=on_cancel,
-        )
+        return await self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
     async def check_network_list(
         self,
@@ -111,15 +88,15 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     ) -> DelReport:
         """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
         name, given = self._named_or_gone(net)
-        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
+        return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
         """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
         running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
-        network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
-        return await self._run(running, timeout, delete, network, None, rt, chosen, listed=listed)
+        network, listed = attachment.network, attachment.record
+        return await self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
 
     async def del_attachments(
         self, attachments: Iterable[Attachment], *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -129,32 +106,17 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
         return await del_attachments(attachments, delete_one, side_by_side)
 
-    async def gc_network_list(  # noqa: PLR0913 - the options of the verb
+    async def gc_network_list(
         self,
         net: Network,
         valid: Iterable[ValidAttachment],
         *,
-        dry_run: bool = False,
-        policy: DelPolicy | None = None,
-        negotiate_version: bool = False,
-        include_go: bool = False,
         timeout: Timeout = DEFAULT,
+        **options: Unpack[GCOptions],
     ) -> GCReport:
         """Detach all attachments that are not valid; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         name, given = self._named_or_gone(net)
-        chosen, running = policy or DelPolicy(), Operation("GC", name)
-        return await self._run(
-            running,
-            timeout,
-            gc,
-            name,
-            given,
-            valid,
-            chosen,
-            dry_run=dry_run,
-            negotiate_version=negotiate_version,
-            include_go=include_go,
-        )
+        return await self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
 
     async def status_network_list(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
@@ -206,17 +168,23 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         """Make an attachment this client's own; as ``CNIConfig.take_over_attachment``."""
         return await self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 
-    async def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
+    async def add_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
+    ) -> Result:
         """Attach with a single plugin; as ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
-        return await self.add_network_list(single(plugin), rt, **options)
+        return await self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
-    async def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
+    async def check_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[CheckOptions]
+    ) -> None:
         """Check an attachment of ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
-        return await self.check_network_list(single(plugin), rt, **options)
+        return await self.check_network_list(single(plugin), rt, timeout=timeout, **options)
 
-    async def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
+    async def del_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[DelOptions]
+    ) -> DelReport:
         """Detach an attachment of ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
-        return await self.del_network_list(single(plugin), rt, **options)
+        return await self.del_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def _run(
         self,

@@ -20,9 +20,8 @@ from libcni.options import (
     CheckOptions,
     DelOptions,
     DelPolicy,
+    GCOptions,
     Network,
-    OnCancel,
-    OnExisting,
     Timeout,
     ValidAttachment,
 )
@@ -65,34 +64,17 @@ class CNIConfig(ClientBase[Executor]):
     def _default_executor(self) -> Executor:
         return ProcessExecutor()
 
-    def add_network_list(  # noqa: PLR0913 - the options of the verb
-        self,
-        net: Network,
-        rt: RuntimeConf,
-        *,
-        rollback: bool = True,
-        on_existing: OnExisting = "refuse",
-        strict: bool = False,
-        negotiate_version: bool = False,
-        allow_own_netns: bool = False,
-        on_cancel: OnCancel = "keep",
-        timeout: Timeout = DEFAULT,
+    def add_network_list(
+        self, net: Network, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
         """Attach a container to a network (spec 1.1.0, section 3, Adding an attachment).
 
         Args:
             net: the network.
             rt: the attachment's parameters.
-            rollback: run DEL of the whole chain when the ADD fails.
-            on_existing: what to do if this container already has this interface on any network: ``refuse``;
-                ``replace``: detach that attachment first; ``allow``: go on.
-            strict: refuse capability arguments that no plugin declares, and results in another version than the
-                network's.
-            negotiate_version: ask the plugins, and use the highest version that all of them support.
-            allow_own_netns: accept this program's own network namespace.
-            on_cancel: what a cancelled or interrupted ADD does. ``keep``: leave its record pending, for DEL and GC;
-                ``rollback``: roll back before it ends.
             timeout: seconds for the whole verb; None: no limit.
+            options: ``rollback``, ``on_existing``, ``strict``, ``negotiate_version``, ``allow_own_netns`` and
+                ``on_cancel``, as ``libcni.options.AddOptions`` describes them.
 
         Returns:
             The last plugin's result, in the network's spec version.
@@ -118,19 +100,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
         named = self._named(net)
-        return self._run(
-            operation("ADD", named.name, rt),
-            timeout,
-            add,
-            named,
-            rt,
-            rollback=rollback,
-            on_existing=on_existing,
-            strict=strict,
-            negotiate_version=negotiate_version,
-            allow_own_netns=allow_own_netns,
-            on_cancel=on_cancel,
-        )
+        return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
     def check_network_list(
         self,
@@ -208,7 +178,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
         name, given = self._named_or_gone(net)
-        return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy or DelPolicy())
+        return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
 
     def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -227,8 +197,8 @@ class CNIConfig(ClientBase[Executor]):
         """
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
         running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
-        network, chosen, listed = attachment.network, policy or DelPolicy(), attachment.record
-        return self._run(running, timeout, delete, network, None, rt, chosen, listed=listed)
+        network, listed = attachment.network, attachment.record
+        return self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
 
     def del_attachments(
         self, attachments: Iterable[Attachment], *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -259,16 +229,13 @@ class CNIConfig(ClientBase[Executor]):
         side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
         return run_to_end(del_attachments(attachments, delete_one, side_by_side))
 
-    def gc_network_list(  # noqa: PLR0913 - the options of the verb
+    def gc_network_list(
         self,
         net: Network,
         valid: Iterable[ValidAttachment],
         *,
-        dry_run: bool = False,
-        policy: DelPolicy | None = None,
-        negotiate_version: bool = False,
-        include_go: bool = False,
         timeout: Timeout = DEFAULT,
+        **options: Unpack[GCOptions],
     ) -> GCReport:
         """Detach a network's attachments that are not ``valid``, and call its plugins (spec 1.1.0, section 2, GC).
 
@@ -277,13 +244,9 @@ class CNIConfig(ClientBase[Executor]):
         Args:
             net: the network.
             valid: the attachments to keep: Attachment objects or (container ID, interface name) pairs; [] for none.
-            dry_run: run nothing, only report.
-            policy: exceptions to the rules for the DEL of stale attachments. ``skip_missing`` applies to the plugins'
-                GC, too. ``use_given`` has no effect: GC uses the recorded configurations.
-            negotiate_version: ask the plugins, and use the highest version that all of them support.
-            include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
-                the running containers of podman or containerd.
             timeout: seconds for the whole verb; None: no limit.
+            options: ``dry_run``, ``policy``, ``negotiate_version`` and ``include_go``, as ``libcni.options.GCOptions``
+                describes them.
 
         Returns:
             The stale attachments, and which of them were detached.
@@ -298,19 +261,7 @@ class CNIConfig(ClientBase[Executor]):
         """
         name, given = self._named_or_gone(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
-        chosen, running = policy or DelPolicy(), Operation("GC", name)
-        return self._run(
-            running,
-            timeout,
-            gc,
-            name,
-            given,
-            valid,
-            chosen,
-            dry_run=dry_run,
-            negotiate_version=negotiate_version,
-            include_go=include_go,
-        )
+        return self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
 
     def status_network_list(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
@@ -414,33 +365,40 @@ class CNIConfig(ClientBase[Executor]):
         # A plugin's version does not depend on a network, so the operation names none.
         return self._run(Operation("VERSION"), timeout, version, plugin)
 
-    def add_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[AddOptions]) -> Result:
+    def add_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
+    ) -> Result:
         """Attach with a single plugin, with its own name and version (spec 1.1.0, section 3, Adding an attachment).
 
         Args:
             plugin: the plugin's configuration, which must have a name.
             rt: the attachment's parameters.
+            timeout: seconds for the whole verb; None: no limit.
             options: the options of ``add_network_list``.
 
         Raises:
             ConfigError: the configuration has no name, an invalid name or an unknown version; nothing was run.
             CNIError: as for ``add_network_list``.
         """
-        return self.add_network_list(single(plugin), rt, **options)
+        return self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
-    def check_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[CheckOptions]) -> None:
+    def check_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[CheckOptions]
+    ) -> None:
         """Check an attachment of ``add_network`` (spec 1.1.0, section 3, Checking an attachment).
 
         Parameters and errors are those of ``add_network``, with the options and errors of ``check_network_list``.
         """
-        return self.check_network_list(single(plugin), rt, **options)
+        return self.check_network_list(single(plugin), rt, timeout=timeout, **options)
 
-    def del_network(self, plugin: PluginConfig, rt: RuntimeConf, **options: Unpack[DelOptions]) -> DelReport:
+    def del_network(
+        self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[DelOptions]
+    ) -> DelReport:
         """Detach an attachment of ``add_network`` (spec 1.1.0, section 3, Deleting an attachment).
 
         Parameters and errors are those of ``add_network``, with the options and errors of ``del_network_list``.
         """
-        return self.del_network_list(single(plugin), rt, **options)
+        return self.del_network_list(single(plugin), rt, timeout=timeout, **options)
 
     def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
         """Remove an attachment's record without running a plugin.

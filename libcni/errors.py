@@ -84,10 +84,12 @@ class CNIError(Exception):
         text (str): the error's text without the hint.
         hint (str | None): how to solve the problem, in parts that ``; `` separates. It is part of the text.
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
-            attachment's record still exists.
+            attachment's record still exists, and ``str`` says so.
+        record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several, or none.
     """
 
     rollback_errors: tuple[CNIError, ...] = ()
+    record_state: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         # Documents and plugins contribute to messages. Their texts may have any length, and terminal escapes.
@@ -96,7 +98,11 @@ class CNIError(Exception):
         self._hint = hint
 
     def __str__(self) -> str:
-        return f"{self.text} ({printable(self.hint)})" if self.hint else self.text
+        text = self.text
+        if self.rollback_errors:
+            stays = f", and the record stays {self.record_state}" if self.record_state else ""
+            text += f"; the roll-back failed{stays}: {'; '.join(error.text for error in self.rollback_errors)}"
+        return f"{text} ({printable(self.hint)})" if self.hint else text
 
     @property
     def hint(self) -> str | None:

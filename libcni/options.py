@@ -82,7 +82,7 @@ class DelPolicy:
 
 
 class AddOptions(TypedDict, total=False):
-    """The options of an ADD, beside ``timeout``.
+    """The options of an ADD, ``timeout`` excepted.
 
     Attributes:
         rollback: run DEL of the whole chain when the ADD fails; on by default.
@@ -135,7 +135,7 @@ class StatusOptions(TypedDict, total=False):
 
 
 class GCOptions(TypedDict, total=False):
-    """The options of a GC, beside ``timeout``.
+    """The options of a GC, ``timeout`` excepted.
 
     Attributes:
         dry_run: run nothing, only report.

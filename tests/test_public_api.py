@@ -25,6 +25,7 @@ import libcni.options
 import libcni.plugin
 import libcni.testing
 from libcni import errors
+from libcni.options import AddOptions, GCOptions
 
 ROOT = Path(libcni.__file__).parent
 
@@ -185,6 +186,12 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters() -> None:
     for name in verbs:
         one, other = (inspect.signature(getattr(cls, name)) for cls in (libcni.CNIConfig, libcni.AsyncCNIConfig))
         assert one == other, name
+
+
+@pytest.mark.parametrize(("verb", "options"), [("add", AddOptions), ("gc", GCOptions)])
+def test_a_verbs_docstring_names_all_its_options(verb: str, options: type) -> None:
+    described = getattr(libcni.CNIConfig, f"{verb}_network_list").__doc__
+    assert [name for name in options.__annotations__ if f"``{name}``" not in described] == []
 
 
 def test_every_error_is_public() -> None:

@@ -148,9 +148,7 @@ def cause_of(error: CNIError) -> str:
 
 
 def _notes(error: CNIError) -> list[str]:
-    """Return the notes of an error (PEP 678) without those that repeat ``rollback_errors``."""
-    repeated = {f"when it was rolled back: {one}" for one in error.rollback_errors}
-    return [text for text in getattr(error, "__notes__", ()) if text not in repeated]
+    return list(getattr(error, "__notes__", ()))  # PEP 678
 
 
 _FIELDS = (

@@ -18,7 +18,7 @@ from libcni.protocol.answer import read_add_result
 from libcni.protocol.result import Result
 from libcni.store.attachments import pending_record
 from libcni.store.place import NOT_OURS, Place, compare
-from libcni.store.record import CORRUPT, READY, Record, check_readable
+from libcni.store.record import CORRUPT, PENDING, READY, Record, check_readable
 from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
@@ -255,7 +255,8 @@ async def _roll_back(begun: _Begun, earlier: Record | None, error: BaseException
     except CNIError as undoing:
         problems = [undoing]
     if isinstance(error, CNIError):
-        error.rollback_errors = tuple(problems)
+        error.rollback_errors, error.record_state = tuple(problems), PENDING if problems else ""
+        return
     for problem in problems:
         error.add_note(f"when it was rolled back: {problem}")
 

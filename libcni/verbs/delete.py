@@ -40,7 +40,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     network: str,
     net: NetworkConfigList | None,
     rt: RuntimeConf,
-    policy: DelPolicy,
+    policy: DelPolicy | None = None,
     *,
     listed: Record | None = None,
 ) -> DelReport:
@@ -60,6 +60,7 @@ async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
     """
     check_network_name(network)
     rt = checked_conf(rt)
+    policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
     await lock_if_possible(node, [network], rt.container_id)
     record, corrupt, seen = _find_record(node, (network, rt.container_id, rt.ifname))

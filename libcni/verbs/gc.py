@@ -46,7 +46,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
     network: str,
     net: NetworkConfigList | None,
     valid: Iterable[ValidAttachment],
-    policy: DelPolicy,
+    policy: DelPolicy | None = None,
     *,
     dry_run: bool = False,
     negotiate_version: bool = False,
@@ -74,6 +74,7 @@ async def gc(  # noqa: PLR0913 - the options of the verb
         CNIErrorGroup: the errors; its ``report`` is the GCReport.
     """
     check_network_name(network)
+    policy = policy or DelPolicy()
     check_type("policy", policy, DelPolicy)
     policy = replace(policy, use_given=False)
     pairs = valid_pairs(valid)

@@ -98,7 +98,6 @@ def test_a_plugins_text_cannot_move_the_cursor(node: CommandNode) -> None:
 def test_what_was_added_to_an_error_on_its_way_is_shown_once() -> None:
     error = PluginError("it failed", a_call(plugin="a", verb="ADD"))
     error.rollback_errors = (PluginError("it failed, too", a_call(plugin="a", verb="DEL")),)
-    error.add_note(f"when it was rolled back: {error.rollback_errors[0]}")
     error.add_note("ADD was detaching another one first")
     session = Session("", "", "", "", 60.0, "text", verbose=False)
     assert error_data(error, session)["notes"] == ["ADD was detaching another one first"]

@@ -202,11 +202,13 @@ def test_roll_back_goes_on_over_errors_and_keeps_the_record() -> None:
     with pytest.raises(PluginError, match="no") as caught:
         add(node)
     assert node.verbs() == ["ADD a", "ADD b", "DEL b", "DEL a"]
+    assert caught.value.record_state == PENDING
     first, second = caught.value.rollback_errors
     assert isinstance(first, PluginError)
     assert first.code == 5
     assert isinstance(second, PluginTimeoutError)
-    assert [note.split(":")[0] for note in caught.value.__notes__] == ["when it was rolled back"] * 2
+    assert "; the roll-back failed, and the record stays pending: " in str(caught.value)
+    assert f": {first.text}; {second.text} (" in str(caught.value)
     assert [record.state for record in node.recorded.values()] == [PENDING]
 
 
