@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
-    from libcni.diagnosis.age import attachment_age
     from libcni.diagnosis.doctor import diagnose
     from libcni.diagnosis.drift import ConfigChange, config_changes
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
     from libcni.diagnosis.locks import lock_users
     from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
-    from libcni.diagnosis.stale import StaleAttachment, find_stale_attachments
+    from libcni.diagnosis.stale import StaleAttachment, attachment_age, find_stale_attachments
 
 _MODULES = {
-    "age": "attachment_age",
     "doctor": "diagnose",
     "drift": "ConfigChange config_changes",
     "executable": "executable_problem",
     "explanation": "ExplainedCall ExplainedVerb Explanation explain",
     "locks": "lock_users",
     "report": "Checked Disruption DoctorReport NodeFinding NotChecked",
-    "stale": "StaleAttachment find_stale_attachments",
+    "stale": "StaleAttachment attachment_age find_stale_attachments",
 }
 
 __all__ = [

@@ -94,11 +94,16 @@ def _records(directory: str) -> Observations:
                 "run as root, or use another record directory (--cache-dir)",
             )  # fmt: skip
         return
-    for path in (directory, *(os.path.join(directory, name) for name in ("results", "tmp", "partial", "corrupt"))):
+    yield from _rights(directory, is_top=True)
+    for path in (os.path.join(directory, name) for name in ("results", "tmp", "partial", "corrupt")):
         if os.path.islink(path):
-            yield _link(path, is_top=path == directory)
+            target = os.path.realpath(path)
+            yield _error(
+                path, f"a symbolic link to {target}", "libcni does not follow it, so no record can be read or written",
+                commands=(f"rm {quoted(path)}", f"mv {quoted(target)} {quoted(path)}"),
+            )  # fmt: skip
         elif os.path.lexists(path):
-            yield from _rights(path, is_top=path == directory)
+            yield from _rights(path, is_top=False)
     locks = os.path.join(directory, "locks")
     if os.path.lexists(locks) and not stat.S_ISREG(os.lstat(locks).st_mode):
         yield _error(
@@ -107,32 +112,15 @@ def _records(directory: str) -> Observations:
         )  # fmt: skip
 
 
-def _link(path: str, *, is_top: bool) -> NodeFinding:
-    target = os.path.realpath(path)
-    seen, link = f"a symbolic link to {target}", quoted(path)
-    if is_top:
-        return _warning(
-            path, seen, "if another program uses the real path, their locks still meet; "
-            "if the link changes, all records are lost from sight",
-            "use the real directory (--cache-dir, LIBCNI_CACHE_DIR), or mount it there:",
-            (f"rm {link}", f"mkdir {link}", f"mount --bind {quoted(target)} {link}"),
-        )  # fmt: skip
-    return _error(
-        path, seen, "libcni does not follow it, so no record can be read or written",
-        commands=(f"rm {link}", f"mv {quoted(target)} {link}"),
-    )  # fmt: skip
-
-
 def _rights(path: str, *, is_top: bool) -> Observations:
-    # lstat: whoever owns a symbolic link can let it point anywhere.
-    status = os.lstat(path)
     name = quoted(path)
-    if not stat.S_ISDIR(status.st_mode):
+    if not os.path.isdir(path):
         # The given path may be a mistake, such as a file of the system: no command moves that.
         commands = () if is_top else (f"mv {name} {name}.old",)
         remedy = _ANOTHER if is_top else ""
         yield _error(path, "it is not a directory", "no ADD can be recorded", remedy, commands)
         return
+    status = os.stat(path)
     if status.st_uid not in {0, os.geteuid()}:
         user = str(status.st_uid)
         with suppress(KeyError):

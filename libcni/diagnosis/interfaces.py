@@ -14,7 +14,7 @@ from typing import Any
 from libcni._netlink import Network
 from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, reload_commands, result_of
+from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, reload_in_place, result_of
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
@@ -24,7 +24,6 @@ _error = partial(NodeFinding, "interfaces", "error")
 
 _DEFAULT_BRIDGE = "cni0"
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
-_AGAIN = "attach it again in place; its addresses stay:"
 
 KNOWN_FAULTS = (
     ("portmap", "could not check ipv6 dnat", "portmap 1.1.1 looks for IPv4 rules in the table of IPv6, too"),
@@ -51,7 +50,7 @@ def check_interfaces(node: Reading) -> Observations:
         explained.update(finding.containers)
         yield finding
     count = 0
-    for one, inside in node.live():
+    for one, inside in node.live:
         count += 1
         if id_of(one) not in explained:
             yield from _inside(node, one, inside)
@@ -62,7 +61,7 @@ def check_interfaces(node: Reading) -> Observations:
 
 def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
     about = partial(_error, name_of(one), containers=(id_of(one),))
-    again = (reload_command(one),)
+    again = reload_in_place(node, [one])
     result = result_of(one)
     link = inside.links.get(one.ifname)
     if link is None:
@@ -78,10 +77,10 @@ def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
             yield about(seen, "DEL is refused as long as it is there", "move it back before it is detached")
             return
         seen = f"there is no interface {one.ifname} in {one.netns}"
-        yield about(seen, "the container has lost this network", _AGAIN, again)
+        yield about(seen, "the container has lost this network", *again)
         return
     if not link.is_up and (result is None or result.ips):
-        yield about(f"{one.ifname} is down in {one.netns}", "the container is cut off", _AGAIN, again)
+        yield about(f"{one.ifname} is down in {one.netns}", "the container is cut off", *again)
         return
     lost = [
         (name, address)
@@ -98,17 +97,16 @@ def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
         )
         meaning = "the container cannot be reached at its recorded address"
         if has_another:  # somebody gave it another one, and it may be in use
-            yield about(
-                seen, f"{meaning}; it has another one", "", (), (Disruption(again[0], (id_of(one),)),)
-            )  # fmt: skip
+            disrupts = (Disruption(reload_command(one), (id_of(one),)),)
+            yield about(seen, f"{meaning}; it has another one", disrupts=disrupts)
         else:
-            yield about(seen, meaning, _AGAIN, again)
+            yield about(seen, meaning, *again)
         return
     destinations = {route.destination for route in inside.routes}
     missing = [text for text in _recorded_routes(one) if text not in destinations]
     if missing:
         seen = f"its route to {', '.join(missing)} is not in {one.netns}"
-        yield about(seen, "the container cannot reach these addresses", _AGAIN, again)
+        yield about(seen, "the container cannot reach these addresses", *again)
 
 
 def _moved(node: Reading, macs: set[str | None]) -> str:
@@ -146,7 +144,7 @@ def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
 def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
     """Find bridges that have gone, are down, or have lost the address that is the containers' gateway."""
     users: dict[str, list[tuple[Attachment, Mapping[str, Any]]]] = {}
-    for one, _ in node.live():
+    for one, _ in node.live:
         for document in plugin_documents(node.recorded(one)):
             if document.get("type") == "bridge":
                 users.setdefault(str(document.get("bridge") or _DEFAULT_BRIDGE), []).append((one, document))
@@ -155,11 +153,9 @@ def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
         link = host.links.get(name)
         about = partial(_error, f"bridge {name}", containers=containers)
         if link is None:
-            again = reload_commands(node, [one for one, _ in attached])
             seen = f"it does not exist; {counted(len(containers), 'container')} of it lives"
-            yield about(
-                seen, "they are cut off", "attach them again in place; the plugin makes the bridge anew:", again
-            )
+            meaning = "they are cut off; the plugin makes the bridge anew"
+            yield about(seen, meaning, *reload_in_place(node, [one for one, _ in attached]))
             continue
         if not link.is_up:
             yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(name)} up",))
@@ -180,7 +176,7 @@ def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
 
 def _masters(node: Reading, host: Network) -> Iterator[NodeFinding]:
     users: dict[str, list[Attachment]] = {}
-    for one, _ in node.live():
+    for one, _ in node.live:
         for document in plugin_documents(node.recorded(one)):
             # A master inside the container is not on the host.
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
@@ -232,7 +228,7 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
     if not run_check:
         yield NotChecked("interfaces", "the plugins' own checks", "CHECK was not run; libcni doctor --check runs it")
         return
-    passed = 0
+    passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
     for one in attachments:
         try:
@@ -241,11 +237,14 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
         except VersionError as error:
             yield NotChecked("interfaces", name_of(one), f"CHECK: {error}")
         except CNIError as error:
-            if known := _known_fault(error):
-                faults.setdefault(known, []).append(id_of(one))
-            elif id_of(one) not in explained:
+            if fault := _known_fault(error):
+                faults.setdefault(fault, []).append(id_of(one))
+            elif id_of(one) in explained:
+                known += 1
+            else:
                 yield _failed_check(one, error)
-    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed")
+    also = f", {known} failed for what is reported above" if known else ""
+    yield Checked("interfaces", f"CHECK of {counted(len(attachments), 'attachment')}, {passed} passed{also}")
     for (plugin, meaning), containers in faults.items():
         shown = f"CHECK failed for {counted(len(containers), 'attachment')} by a known fault of the plugin"
         yield NodeFinding(

@@ -74,13 +74,18 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unr
                 f"its address {address} is that of {id_of(others[0])}, which is on record: releasing it frees that"
             )
             return Unrecorded(identity, is_alive=True, meaning=meaning, remedy="detach or reload that container first")
-        meaning = f"its address {address} is on {link.name} in {space.path}: the container lives"
-        words = ["libcni", "del", network, space.path, "-c", container_id, "-i", ifname, "--use-given"]
-        disrupts = (Disruption(shlex.join(words), (f"{container_id}:{ifname}",)),) if node.configured(network) else ()
-        remedy = (
-            "its record is lost, or is another runtime's: then leave it. If it is lost, let its runtime restart the "
-            "container, or detach it when it may lose this network"
+        pair = f"{container_id}:{ifname}"
+        meaning = (
+            f"its address {address} is on {link.name} in {space.path}: the container lives; libcni gc of this network "
+            f"needs --valid {quoted(pair)}"
         )
+        remedy = "leave it if it is another runtime's; if its record is lost, let its runtime restart the container"
+        disrupts: tuple[Disruption, ...] = ()
+        if node.configured(network):
+            remedy += ", or attach it again with the address, and with the --owner and --capabilities that it had:"
+            given = [network, space.path, "-c", container_id, "-i", ifname]
+            again = (["del", *given, "--use-given"], ["add", *given, "--args", f"IgnoreUnknown=1;IP={address}"])
+            disrupts = tuple(Disruption(shlex.join(["libcni", *words]), (pair,)) for words in again)
         return Unrecorded(identity, is_alive=True, meaning=meaning, remedy=remedy, disrupts=disrupts)
     if not reserved:
         meaning = "no address is reserved for it, so nobody knows whether the container lives"

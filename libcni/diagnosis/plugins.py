@@ -12,7 +12,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.versions import supports
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.executable import executable_problem
-from libcni.diagnosis.reading import Reading
+from libcni.diagnosis.reading import Reading, plugin_names
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observation, Observations, quoted
 from libcni.errors import CNIError, PluginNotFoundError, PluginTimeoutError
 
@@ -44,7 +44,7 @@ def _check_network(cni: CNIConfig, net: NetworkConfigList) -> Iterator[Observati
 
     Each call ends after 5 seconds.
     """
-    names = dict.fromkeys(name for one in net.plugins for name in (one.type, one.ipam_type) if name)
+    names = plugin_names(net)
     # A plugin that cannot be started or hangs at VERSION is not called with STATUS: it would fail or hang again.
     usable = True
     for name in names:

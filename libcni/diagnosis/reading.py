@@ -6,9 +6,9 @@ import functools
 import os
 import shlex
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from libcni import _iptables
@@ -27,7 +27,7 @@ from libcni.store.record import CORRUPT, READY, STALE_BOOT, namespaces_of_proces
 from libcni.store.records import RecordStore, without_hash
 
 _NAMED = "/run/netns"
-_FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
+FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 _IN_A_LINE = 20
 
 Identity = tuple[int, int]
@@ -74,6 +74,7 @@ class Reading:
         reservations: those of host-local, by network and directory.
         rules: the rules by program and table; a program that cannot be read is missing.
         forwards: whether the kernel forwards packets, by IP version.
+        missing_plugins: the recorded and configured plugins that were not found, IPAM plugins included.
         unread: what could not be read, with the reason.
         started: when the reading began, in seconds since 1970.
     """
@@ -88,13 +89,10 @@ class Reading:
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[int, bool] = field(default_factory=dict)
+    missing_plugins: frozenset[str] = frozenset()
     unread: dict[str, str] = field(default_factory=dict)
     started: float = 0.0
     _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
-    _by_address: dict[str, list[tuple[Space, Link]]] = field(default_factory=dict)
-    _by_holder: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
-    _by_container: dict[tuple[str, str], list[Attachment]] = field(default_factory=dict)
-    _addresses: set[str] = field(default_factory=set)
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
@@ -115,41 +113,40 @@ class Reading:
         return self._recorded[key]
 
     def space_of(self, one: Attachment) -> Space | None:
-        """Return the namespace of a ready attachment whose container may live, or None."""
-        if one.state != READY or not one.netns.startswith("/"):
-            return None
-        identity = namespace_identity(one.netns)
+        """Return the namespace that an attachment's path leads to now, or None."""
+        identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
         return self.spaces.get(identity) if identity is not None else None
 
-    def live(self) -> Iterator[tuple[Attachment, Network]]:
-        """Yield the ready attachments whose namespace can be read."""
-        for one in self.attachments:
-            space = self.space_of(one)
-            if space is not None and space.network is not None:
-                yield one, space.network
-
-    def inhabited(self, one: Attachment) -> Space | None:
-        """Return the namespace of an attachment in any state if a process lives in it, or None."""
-        identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
-        space = self.spaces.get(identity) if identity is not None else None
-        return space if space is not None and space.process else None
+    @functools.cached_property
+    def live(self) -> tuple[tuple[Attachment, Network], ...]:
+        """The ready attachments whose namespace can be read, with what is in it."""
+        spaces = ((one, self.space_of(one)) for one in self.attachments if one.state == READY)
+        return tuple((one, space.network) for one, space in spaces if space is not None and space.network is not None)
 
     def holders(self, address: str) -> list[tuple[Space, Link]]:
         """Return the interfaces of all namespaces that have an IP address now, with their namespaces."""
-        if not self._by_address:
-            for space in self.spaces.values():
-                for link in space.network.links.values() if space.network else ():
-                    for one in link.addresses:
-                        self._by_address.setdefault(one.partition("/")[0], []).append((space, link))
         return self._by_address.get(address, [])
+
+    @functools.cached_property
+    def _by_address(self) -> dict[str, list[tuple[Space, Link]]]:
+        found: dict[str, list[tuple[Space, Link]]] = defaultdict(list)
+        for space in self.spaces.values():
+            for link in space.network.links.values() if space.network else ():
+                for one in link.addresses:
+                    found[one.partition("/")[0]].append((space, link))
+        return found
 
     def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
         """Return the reservations of a container on a network."""
-        if not self._by_holder:
-            for (name, _), reservations in self.reservations.items():
-                for one in reservations:
-                    self._by_holder.setdefault((name, one.container_id), []).append(one)
         return self._by_holder.get((network, container_id), [])
+
+    @functools.cached_property
+    def _by_holder(self) -> dict[tuple[str, str], list[Reservation]]:
+        found: dict[tuple[str, str], list[Reservation]] = defaultdict(list)
+        for (network, _), reservations in self.reservations.items():
+            for one in reservations:
+                found[network, one.container_id].append(one)
+        return found
 
     @functools.cached_property
     def unknown_namespace(self) -> str:
@@ -167,16 +164,19 @@ class Reading:
 
     def interfaces_of(self, network: str, container_id: str) -> list[Attachment]:
         """Return the attachments of a container on a network."""
-        if not self._by_container:
-            for one in self.attachments:
-                self._by_container.setdefault((one.network, one.container_id), []).append(one)
         return self._by_container.get((network, container_id), [])
 
-    def recorded_addresses(self) -> set[str]:
-        """Return the addresses of all records."""
-        if not self._addresses:
-            self._addresses.update(address for one in self.attachments for address in addresses_of(one))
-        return self._addresses
+    @functools.cached_property
+    def _by_container(self) -> dict[tuple[str, str], list[Attachment]]:
+        found: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
+        for one in self.attachments:
+            found[one.network, one.container_id].append(one)
+        return found
+
+    @functools.cached_property
+    def recorded_addresses(self) -> frozenset[str]:
+        """The addresses of all records."""
+        return frozenset(address for one in self.attachments for address in addresses_of(one))
 
     def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
         """Return the attachments on record of a network that have an IP address in a namespace."""
@@ -217,35 +217,44 @@ def read_node(cni: CNIConfig) -> Reading:
     directory = None
     with suppress(ConfigError):  # the check of the configurations reports it
         directory = read_config_directory(cni.conf_dir)
-    unread: dict[str, str] = {}
     known: dict[object, object] = {}
     try:
-        attachments = tuple(_shared(one, known) for one in cni.iter_cached_attachments())
-        attachments = tuple(sorted(attachments, key=lambda one: one.path))
+        records = sorted((_shared(one, known) for one in cni.iter_cached_attachments()), key=lambda one: one.path)
         set_aside = tuple(RecordStore(cni.cache_dir).names_set_aside())
     except RecordError as error:
         return Reading(cni, directory, record_error=error)
-    reading = Reading(cni, directory, attachments, set_aside, unread=unread, started=started)
-    for network, path in sorted(_reservation_directories(reading)):
-        try:
-            reading.reservations[network, path] = _reservations(path)
-        except OSError as error:
-            unread[path] = f"the reservations cannot be read: {error.strerror}"
-    reading.spaces.update(_spaces(attachments))
-    try:
+    unread: dict[str, str] = {}
+    recorded = Reading(cni, directory, tuple(records), set_aside, unread=unread, started=started)
+    reservations: dict[tuple[str, str], list[Reservation]] = {}
+    nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
+    different = tuple({id(net): net for net in nets if net is not None}.values())
+    for network, path in sorted({(net.name, path) for net in different for path in reservation_directories(net)}):
+        with _noting(unread, path, "the reservations cannot be read: "):
+            reservations[network, path] = _reservations(path)
+    host = None
+    with _noting(unread, "this node", "its interfaces cannot be read: "):
         # The namespace of this process is the node's, as for the plugins that it would run.
-        object.__setattr__(reading, "host", read_network())
-    except OSError as error:
-        unread["this node"] = f"its interfaces cannot be read: {error.strerror}"
+        host = read_network()
+    rules: dict[str, dict[str, Table]] = {}
     for program in ("iptables", "ip6tables"):
-        try:
-            reading.rules[program] = _iptables.saved_rules(program)
-        except OSError as error:
-            unread[f"the rules of {program}"] = str(error.strerror or error)
-    for version, path in _FORWARDING.items():
+        with _noting(unread, f"the rules of {program}"):
+            rules[program] = _iptables.saved_rules(program)
+    forwards: dict[int, bool] = {}
+    for version, path in FORWARDING.items():
         with suppress(OSError), open(path, encoding="ascii") as file:
-            reading.forwards[version] = file.read().strip() != "0"
-    return reading
+            forwards[version] = file.read().strip() != "0"
+    return replace(
+        recorded, host=host, spaces=_spaces(recorded.attachments), reservations=reservations, rules=rules,
+        forwards=forwards, missing_plugins=_missing_plugins(cni, different),
+    )  # fmt: skip
+
+
+@contextmanager
+def _noting(unread: dict[str, str], what: str, problem: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        unread[what] = f"{problem}{error.strerror or error}"
 
 
 def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
@@ -259,10 +268,20 @@ def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
     return replace(one, config=record.config, record=record)
 
 
-def _reservation_directories(reading: Reading) -> set[tuple[str, str]]:
-    nets = (*reading.networks, *(reading.recorded(one) for one in reading.attachments))
-    different = {id(net): net for net in nets if net is not None}.values()
-    return {(net.name, directory) for net in different for directory in reservation_directories(net)}
+def _missing_plugins(cni: CNIConfig, nets: tuple[NetworkConfigList, ...]) -> frozenset[str]:
+    missing = set()
+    for name in plugin_names(*nets):
+        try:
+            cni.find_plugin(name)
+        except CNIError:
+            missing.add(name)
+    return frozenset(missing)
+
+
+def plugin_names(*nets: NetworkConfigList) -> list[str]:
+    """Return the plugins of networks in order, IPAM plugins included."""
+    names = (name for net in nets for one in net.plugins for name in (one.type, one.ipam_type) if name)
+    return list(dict.fromkeys(names))
 
 
 def _reservations(directory: str) -> list[Reservation]:
@@ -346,20 +365,33 @@ def reload_command(*attachments: Attachment) -> str:
     return shlex.join(["libcni", "reload", *map(id_of, attachments)])
 
 
-def reload_commands(node: Reading, attachments: list[Attachment]) -> tuple[str, ...]:
-    """Return the commands that attach damaged containers again in place, and no others.
+def reload_in_place(node: Reading, attachments: list[Attachment]) -> tuple[str, tuple[str, ...]]:
+    """Return the remedy and the commands that attach damaged containers again in place, and no others.
 
     If it is many, one command has a whole network, or a part of the names: a terminal takes no line of 10,000.
     """
-    if len(attachments) <= _IN_A_LINE:
-        return (reload_command(*attachments),)
+    missing: dict[str, None] = {}
+    able: list[Attachment] = []
+    for one in attachments:
+        net = node.recorded(one)
+        lacking = [name for name in plugin_names(net) if name in node.missing_plugins] if net is not None else []
+        missing |= dict.fromkeys(lacking)
+        if not lacking:
+            able.append(one)
+    remedy = "attach again in place, the addresses stay:" if able else ""
+    if missing:
+        where = " or ".join(node.cni.path) or "a directory of CNI_PATH"
+        install = f"install the missing {', '.join(missing)} in {where}; then libcni doctor prints how to attach again"
+        remedy = f"{install}; these need nothing more:" if able else install
+    if len(able) <= _IN_A_LINE:
+        return remedy, (reload_command(*able),) if able else ()
     living = Counter(one.network for one in node.attachments if one.state == READY and one.netns)
     commands: list[str] = []
     rest: list[Attachment] = []
-    for network, count in Counter(one.network for one in attachments).items():
+    for network, count in Counter(one.network for one in able).items():
         if count == living[network]:
             commands.append(shlex.join(["libcni", "reload", "--all", "--network", network]))
         else:
-            rest += [one for one in attachments if one.network == network]
+            rest += [one for one in able if one.network == network]
     commands += [reload_command(*rest[at : at + _IN_A_LINE]) for at in range(0, len(rest), _IN_A_LINE)]
-    return tuple(commands)
+    return remedy, tuple(commands)

@@ -92,7 +92,8 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
         # The record does not say which of the two it was.
         failed = "its roll-back failed" if verb == "ADD" else "a plugin failed in it"
         seen = f"its {verb} was interrupted, or {failed}"
-        if space := node.inhabited(one):
+        space = node.space_of(one)
+        if space is not None and space.process:
             # A verb that was killed at its very end, or at its beginning, leaves a container that works.
             meaning += f", and process {space.process} lives in {one.netns}"
             remedy = "if the container has failed, or may lose this network, detach it:"

@@ -6,43 +6,43 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from libcni._iptables import Rule, masquerade_chain, ports_chain, program_of
 from libcni.config.host_local import plugin_documents
-from libcni.diagnosis.reading import Reading, addresses_of, id_of, reload_commands
+from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, reload_in_place
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
 
 _GATEWAYS = {"bridge", "ptp"}
+_BACKENDS = ("ipMasqBackend", "backend")
+"""The keys that choose between iptables, nftables and firewalld: of bridge and ptp, and of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
-_FORWARD = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 _OWNER = re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"')
 _SHOWN = 5
 
 
 def check_rules(node: Reading) -> Observations:
     """Find containers whose rules have gone, rules whose container has gone, and forwarding that is off."""
-    live = [one for one, _ in node.live()]
+    live = [one for one, _ in node.live]
     damaged: list[Attachment] = []
     seen: list[str] = []
     count = 0
-    unread: dict[str, None] = {}
+    unread: dict[NotChecked, None] = {}
     for one in live:
         missing: list[str] = []
-        for what, program, is_there in _wanted(node, one):
+        for what, is_there in _wanted(node, one):
             count += 1
-            if is_there is None:
-                unread[program] = None
+            if isinstance(is_there, NotChecked):
+                unread[is_there] = None
             elif not is_there:
                 missing.append(what)
         if missing:
             damaged.append(one)
             seen.append(f"{id_of(one)}: {', '.join(dict.fromkeys(missing))}")
-    for program in unread:
-        about = f"the rules of {program}"
-        yield NotChecked("rules", about, node.unread.get(about, "the plugins may use nftables, or firewalld"))
+    yield from unread
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
     if damaged:
@@ -51,74 +51,75 @@ def check_rules(node: Reading) -> Observations:
             "rules", "error", f"rules of {counted(len(damaged), 'attachment')}",
             f"missing: {'; '.join(seen[:_SHOWN])}{more}",
             "somebody removed them, for example a firewall's reload; the containers are cut off by what is missing",
-            "attach them again in place; their addresses stay:", reload_commands(node, damaged),
-            containers=tuple(map(id_of, damaged)),
+            *reload_in_place(node, damaged), containers=tuple(map(id_of, damaged)),
         )  # fmt: skip
     yield from _forwarding(node, live)
     yield from _left_over(node)
 
 
-def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[str, str, bool | None]]:
-    """Yield the rules that the plugins made for an attachment, with their program; None: nobody knows."""
-    net = node.recorded(one)
+def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[str, bool | NotChecked]]:
+    """Yield the rules that the plugins made for an attachment, and whether they are there."""
     addresses = addresses_of(one)
-    for document in plugin_documents(net):
+    for document in plugin_documents(node.recorded(one)):
         kind = document.get("type")
+        look = partial(_is_there, node, one.network, document)
         if kind in _GATEWAYS and document.get("ipMasq") is True:
             chain = masquerade_chain(one.network, one.container_id)
             for address in addresses:
-                yield "masquerade", *_is_there(node, document, "ipMasqBackend", address, "nat", [
+                yield "masquerade", look(address, "nat", [
                     ("POSTROUTING", chain, ("-s", _host(address))), (chain, "MASQUERADE", ()),
                 ])  # fmt: skip
         elif kind == "portmap":
-            yield from _wanted_ports(node, one, document, addresses)
+            chain = ports_chain(one.network, one.container_id)
+            for address, protocol, port in _published(one, document, addresses):
+                yield f"port {port}/{protocol}", look(address, "nat", [
+                    ("PREROUTING", "CNI-HOSTPORT-DNAT", ()),
+                    ("CNI-HOSTPORT-DNAT", chain, ("-p", protocol)),
+                    (chain, "DNAT", ("--dport", port)),
+                ])  # fmt: skip
         elif kind == "firewall":
             for address in addresses:
-                yield "firewall", *_is_there(node, document, "backend", address, "filter", [
+                yield "firewall", look(address, "filter", [
                     ("FORWARD", "CNI-FORWARD", ()),
                     ("CNI-FORWARD", _host(address), ("-s", _host(address))),
                     ("CNI-FORWARD", _host(address), ("-d", _host(address))),
                 ])  # fmt: skip
 
 
-def _wanted_ports(
-    node: Reading, one: Attachment, document: Mapping[str, Any], addresses: list[str]
-) -> Iterator[tuple[str, str, bool | None]]:
+def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield (address, protocol, port on the host) of the ports that portmap publishes."""
     mappings, declared = one.capability_args.get("portMappings"), document.get("capabilities")
     if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
         return
-    chain = ports_chain(one.network, one.container_id)
     # portmap publishes the first address of each family.
     for address in {program_of(address): address for address in reversed(addresses)}.values():
         for mapping in mappings:
             host_ip = str(mapping.get("hostIP") or "") if isinstance(mapping, dict) else ""
-            if not isinstance(mapping, dict) or (host_ip and program_of(host_ip) != program_of(address)):
-                continue
-            port, protocol = str(mapping.get("hostPort")), str(mapping.get("protocol") or "tcp").lower()
-            yield f"port {port}/{protocol}", *_is_there(node, document, "backend", address, "nat", [
-                ("PREROUTING", "CNI-HOSTPORT-DNAT", ()),
-                ("CNI-HOSTPORT-DNAT", chain, ("-p", protocol)),
-                (chain, "DNAT", ("--dport", port)),
-            ])  # fmt: skip
+            if isinstance(mapping, dict) and (not host_ip or program_of(host_ip) == program_of(address)):
+                yield address, str(mapping.get("protocol") or "tcp").lower(), str(mapping.get("hostPort"))
 
 
 def _is_there(  # noqa: PLR0913, PLR0917 - what to look for, and where
     node: Reading,
+    network: str,
     document: Mapping[str, Any],
-    backend: str,
     address: str,
     table: str,
     wanted: list[tuple[str, str, tuple[str, ...]]],
-) -> tuple[str, bool | None]:
-    """Return the program, and whether it has a rule for each (chain, target or address, words)."""
-    program = program_of(address)
-    # firewalld and nftables keep the rules elsewhere, and whatever is in iptables is not the plugin's.
-    if program not in node.rules or document.get(backend, "iptables") != "iptables":
-        return program, None
-    if table == "filter" and os.path.exists(_FIREWALLD):
-        return program, None
+) -> bool | NotChecked:
+    """Return whether there is a rule for each (chain, target or address, words)."""
+    program, about = program_of(address), f"rules of plugin {document.get('type')}, network {network}"
+    # Rules of iptables are not the plugin's then.
+    backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "iptables")
+    if backend == "iptables" and table == "filter" and os.path.exists(_FIREWALLD):
+        backend = "firewalld"
+    if backend != "iptables":
+        return NotChecked("rules", about, f"they are in {backend}; the doctor reads those of iptables only")
+    if program not in node.rules:
+        why = node.unread.get(f"the rules of {program}", "they were not read")
+        return NotChecked("rules", f"the rules of {program}", f"{why}; a plugin may have made them in nftables")
     found = node.table(program, table)
-    return program, all(
+    return all(
         any(" ".join(words) in " ".join(rule) for rule in found.find(chain, word)) for chain, word, words in wanted
     )
 
@@ -143,7 +144,7 @@ def _forwarding(node: Reading, live: list[Attachment]) -> Observations:
             yield NodeFinding(
                 "rules", "error", f"IPv{version} forwarding", "the kernel does not forward packets",
                 f"{counted(len(attachments), 'container')} cannot reach other networks, nor be reached from there",
-                commands=(f"echo 1 > {_FORWARD[version]}",), containers=tuple(map(id_of, attachments)),
+                commands=(f"echo 1 > {FORWARDING[version]}",), containers=tuple(map(id_of, attachments)),
             )  # fmt: skip
 
 
@@ -170,7 +171,7 @@ def removal_commands(
         commands += [f"{program} -t nat {flag} {chain}" for chain in chains for flag in ("-F", "-X")]
         if not is_recorded:
             # These have no container's name: another container may have the address by now.
-            hosts -= {_host(address) for address in node.recorded_addresses()}
+            hosts -= {_host(address) for address in node.recorded_addresses}
             allowed = [
                 rule for host in sorted(hosts) for rule in node.table(program, "filter").find("CNI-FORWARD", host)
             ]
@@ -195,7 +196,7 @@ def _left_over(node: Reading) -> Observations:
         if node.record_error or node.unknown_namespace or is_known or not addresses:
             continue
         # Another runtime's container may have them.
-        if any(node.holders(address) for address in addresses - node.recorded_addresses()):
+        if any(node.holders(address) for address in addresses - node.recorded_addresses):
             continue
         yield NodeFinding(
             "rules", "warning", f"rules of container {container_id}, {network}",

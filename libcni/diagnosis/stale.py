@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 from libcni._netlink import read_network
 from libcni.client import CNIConfig
-from libcni.diagnosis.age import attachment_age
 from libcni.diagnosis.reading import Reading, addresses_of, detach_command, id_of, name_of
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.diagnosis.rules import removal_commands
@@ -16,7 +16,7 @@ from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.place import is_no_namespace
 from libcni.store.record import CORRUPT, PENDING, STALE_BOOT, namespaces_of_processes, sees_same_processes
 
-__all__ = ["StaleAttachment", "find_stale_attachments"]
+__all__ = ["StaleAttachment", "attachment_age", "find_stale_attachments"]
 
 PENDING_AFTER = 600.0
 """Seconds after which an unfinished ADD is treated as abandoned: far more than the timeout of any verb."""
@@ -33,6 +33,18 @@ class StaleAttachment:
 
     attachment: Attachment
     reason: str
+
+
+def attachment_age(attachment: Attachment) -> float | None:
+    """Return the age of an attachment in seconds, or None if its record has no time.
+
+    Within one boot the age is measured with the boot clock, which nobody can set. If the record has only a wall-clock
+    time, an age below zero is shown as zero.
+    """
+    record = attachment.record
+    if record.uptime is not None and attachment.state != STALE_BOOT:
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - record.uptime)
+    return None if record.created is None else max(0.0, time.time() - record.created)
 
 
 def find_stale_attachments(

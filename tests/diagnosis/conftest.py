@@ -18,6 +18,7 @@ from nodes import PLUGINS, FakeNode, Namespace, NewNamespace, RealNode
 
 import libcni
 import libcni.diagnosis
+from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import DoctorReport, NodeFinding, diagnose
 
@@ -139,6 +140,11 @@ def healthy(tmp_path: Path) -> FakeNode:
     node.configure("net", "a")
     node.cni.add_network_list("net", RuntimeConf("c1", node.netns("c1"), "eth0"))
     return node
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeNode:
+    return MadeNode(tmp_path)
 
 
 @pytest.fixture

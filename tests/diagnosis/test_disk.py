@@ -12,6 +12,7 @@ import pytest
 
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig
+from libcni.diagnosis import diagnose
 
 
 @contextmanager
@@ -72,6 +73,16 @@ def test_records_behind_a_symbolic_link(node: OperatorNode) -> None:
     node.mend("a symbolic link to")
     node.assert_healthy()
     assert len(node.cni.get_cached_attachments()) == 1
+
+
+def test_a_record_directory_behind_a_symbolic_link_is_in_order_unless_the_link_leads_nowhere(cni: CNIConfig) -> None:
+    """It may be on a disk of its own. A mount in place of the link would be lost at the next reboot."""
+    cache = Path(cni.cache_dir)
+    cache.rename(cache.parent / "elsewhere")
+    cache.symlink_to(cache.parent / "elsewhere")
+    assert diagnose(cni).findings == ()
+    (cache.parent / "elsewhere").rename(cache.parent / "nowhere")
+    assert only(cni).seen == "it is not a directory"
 
 
 @pytest.mark.real

@@ -1,40 +1,69 @@
-"""The doctor compares recorded configurations with the files: break a real node, type what it says."""
+"""The check of recorded configurations alone, on a reading that is made by hand; and once on a real node."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
+from diagnosis.made import BRIDGE, MadeNode
+from libcni.diagnosis.drift import check_drift
 
-pytestmark = pytest.mark.real
+
+def configure(made: MadeNode, *plugins: dict[str, Any]) -> Path:
+    path = Path(made.cni.conf_dir, "net.conflist")
+    path.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins or [BRIDGE]}))
+    return path
 
 
-def test_a_configuration_that_has_changed_since(node: OperatorNode) -> None:
+def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:
     """To attach the containers again would interrupt them, and could fail: nothing does it but their next start."""
-    node.attach("c1")
-    node.write_bridge(mtu=1400)
-    found = node.finding("with another configuration")
-    assert "plugins[0].mtu" in found.seen
-    assert found.commands == ("libcni diff net",)
-    assert found.disrupts == ()
-    assert "plugins[0].mtu" in node.type("libcni diff net", code=1)
+    made.attach("c1")
+    configure(made)
+    assert made.findings(check_drift) == []
+    configure(made, {**BRIDGE, "mtu": 1400})
+    found = made.finding(check_drift)
+    assert "changed keys: plugins[0].mtu" in found.seen
+    assert (found.commands, found.disrupts) == (("libcni diff net",), ())
 
 
+def test_records_of_go_have_no_drop_in_plugins(made: MadeNode) -> None:
+    configure(made)
+    (made.root / "net.d" / "net").mkdir()
+    (made.root / "net.d" / "net" / "50-more.conf").write_text('{"type": "more"}', encoding="utf-8")
+    made.attach("go", version="")
+    assert made.findings(check_drift) == []
+    made.attach("ours")
+    assert made.finding(check_drift).containers == ("ours:eth0",)
+
+
+def test_a_file_that_has_gone_is_written_from_the_newest_record_and_never_over_another(made: MadeNode) -> None:
+    made.attach("c1", created=2.0)
+    made.attach("c2", created=1.0)
+    show, path = "libcni show c1:eth0 -n net --config", Path(made.cni.conf_dir, "net.conflist")
+    assert made.finding(check_drift).commands == (f"{show} > {path}",)
+    path.write_text("{", encoding="utf-8")
+    found = made.finding(check_drift)
+    assert found.commands == ()
+    assert found.remedy.endswith(show)
+
+
+def test_a_directory_that_cannot_be_read_is_not_one_without_files(made: MadeNode) -> None:
+    made.attach("c1")
+    made.more["directory"] = None
+    assert made.findings(check_drift) == []
+    assert made.not_checked(check_drift) == [(made.cni.conf_dir, "the configurations cannot be read")]
+
+
+@pytest.mark.real
 def test_a_network_whose_file_has_gone_is_put_back_as_it_was(node: OperatorNode) -> None:
-    container = node.attach("c1")
+    node.attach("c1")
     file = node.conf_dir / "net.conflist"
     content = file.read_bytes()
     file.unlink()
     node.mend("it has no usable configuration file")
     assert file.read_bytes() == content
-    assert "eth0" in container.links()
     node.assert_healthy()
-
-
-def test_a_broken_file_is_not_overwritten(node: OperatorNode) -> None:
-    node.attach("c1")
-    file = node.write("net.conflist", "{")
-    found = node.finding("it has no usable configuration file")
-    assert found.commands == ()
-    assert found.remedy.endswith("libcni show c1:eth0 -n net --config")
-    assert file.read_text(encoding="utf-8") == "{"

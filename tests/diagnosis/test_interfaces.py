@@ -1,84 +1,150 @@
-"""The doctor's checks of interfaces and addresses: each test breaks a node and types the commands that it prints."""
+"""The check of interfaces alone: addresses, routes, bridges and masters, on a reading that is made by hand."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+from collections.abc import Callable
 
 import pytest
 
-from diagnosis.conftest import OperatorNode
+from diagnosis.made import BRIDGE, IPAM, MadeNode
+from libcni._netlink import IPRoute, Link, Network
+from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.report import Disruption
 
-pytestmark = pytest.mark.real
-
-
-def _veths() -> list[str]:
-    shown = subprocess.run(["ip", "-j", "link", "show", "type", "veth"], check=True, capture_output=True, text=True)
-    return [link["ifname"] for link in json.loads(shown.stdout)]
+RELOAD = ("libcni reload c1:eth0",)
 
 
-def test_a_master_that_has_gone_is_brought_back_before_its_containers_are(node: OperatorNode) -> None:
-    make = "ip link add opermaster type veth peer name operpeer && ip link set opermaster up"
-    node.type(make)
-    ipam = node.bridge("10.232.0.0/24")["ipam"]
-    node.configure("vlans", {"type": "macvlan", "master": "opermaster", "ipam": ipam})
-    container = node.attach("c1", "vlans")
-    addresses = container.addresses("eth0")
-    node.type("ip link set opermaster down")
-    node.mend("it is down")
-    node.assert_healthy()
-    node.type("ip link del opermaster")
-    [found] = node.diagnose().findings
-    assert (found.subject, found.commands, found.containers) == ("master opermaster", (), ("c1:eth0",))
-    assert "bring opermaster back" in found.remedy
-    node.type(make)
-    node.mend("there is no interface eth0")
-    assert container.addresses("eth0") == addresses
-    node.assert_healthy()
+def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
+    made.attach("c1")
+    made.attach("c2", {"type": "bridge"}, state="pending")
+    assert made.findings(check_interfaces) == []
+    assert made.checked(check_interfaces) == ["interfaces, addresses and routes of 1 ready attachment"]
 
 
-def test_what_only_check_sees_interrupts_nobody_by_itself(node: OperatorNode) -> None:
-    node.attach("c1")
-    path = node.record("c1")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    for interface in record["result"]["interfaces"]:
-        if interface["name"] == "eth0":
-            interface["mac"] = "02:00:00:00:00:01"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    node.assert_healthy()
-    found = node.finding("CHECK failed", run_check=True)
-    assert found.commands == ()
-    [other] = found.disrupts
-    assert other.containers == ("c1:eth0",)
-    node.type(other.command)
-    node.assert_healthy(run_check=True)
+@pytest.mark.parametrize(
+    ("breaking", "seen"),
+    [
+        (lambda inside: inside.links.clear(), "there is no interface eth0 in"),
+        (lambda inside: setattr(inside.links["eth0"], "is_up", False), "eth0 is down in"),
+        (lambda inside: inside.links["eth0"].addresses.clear(), "its address 10.1.0.2 is not on eth0"),
+        (lambda inside: object.__setattr__(inside, "routes", ()), "its route to 0.0.0.0/0 is not in"),
+    ],
+)
+def test_what_cuts_a_container_off_is_mended_by_a_reload(
+    made: MadeNode, breaking: Callable[[Network], None], seen: str
+) -> None:
+    breaking(made.attach("c1"))
+    made.attach("c2")
+    found = made.finding(check_interfaces)
+    assert found.seen.startswith(seen)
+    assert (found.severity, found.commands, found.containers) == ("error", RELOAD, ("c1:eth0",))
 
 
-def test_another_address_is_not_taken_away(node: OperatorNode) -> None:
+def test_another_address_is_not_taken_away(made: MadeNode) -> None:
     """Somebody gave it to the container by hand, and may use it."""
-    container = node.attach("c1")
-    container.run("ip", "address", "flush", "dev", "eth0")
-    container.run("ip", "address", "add", "10.231.0.99/24", "dev", "eth0")
-    found = node.finding("is not on eth0")
+    link = made.attach("c1").links["eth0"]
+    link.addresses = ["10.231.0.99/24"]
+    found = made.finding(check_interfaces)
+    assert (found.commands, found.disrupts) == ((), (Disruption(RELOAD[0], ("c1:eth0",)),))
+    link.addresses = ["fe80::1/64", "fd00::1/64"]
+    assert made.finding(check_interfaces).commands == RELOAD, "addresses of the other family and of the link are none"
+
+
+def test_an_address_that_a_plugin_moved_to_another_interface_is_in_order(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    inside.links["vrf0"] = Link("vrf0", 9, is_up=True, addresses=inside.links["eth0"].addresses)
+    inside.links["eth0"].addresses = []
+    assert made.findings(check_interfaces) == []
+
+
+def test_an_interface_that_was_renamed_or_moved_is_told_from_one_that_has_gone(made: MadeNode) -> None:
+    inside, other = made.attach("c1"), made.attach("c2")
+    link = inside.links.pop("eth0")
+    link.name = "net7"
+    inside.links["net7"] = link
+    found = made.finding(check_interfaces)
+    assert (found.seen[:23], found.severity, found.commands) == ("eth0 is called net7 in ", "warning", ())
+    other.links["net7"] = inside.links.pop("net7")
+    found = made.finding(check_interfaces)
+    assert found.seen.startswith(f"eth0 is net7 in {made.netns('c2')} now")
     assert found.commands == ()
-    assert [one.command for one in found.disrupts] == ["libcni reload c1:eth0"]
+    other.links["net7"].kind = "ipvlan"
+    assert made.finding(check_interfaces).commands == RELOAD, "all ipvlan interfaces have the address of their device"
 
 
-def test_an_interface_that_was_renamed_is_told_from_one_that_has_gone(node: OperatorNode) -> None:
-    container = node.attach("c1")
-    for command in ("down", "name net7", "up"):
-        container.run("ip", "link", "set", "net7" if command == "up" else "eth0", *command.split())
-    found = node.finding("eth0 is called net7")
-    assert found.commands == ()
+def test_a_missing_plugin_is_installed_before_a_reload(made: MadeNode) -> None:
+    for container, plugin in (("c1", "gone"), ("c2", "tuning")):
+        made.attach(container, BRIDGE, {"type": plugin}).links.clear()
+    made.more["missing_plugins"] = frozenset({"gone"})
+    first, second = made.findings(check_interfaces)
+    assert first.commands == ()
+    assert first.remedy.startswith(f"install the missing gone in {made.cni.path[0]}; then libcni doctor")
+    assert second.commands == ("libcni reload c2:eth0",)
+    made.more["missing_plugins"] = frozenset({"host-local"})
+    assert [one.commands for one in made.findings(check_interfaces)] == [(), ()], "nor can they do without IPAM"
+    made.more["missing_plugins"] = frozenset({"gone"})
+    del made.host.links["br0"]
+    found = made.finding(check_interfaces)
+    assert (found.subject, found.commands) == ("bridge br0", ("libcni reload c2:eth0",))
+    assert found.remedy.endswith("these need nothing more:")
 
 
-def test_a_name_that_a_shell_would_read_as_a_command_is_one_word(node: OperatorNode) -> None:
-    node.attach("c1")
-    (veth,) = _veths()
-    subprocess.run(["ip", "link", "set", veth, "down"], check=True)
-    subprocess.run(["ip", "link", "set", veth, "name", "veth;touch", "nomaster"], check=True)
-    subprocess.run(["ip", "link", "set", "veth;touch", "up"], check=True)
-    text = node.record("c1").read_text(encoding="utf-8")
-    node.record("c1").write_text(text.replace(veth, "veth;touch"), encoding="utf-8")
-    assert node.mend("is not on bridge").commands == ("ip link set dev 'veth;touch' master br-node",)
-    node.assert_healthy()
+def test_a_bridge_that_has_gone_is_one_finding_for_all(made: MadeNode) -> None:
+    made.attach("c1").links.clear()
+    made.attach("c2")
+    del made.host.links["br0"]
+    found = made.finding(check_interfaces)
+    assert (found.subject, found.commands) == ("bridge br0", ("libcni reload c1:eth0 c2:eth0",))
+    assert found.containers == ("c1:eth0", "c2:eth0")
+
+
+def test_a_bridge_that_is_down_or_has_no_address_is_mended_in_place(made: MadeNode) -> None:
+    made.attach("c1")
+    made.attach("c2")
+    bridge = made.host.links["br0"]
+    bridge.is_up, bridge.addresses = False, ["fe80::1/64"]
+    commands = [one.commands for one in made.findings(check_interfaces)]
+    assert commands == [("ip link set dev br0 up",), ("ip address add 10.1.0.1/24 dev br0",)]
+
+
+def test_a_bridge_without_gateway_needs_no_address(made: MadeNode) -> None:
+    made.attach("c1", {"type": "bridge", "bridge": "br0", "ipam": IPAM})
+    made.host.links["br0"].addresses = []
+    assert made.findings(check_interfaces) == []
+
+
+def test_a_host_end_is_put_back_on_its_bridge_with_words_that_a_shell_reads_as_such(made: MadeNode) -> None:
+    made.attach("c;1")
+    link = made.host.links["vethc;1"]
+    link.master, link.is_up = 0, False
+    assert made.finding(check_interfaces).commands == (
+        "ip link set dev 'vethc;1' master br0",
+        "ip link set dev 'vethc;1' up",
+    )
+
+
+def test_a_master_that_has_gone_is_brought_back_before_its_containers_are(made: MadeNode) -> None:
+    made.attach("c1", {"type": "macvlan", "master": "nic0", "ipam": IPAM}).links.clear()
+    found = made.finding(check_interfaces)
+    assert (found.subject, found.commands, found.containers) == ("master nic0", (), ("c1:eth0",))
+    assert "bring nic0 back" in found.remedy
+    made.host.links["nic0"] = Link("nic0", 50)
+    assert made.finding(check_interfaces).commands == ("ip link set dev nic0 up",)
+    made.host.links["nic0"].is_up = True
+    assert made.finding(check_interfaces).commands == RELOAD
+
+
+def test_what_could_not_be_read_is_said(made: MadeNode) -> None:
+    made.attach("c1")
+    made.live_in(made.records[0].netns, None)
+    assert made.not_checked(check_interfaces) == [("container c1, net, eth0", f"{made.netns('c1')} cannot be entered")]
+    made.more |= {"host": None, "unread": {"this node": "no netlink"}}
+    assert made.not_checked(check_interfaces) == [("this node", "no netlink")]
+
+
+def test_a_route_of_a_network_with_host_bits_is_the_kernels(made: MadeNode) -> None:
+    inside = made.attach("c1")
+    text = (made.records[0].result or "").replace("0.0.0.0/0", "10.9.0.1/16")
+    made.records[0] = made.records[0].with_fields(result=text)
+    object.__setattr__(inside, "routes", (IPRoute("10.9.0.0/16", "", 3),))
+    assert made.findings(check_interfaces) == []

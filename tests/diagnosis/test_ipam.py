@@ -1,137 +1,181 @@
-"""The doctor compares reservations with records and with the addresses of all namespaces."""
+"""The check of reservations alone, on a reading that is made by hand; and what a person types, on a real node."""
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
-import time
+from pathlib import Path
 
 import pytest
-from nodes import Namespace
 
-import libcni
 from diagnosis.conftest import OperatorNode
-from libcni import RuntimeConf
+from diagnosis.made import BRIDGE, IPAM, MadeNode
+from libcni._iptables import masquerade_chain
+from libcni._netlink import Link, Network
+from libcni.diagnosis.ipam import check_ipam
+from libcni.diagnosis.report import Disruption
 
-pytestmark = pytest.mark.real
+CONFIG = {"cniVersion": "1.0.0", "name": "net", "plugins": [BRIDGE]}
 
 
-def test_a_leaked_reservation(node: OperatorNode) -> None:
-    node.attach("c1")
-    lease = node.lease(77, "lost\r\neth0")
-    found = node.mend("reserved for container lost")
+@pytest.fixture
+def made(made: MadeNode) -> MadeNode:
+    """Return a node with the file of the network, the container c1, and a reservation of nobody's."""
+    Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps(CONFIG), encoding="utf-8")
+    made.attach("c1")
+    made.reserve("10.1.0.77", "lost")
+    return made
+
+
+def interface_with(address: str) -> Network:
+    return Network({"eth0": Link("eth0", 3, is_up=True, addresses=[f"{address}/24"])}, (), 99)
+
+
+def test_a_reservation_that_nobody_uses_is_a_leak(made: MadeNode) -> None:
+    found = made.finding(check_ipam)
+    assert found.meaning.startswith("a leak: its address 10.1.0.77 is in no network namespace of this node")
     assert found.commands == ("libcni del net '' -c lost -i eth0",)
-    assert not lease.exists()
-    node.assert_healthy()
+    made.make_rules("lost", "10.1.0.77")
+    assert any(masquerade_chain("net", "lost") in command for command in made.finding(check_ipam).commands)
 
 
-def test_the_address_of_a_container_without_a_record_is_no_leak(node: OperatorNode) -> None:
-    """Its record is lost, or another runtime's; wherever its namespace has its path."""
+def test_a_leak_of_a_network_without_a_file_is_a_file_to_remove(made: MadeNode) -> None:
+    Path(made.cni.conf_dir, "net.conflist").unlink()
+    assert made.finding(check_ipam).commands == ("rm /leases/net/10.1.0.77",)
+
+
+def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> None:
+    """Its record is lost, or another runtime's."""
+    netns = str(made.netns("lost"))
+    made.live_in(netns, interface_with("10.1.0.77"))
+    found = made.finding(check_ipam)
+    assert found.commands == ()
+    assert f"is on eth0 in {netns}: the container lives" in found.meaning
+    assert found.meaning.endswith("libcni gc of this network needs --valid lost:eth0")
+    assert "leave it if it is another runtime's" in found.remedy
+    given = f"net {netns} -c lost -i eth0"
+    assert found.disrupts == (
+        Disruption(f"libcni del {given} --use-given", ("lost:eth0",)),
+        Disruption(f"libcni add {given} --args 'IgnoreUnknown=1;IP=10.1.0.77'", ("lost:eth0",)),
+    )
+    Path(made.cni.conf_dir, "net.conflist").unlink()
+    assert made.finding(check_ipam).disrupts == (), "no configuration to do it with"
+
+
+def test_who_cannot_look_everywhere_says_nothing_about_leaks(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = "address 10.1.0.77 of network net"
+
+    def reason() -> str:
+        assert made.findings(check_ipam) == []
+        [(about, text)] = made.not_checked(check_ipam)
+        assert about == subject
+        return text
+
+    made.records[0] = made.records[0].with_fields(pid_namespace=1)
+    assert "another PID namespace" in reason()
+    made.records[0] = made.records[0].with_fields(pid_namespace=None)
+    made.live_in(str(made.netns("secret")), None)
+    assert f"{made.netns('secret')} cannot be entered" in reason()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "only root sees the namespaces" in reason()
+
+
+def test_a_reservation_of_a_moment_ago_may_be_of_an_add_that_runs(made: MadeNode) -> None:
+    made.reservations["net", "/leases/net"].pop()
+    made.reserve("10.1.0.78", "new", changed=made.more["started"] - 5)
+    assert made.findings(check_ipam) == []
+    assert [reason for _, reason in made.not_checked(check_ipam)] == [
+        "it was reserved a moment ago: its ADD may be running"
+    ]
+
+
+def test_a_reservation_with_another_name_is_not_that_of_the_container_that_has_the_address(made: MadeNode) -> None:
+    made.reservations.clear()
+    made.reserve("10.1.0.2", "c9")
+    unrecorded = made.findings(check_ipam)[1]
+    assert "is that of c1:eth0, which is on record" in unrecorded.meaning
+    assert (unrecorded.commands, unrecorded.disrupts) == ((), ()), "a DEL for c9 would delete the interface of c1"
+
+
+def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(made: MadeNode) -> None:
+    made.more["set_aside"] = ("net-lost-eth0.1795338822684574478",)
+    assert made.findings(check_ipam) == []
+
+
+def test_a_missing_reservation_is_made_again_unless_somebody_has_it_by_then(made: MadeNode) -> None:
+    made.reservations["net", "/leases/net"].clear()
+    found = made.finding(check_ipam)
+    assert found.seen == "its address 10.1.0.2 is not reserved in /leases/net"
+    make, write = found.commands
+    assert make == "mkdir -p /leases/net"
+    assert write == r"(set -C; printf '%s\r\n%s' c1 eth0 > /leases/net/10.1.0.2)"
+
+
+@pytest.mark.parametrize(("reserved_for", "wrong"), [("c1", "c2"), ("c2", "c1"), ("", "c2")])
+def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
+    made: MadeNode, reserved_for: str, wrong: str
+) -> None:
+    made.attach("c2", address="10.1.0.2")
+    made.records = [one.with_fields(created=number) for number, one in enumerate(made.records)]
+    made.reservations["net", "/leases/net"].clear()
+    if reserved_for:
+        made.reserve("10.1.0.2", reserved_for)
+    found = made.findings(check_ipam)[0]
+    assert found.seen == "recorded for several containers: c1:eth0, c2:eth0"
+    assert (found.commands, found.disrupts) == (
+        (),
+        (Disruption(f"libcni reload {wrong}:eth0", (f"{wrong}:eth0",)),),
+    )
+
+
+def test_a_pool_that_is_nearly_full_and_then_full(made: MadeNode) -> None:
+    small = {**CONFIG, "plugins": [{**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/28"}}]}
+    Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps(small), encoding="utf-8")
+    made.reservations["net", "/leases/net"].pop()
+    for number in range(2, 13):
+        made.attach(f"c{number}")
+    found = made.finding(check_ipam)
+    assert (found.severity, found.seen[:18]) == ("warning", "12 of 13 addresses")
+    assert found.commands == ("libcni attachments -n net",)
+    made.attach("c13")
+    assert made.finding(check_ipam).severity == "error"
+
+
+def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:
+    other = {**CONFIG, "name": "other", "plugins": [{"type": "bridge", "ipam": {"type": "whereabouts"}}]}
+    Path(made.cni.conf_dir, "other.conflist").write_text(json.dumps(other), encoding="utf-8")
+    assert made.not_checked(check_ipam) == [
+        ("network other", "reservations of the IPAM plugin whereabouts: unknown form")
+    ]
+
+
+@pytest.mark.real
+def test_a_container_without_a_record_gets_one_and_its_address_again(node: OperatorNode) -> None:
     container = node.attach("c1")
+    address = container.addresses("eth0")
     node.type("libcni forget c1")
     node.age_leases()
-    found = node.finding("reserved for container c1")
-    assert found.commands == ()
-    assert f"is on eth0 in {container.path}: the container lives" in found.meaning
-    [other] = found.disrupts
-    assert other.containers == ("c1:eth0",)
-    node.type(other.command)
-    assert "eth0" not in container.links()
-    node.assert_healthy()
-
-
-def test_a_namespace_that_only_a_process_has_is_looked_into(node: OperatorNode) -> None:
-    with subprocess.Popen(["unshare", "--net", "sleep", "600"]) as process:
-        netns = f"/proc/{process.pid}/ns/net"
-        while os.stat(netns).st_ino == os.stat("/proc/self/ns/net").st_ino:
-            time.sleep(0.01)
-        node.cni.add_network_list("net", RuntimeConf("c1", netns, "eth0"))
-        node.type("libcni forget c1")
-        node.age_leases()
-        assert node.finding("reserved for container c1").commands == ()
-        process.kill()
-
-
-def test_a_reservation_of_a_moment_ago_may_be_of_an_add_that_runs(node: OperatorNode) -> None:
-    os.utime(node.lease(77, "new\r\neth0"))
-    report = node.diagnose()
-    assert report.findings == ()
-    assert "it was reserved a moment ago: its ADD may be running" in {one.reason for one in report.not_checked}
-
-
-def test_the_ports_of_a_containers_other_interface_stay(node: OperatorNode) -> None:
-    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
-    node.configure("net", node.bridge(f"{node.net}.0/24"), portmap)
-    ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
-    rt = RuntimeConf("c1", node.new_namespace().path, "eth0", capability_args=ports)
-    node.cni.add_network_list("net", rt)
-    before = node.host.rules("nat", "8080")
-    node.lease(77, "c1\r\neth9")
-    assert node.mend("reserved for container c1").commands == ("libcni del net '' -c c1 -i eth9",)
-    assert node.host.rules("nat", "8080") == before
-
-
-def test_an_address_that_another_container_got_since_stays_its_own(node: OperatorNode) -> None:
-    node.attach("c1")
-    reservation = node.leases / "net" / f"{node.net}.2"
-    reservation.unlink()
-    make, write = node.finding("is not reserved").commands
-    reservation.write_text("c2\r\neth0", encoding="utf-8")
-    node.type(make)
-    node.type(write, code=1)
-    assert reservation.read_text(encoding="utf-8") == "c2\neth0"
-
-
-def test_the_reservation_of_a_record_that_was_set_aside_is_no_leak(node: OperatorNode) -> None:
-    node.attach("c1")
-    node.record("c1").write_bytes(b"torn")
-    libcni.repair_records(node.cache)
-    node.age_leases()
-    assert [one.subject for one in node.diagnose().findings if one.check == "ipam"] == []
-
-
-def test_a_leaked_reservation_of_a_network_that_has_no_file(node: OperatorNode) -> None:
-    node.attach("c1")
-    (node.conf_dir / "net.conflist").unlink()
-    node.lease(77, "lost\r\neth0")
-    assert node.mend("reserved for container lost").commands[0].startswith("rm ")
-    node.write_bridge()
-    node.assert_healthy()
-
-
-def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(node: OperatorNode) -> None:
-    first = node.attach("c1")
-    for path in (node.leases / "net").iterdir():
-        path.unlink()
-    second = node.attach("c2")
-    assert first.addresses("eth0") == second.addresses("eth0")
-    found = node.finding("recorded for several containers: c1:eth0, c2:eth0")
-    assert found.commands == ()
-    [other] = found.disrupts
-    assert (other.command, other.containers) == ("libcni reload c1:eth0", ("c1:eth0",))
-    node.type(other.command)
-    assert first.addresses("eth0") != second.addresses("eth0")
+    detach, attach = node.finding("reserved for container c1").disrupts
+    node.type(attach.command, code=1)
+    assert container.addresses("eth0") == address, "an interface that is there is nobody's to replace"
+    node.type(detach.command)
+    assert (container.links(), node.leased()) == (["lo"], {})
+    node.type(attach.command)
+    assert container.addresses("eth0") == address
+    assert node.states() == ["ready"]
     node.assert_healthy(run_check=True)
 
 
-def test_a_reservation_of_another_container(node: OperatorNode, other: Namespace) -> None:
+@pytest.mark.real
+def test_the_printed_reservation_is_one_of_host_local(node: OperatorNode) -> None:
     node.attach("c1")
-    node.lease(2, "c7\r\neth0")
-    found = [one for one in node.diagnose().findings if "and reserved for container c7" in one.seen]
-    assert [one.commands for one in found] == [()]
-
-
-def test_a_pool_that_is_nearly_full_and_then_full(node: OperatorNode) -> None:
-    node.write_bridge(ipam={"subnet": f"{node.net}.0/28"})
-    for number in range(12):
-        node.attach(f"c{number}")
-    assert node.finding("12 of 13 addresses").severity == "warning"
-    node.attach("c12")
-    full = node.finding(f"13 of 13 addresses of the pool {node.net}.1 to {node.net}.14")
-    assert full.severity == "error"
-    with pytest.raises(libcni.PluginError):
-        node.attach("c13")
-    assert "c7" in node.type(full.commands[0])
-    for number in range(3):
-        node.type(f"libcni del -c c{number}")
-    node.assert_healthy()
+    leased = node.leased()
+    reservation = node.leases / "net" / f"{node.net}.2"
+    reservation.unlink()
+    node.mend("is not reserved")
+    assert node.leased() == leased
+    reservation.unlink()
+    _, write = node.finding("is not reserved").commands
+    reservation.write_text("c2\r\neth0", encoding="utf-8")
+    node.type(write, code=1)
+    assert reservation.read_text(encoding="utf-8") == "c2\neth0"

@@ -108,10 +108,13 @@ def test_the_corrupt_record_of_a_container_that_lives(node: OperatorNode, *, is_
     found = node.finding("a corrupt record that was set aside" if is_set_aside else "it is empty")
     assert found.commands == (() if is_set_aside else ("libcni repair --yes",))
     assert f"is on eth0 in {container.path}: the container lives" in found.meaning
-    [other] = found.disrupts
-    node.type(other.command)
+    detach, attach = found.disrupts
+    addresses = container.addresses("eth0")
+    node.type(detach.command)
     assert "eth0" not in container.links()
     assert node.leased() == {}
+    node.type(attach.command)
+    assert container.addresses("eth0") == addresses
     node.mend("a corrupt record that was set aside")
     node.assert_healthy()
 

@@ -13,7 +13,7 @@ from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
 from libcni import CNIConfig, RuntimeConf
-from libcni.diagnosis import diagnose, find_stale_attachments, stale
+from libcni.diagnosis import attachment_age, diagnose, find_stale_attachments, stale
 from libcni.testing import wait_until
 
 
@@ -175,3 +175,18 @@ def test_a_path_is_not_restored_from_another_process_of_that_number(node: Operat
         sleeper.kill()
     node.type(command.replace(f"/proc/{sleeper.pid}/", f"/proc/{os.getpid()}/"), code=1)
     assert not os.path.ismount(inner.path)
+
+
+def test_an_age_is_never_negative(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() + 1000)
+    (one,) = cni.get_cached_attachments()
+    assert attachment_age(one) is not None
+    assert attachment_age(one) >= 0  # type: ignore[operator]
+
+
+def test_an_age_is_measured_with_the_boot_clock(healthy: FakeNode, cni: CNIConfig) -> None:
+    healthy.change_record(created=time.time() - 86400)
+    (one,) = cni.get_cached_attachments()
+    age = attachment_age(one)
+    assert age is not None
+    assert age < 3600, "the wall clock was set forward by a day since"

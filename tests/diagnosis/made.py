@@ -1,0 +1,127 @@
+"""A reading of a node that is made by hand, so that each check of the doctor can be tested alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from libcni import CNIConfig, read_config_directory
+from libcni._iptables import Table, masquerade_chain, ports_chain
+from libcni._namespace import namespace_identity
+from libcni._netlink import IPRoute, Link, Network
+from libcni.diagnosis.reading import Reading, Reservation, Space
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
+from libcni.store.attachments import attachment_of
+from libcni.store.record import Record
+
+IPAM = {"type": "host-local", "subnet": "10.1.0.0/24", "dataDir": "/leases"}
+BRIDGE = {"type": "bridge", "bridge": "br0", "isDefaultGateway": True, "ipMasq": True, "ipam": IPAM}
+PORTMAP = {"type": "portmap", "capabilities": {"portMappings": True}}
+FIREWALL = {"type": "firewall"}
+PORTS = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
+
+Check = Callable[[Reading], Observations]
+
+
+class MadeNode:
+    """A node as the doctor reads it. ``attach`` adds a container that is in order; a test breaks it then.
+
+    Nothing of it is on the machine but configurations and an empty file for each namespace.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "net.d").mkdir()
+        (root / "ns").mkdir()
+        self.cni = CNIConfig([root / "bin"], root / "cache", conf_dir=root / "net.d")
+        bridge = Link("br0", 2, is_up=True, addresses=["10.1.0.1/24"])
+        self.host = Network({"br0": bridge}, (), 1)
+        self.records: list[Record] = []
+        self.spaces: dict[tuple[int, int], Space] = {}
+        self.reservations: dict[tuple[str, str], list[Reservation]] = {}
+        self.rules: list[str] = []
+        self.more: dict[str, Any] = {"forwards": {4: True, 6: True}, "started": 1000.0}
+
+    def attach(self, container: str = "c1", *plugins: dict[str, Any], address: str = "", **fields: Any) -> Network:
+        """Attach a container to the network ``net`` and return what is in its namespace."""
+        number = len(self.records) + 2
+        address = address or f"10.1.0.{number}"
+        netns = str(self.netns(container))
+        veth = Link(f"veth{container}", number + 10, master=2, kind="veth", is_up=True)
+        self.host.links[veth.name] = veth
+        eth0 = Link("eth0", 3, mac=f"02:00:00:00:00:{number:02x}", is_up=True, addresses=[f"{address}/24"])
+        inside = Network({"eth0": eth0}, (IPRoute("0.0.0.0/0", "10.1.0.1", 3),), number)
+        result = {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "br0"}, {"name": veth.name}, {"name": "eth0", "mac": eth0.mac, "sandbox": netns}],
+            "ips": [{"address": f"{address}/24", "gateway": "10.1.0.1", "interface": 2}],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        }
+        config = {"cniVersion": "1.0.0", "name": "net", "plugins": plugins or (BRIDGE,)}
+        record = Record(
+            network="net", container_id=container, ifname="eth0", netns=netns, netns_id=namespace_identity(netns),
+            config=json.dumps(config).encode(), version="1.0.0", result=json.dumps(result),
+            path=f"/cache/results/net-{container}-eth0",
+        ).with_fields(**fields)  # fmt: skip
+        self.records.append(record)
+        self.live_in(netns, inside)
+        self.reserve(address, container)
+        return inside
+
+    def netns(self, container: str) -> Path:
+        path = self.root / "ns" / container
+        path.touch()
+        return path
+
+    def live_in(self, netns: str, network: Network | None, process: str = "") -> None:
+        """Let a namespace of the node have these interfaces; None: it cannot be read."""
+        identity = namespace_identity(netns)
+        assert identity is not None
+        self.spaces[identity] = Space(netns, process, network)
+
+    def reserve(self, address: str, container: str, ifname: str = "eth0", changed: float = 1.0) -> None:
+        found = Reservation(address, container, ifname, f"/leases/net/{address}", changed)
+        self.reservations.setdefault(("net", "/leases/net"), []).append(found)
+
+    def make_rules(self, container: str, address: str) -> None:
+        """Add the rules that bridge, portmap and firewall make."""
+        masquerade, ports = masquerade_chain("net", container), ports_chain("net", container)
+        owner = f'name: "net" id: "{container}"'
+        self.rules += [
+            f"-A POSTROUTING -s {address}/32 -m comment --comment '{owner}' -j {masquerade}",
+            f"-A {masquerade} -d 10.1.0.0/24 -j ACCEPT",
+            f"-A {masquerade} ! -d 224.0.0.0/4 -j MASQUERADE",
+            f"-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment 'dnat {owner}' -m multiport --dports 8080 -j {ports}",
+            f"-A {ports} -p tcp -m tcp --dport 8080 -j DNAT --to-destination {address}:80",
+            f"-A CNI-FORWARD -d {address}/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            f"-A CNI-FORWARD -s {address}/32 -j ACCEPT",
+        ]
+
+    def reading(self) -> Reading:
+        tables = {"nat": Table(), "filter": Table()}
+        shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
+        for rule in map(shlex.split, [*shared, *self.rules]):
+            tables["filter" if "FORWARD" in rule[1] else "nat"].add(tuple(rule))
+        reading = Reading(
+            self.cni, read_config_directory(self.cni.conf_dir), tuple(map(attachment_of, self.records)), host=self.host,
+            spaces=self.spaces, reservations=self.reservations, rules={"iptables": tables},
+        )  # fmt: skip
+        return replace(reading, **self.more)
+
+    def findings(self, check: Check) -> list[NodeFinding]:
+        return [one for one in check(self.reading()) if isinstance(one, NodeFinding)]
+
+    def finding(self, check: Check) -> NodeFinding:
+        """Return the only finding."""
+        (found,) = self.findings(check)
+        return found
+
+    def not_checked(self, check: Check) -> list[tuple[str, str]]:
+        return [(one.subject, one.reason) for one in check(self.reading()) if isinstance(one, NotChecked)]
+
+    def checked(self, check: Check) -> list[str]:
+        return [one.what for one in check(self.reading()) if isinstance(one, Checked)]
