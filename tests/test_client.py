@@ -25,7 +25,6 @@ import libcni.observe
 from libcni import AsyncCNIConfig, CNIConfig, Invocation, NetworkConfigList, RuntimeConf
 from libcni.errors import (
     AttachmentExistsError,
-    CNIError,
     ConfigError,
     InvalidIdentifierError,
     NetworkNotFoundError,
@@ -408,28 +407,6 @@ def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
     cni.add_network_list(network("a"), rt)
     assert executor.verbs == [("ADD", "a"), ("DEL", "a"), ("ADD", "a")]
     assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
-
-
-def test_one_client_in_many_threads(node: FakeNode, cni: CNIConfig) -> None:
-    net = network("a")
-    errors: list[CNIError] = []
-
-    def work(number: int) -> None:
-        try:
-            rt = RuntimeConf(f"c{number}", None, "eth0")
-            cni.add_network_list(net, rt)
-            cni.del_network_list(net, rt)
-        except CNIError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert sorted(node.verbs()) == ["ADD a"] * 8 + ["DEL a"] * 8
-    assert cni.get_cached_attachments() == []
 
 
 def test_allow_replaces_the_record_where_it_is(node: FakeNode) -> None:

@@ -72,10 +72,12 @@ def test_another_container_is_no_reason_to_repeat(node: FakeNode, attachments: l
 
 
 def test_containers_are_detached_side_by_side_up_to_half_of_the_turns(node: FakeNode) -> None:
-    count = f"ls {node.root} | grep -c '^[0-9]' >> {node.root}/seen"
-    node.plugin(
-        "slow", f"[ $CNI_COMMAND = ADD ] || {{ mkdir {node.root}/$$; {count}; sleep 0.3; rmdir {node.root}/$$; }}"
+    running = f"ls {node.root} | grep -c '^[0-9]'"
+    all_are_there = (
+        f"until [ -e {node.root}/full ] || [ $({running}) -ge 3 ]; do sleep 0.01; done; touch {node.root}/full"
     )
+    count = f"mkdir {node.root}/$$; {all_are_there}; {running} >> {node.root}/seen; rmdir {node.root}/$$"
+    node.plugin("slow", f"[ $CNI_COMMAND = ADD ] || {{ {count}; }}")
     node.configure("slow")
     cni = node.client(max_verbs=6)
     for number in range(9):

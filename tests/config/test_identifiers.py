@@ -15,12 +15,6 @@ Check = Callable[[object], str]
 NAMES = [(check_network_name, "network name"), (check_container_id, "container ID")]
 
 
-@pytest.mark.parametrize("check", [check_network_name, check_container_id])
-@pytest.mark.parametrize("name", ["a", "0", "Z9", "a.b_c-d", "a" * 1000, "a..", "0-"])
-def test_good_names(check: Check, name: str) -> None:
-    assert check(name) == name
-
-
 @pytest.mark.parametrize(("check", "kind"), NAMES)
 @pytest.mark.parametrize(
     "name",
@@ -32,11 +26,6 @@ def test_bad_names(check: Check, kind: str, name: object) -> None:
     assert caught.value.kind == kind
     assert caught.value.value == name
     assert kind in str(caught.value)
-
-
-@pytest.mark.parametrize("ifname", ["e", "eth0", "a" * 15, "ä" * 7, "...", "-x", "eth0.100", "a@b"])
-def test_good_interface_names(ifname: str) -> None:
-    assert check_ifname(ifname) == ifname
 
 
 @pytest.mark.parametrize(
@@ -64,11 +53,6 @@ def test_bad_interface_names(ifname: object, rule: str) -> None:
         check_ifname(ifname)
     assert rule in caught.value.rule
     assert caught.value.value == ifname
-
-
-@pytest.mark.parametrize("plugin", ["bridge", "host-local", "a b", "ä", "..a", "x.exe"])
-def test_good_plugin_types(plugin: str) -> None:
-    assert check_plugin_type(plugin) == plugin
 
 
 @pytest.mark.parametrize("plugin", ["", ".", "..", "a/b", "/bin/sh", "../x", "a\\b", "a\0b", "a\udcff", None, 1, ["a"]])

@@ -64,29 +64,10 @@ def assert_done(report: libcni.DelReport) -> None:
     assert report.record == "found"
 
 
-def test_a_single_plugin_is_read_back_from_its_record_too(tmp_path: Path) -> None:
-    cni = libcni.CNIConfig(["/bin"], tmp_path, executor=Nested(3), durable=False)
-    net = libcni.NetworkConfigList.from_bytes(document(MAX_DEPTH, type="a", name="n", cniVersion="1.0.0"))
-    cni.add_network_list(net, RT)
-    (attachment,) = cni.get_cached_attachments()
-    assert_done(cni.del_attachment(attachment))
-
-
-def test_one_level_more_is_refused_in_a_configuration() -> None:
-    with pytest.raises(libcni.ConfigError, match="nested too deeply"):
-        network(MAX_DEPTH + 1)
-
-
 def test_one_level_more_is_refused_in_a_result(tmp_path: Path) -> None:
     cni = libcni.CNIConfig(["/bin"], tmp_path, executor=Nested(MAX_DEPTH + 1), durable=False)
     with pytest.raises(libcni.InvalidOutputError, match="nested too deeply"):
         cni.add_network_list(network(5), RT)
-
-
-def test_one_level_more_is_refused_in_arguments() -> None:
-    deep = json.loads(document(MAX_DEPTH + 1))
-    with pytest.raises(libcni.ConfigError, match="nested too deeply"):
-        libcni.RuntimeConf("c1", "/run/netns/x", "eth0", capability_args=deep)
 
 
 def test_one_level_more_is_refused_when_it_is_injected() -> None:

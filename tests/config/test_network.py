@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 from helpers import document, network
 
-from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf, parse_recorded
-from libcni.errors import ConfigError, NetworkNotFoundError
+from libcni.config.network import NetworkConfigList, PluginConfig
+from libcni.errors import ConfigError
 
 
 def load(text: Any) -> NetworkConfigList:
@@ -44,43 +43,12 @@ def test_a_list_is_read() -> None:
     assert second.text == '{"type": "tuning", "name": "own", "cniVersion": "0.3.1", "x": [1]}'
 
 
-def test_a_single_plugin_becomes_a_list_of_one() -> None:
-    text = '{"name":"n", "type":"a", "cniVersion":"0.3.1", "big":1e400}'
-    net = load(text)
-    assert (net.name, net.cni_version, net.cni_versions, net.is_list) == ("n", "0.3.1", ("0.3.1",), False)
-    assert [plugin.text for plugin in net.plugins] == [text]
-    assert net.raw.decode() == f'{{"name":"n","cniVersion":"0.3.1","plugins":[{text}]}}'
-    assert NetworkConfigList.from_bytes(net.raw).plugins == net.plugins
-    assert load('{"name":"n","type":"a"}').cni_version == "0.1.0"
-
-
 def test_code_is_as_good_as_a_file() -> None:
     made = document({"type": "a", "x": 1})
     assert NetworkConfigList.from_dict(made).plugins == load(json.dumps(made, separators=(",", ":"))).plugins
     plugin = PluginConfig.from_dict({"type": "a", "name": "n", "cniVersion": "1.0.0"})
     net = NetworkConfigList.from_plugin(plugin, file="/f")
     assert (net.name, net.cni_version, net.file, net.plugins) == ("n", "1.0.0", "/f", (plugin,))
-
-
-@pytest.mark.parametrize("value", [True, "true", "TRUE", False, "false", "False"])
-@pytest.mark.parametrize("key", ["disableCheck", "disableGC"])
-def test_switches_are_booleans_or_their_names(key: str, value: bool | str) -> None:
-    net = network(**{key: value})
-    wanted = str(value).lower() == "true"
-    assert (net.disable_check, net.disable_gc) == (wanted and key == "disableCheck", wanted and key == "disableGC")
-
-
-@pytest.mark.parametrize("value", ["yes", "", 1, None, [], "truex"])
-@pytest.mark.parametrize("key", ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"])
-def test_other_switches_are_refused(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        network(**{key: value})
-    assert caught.value.location == key
-    assert ("null" if value is None else repr(value)) in caught.value.problem
-
-
-def a_list(**more: Any) -> dict[str, Any]:
-    return {"name": "n", "plugins": [{"type": "a"}], **more}
 
 
 def test_nothing_in_a_document_is_shown_at_length() -> None:
@@ -115,16 +83,6 @@ def test_what_the_runtime_makes_is_warned_about(caplog: pytest.LogCaptureFixture
     assert all(record.message.startswith("/etc/cni/net.d/x.conflist: ") for record in caplog.records)
 
 
-def test_duplicate_keys_are_warned_about_and_the_last_counts(caplog: pytest.LogCaptureFixture) -> None:
-    net = load('{"name":"a","name":"b","plugins":[{"type":"x","type":"y","type":"z","k":1}]}')
-    assert net.name == "b"
-    assert net.plugins[0].type == "z"
-    assert net.warnings == (
-        "name: the key occurs 2 times; the last one counts",
-        "plugins[0].type: the key occurs 3 times; the last one counts",
-    )
-
-
 def test_versions_and_plugins_can_be_exchanged() -> None:
     net = network("a")
     assert net.with_version("1.0.0") is net
@@ -149,22 +107,6 @@ def test_configurations_are_values() -> None:
         net.name = "other"  # type: ignore[misc]
 
 
-def test_a_recorded_document_is_never_refused_for_its_version() -> None:
-    assert parse_recorded(json.dumps(a_list(cniVersion="7.0.0")).encode()).cni_version == "7.0.0"
-    assert parse_recorded(json.dumps(a_list(cniVersions=["7.0.0", "8.0.0"])).encode()).cni_version == "8.0.0"
-    assert parse_recorded(b'{"name":"n","type":"a","cniVersion":"x"}').cni_version == "x"
-    with pytest.raises(ConfigError):
-        NetworkConfigList.from_bytes(json.dumps(a_list(cniVersion="7.0.0")))
-
-
-def test_keys_can_be_injected() -> None:
-    plugin = PluginConfig.from_bytes('{"type":"a","x":1e400,"y":1,"y":2}')
-    assert inject_conf(plugin, {"y": [3], "z": "ä"}).text == '{"type":"a","x":1e400,"y":[3],"y":[3],"z":"\\u00e4"}'
-    for bad in ({"": 1}, {"x": None}, {"x": {1}}, {"type": "a/b"}):
-        with pytest.raises(ConfigError):
-            inject_conf(plugin, bad)
-
-
 # files
 
 
@@ -172,14 +114,6 @@ def write(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return path
-
-
-def test_a_plugin_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.conf", {"type": "a"})
-    assert PluginConfig.from_file(path).type == "a"
-    with pytest.raises(ConfigError, match="No such file") as caught:
-        PluginConfig.from_file(tmp_path / "none.conf")
-    assert caught.value.file == str(tmp_path / "none.conf")
 
 
 def test_drop_ins_come_after_the_list_sorted_bytewise(tmp_path: Path) -> None:
@@ -201,15 +135,6 @@ def test_drop_ins_come_after_the_list_sorted_bytewise(tmp_path: Path) -> None:
     assert json.loads(net.raw) == document("a")
 
 
-def test_drop_ins_alone_are_enough(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.conflist", {"name": "net"})
-    with pytest.raises(ConfigError, match="no plugins") as caught:
-        NetworkConfigList.from_file(path)
-    assert (caught.value.file, caught.value.location) == (str(path), "plugins")
-    write(tmp_path / "net" / "a.conf", {"type": "a"})
-    assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]
-
-
 @pytest.mark.parametrize("bad", [b"{", b'{"type":1}', b'{"name":"x"}', b'{"type":"a/b"}'])
 def test_a_bad_drop_in_is_named(tmp_path: Path, bad: bytes) -> None:
     path = write(tmp_path / "x.conflist", document("a"))
@@ -217,26 +142,6 @@ def test_a_bad_drop_in_is_named(tmp_path: Path, bad: bytes) -> None:
     with pytest.raises(ConfigError) as caught:
         NetworkConfigList.from_file(path)
     assert caught.value.file == str(drop_in)
-
-
-def test_a_dangling_drop_in_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.conflist", document("a"))
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net" / "gone.conf").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match=r"gone\.conf: cannot be read"):
-        NetworkConfigList.from_file(path)
-
-
-def test_drop_ins_are_ignored_if_the_list_says_so(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.conflist", document("a", loadOnlyInlinedPlugins=True))
-    write(tmp_path / "net" / "b.conf", b"bad")
-    assert [plugin.type for plugin in NetworkConfigList.from_file(path).plugins] == ["a"]
-
-
-def test_from_bytes_looks_for_no_drop_ins(tmp_path: Path) -> None:
-    write(tmp_path / "net" / "b.conf", {"type": "b"})
-    net = NetworkConfigList.from_bytes(json.dumps(document("a")), file=str(tmp_path / "x.conflist"))
-    assert len(net.plugins) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,24 +159,6 @@ def test_the_content_goes_with_the_ending(tmp_path: Path, name: str, content: An
         NetworkConfigList.from_file(path)
     assert caught.value.file == str(path)
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("a.conf", {"name": "n", "type": "a"}), ("a.json", {"name": "n", "type": "a"}), ("a.txt", document("a"))],
-)
-def test_other_files(tmp_path: Path, name: str, content: Any) -> None:
-    path = write(tmp_path / name, content)
-    write(tmp_path / "n" / "b.conf", {"type": "b"})
-    net = NetworkConfigList.from_file(os.fspath(path))
-    assert [plugin.type for plugin in net.plugins] == ["a"]
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file") as caught:
-        NetworkConfigList.from_file(tmp_path / "a.conflist")
-    assert not isinstance(caught.value, NetworkNotFoundError)
-    assert caught.value.file == str(tmp_path / "a.conflist")
 
 
 def test_a_giant_integer_is_no_name() -> None:

@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-from config.test_network import a_list, load
+from config.test_network import load
 from libcni.errors import ConfigError
+
+
+def a_list(**more: Any) -> dict[str, Any]:
+    return {"name": "n", "plugins": [{"type": "a"}], **more}
 
 
 def _without(key: str) -> dict[str, Any]:

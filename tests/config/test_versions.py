@@ -25,21 +25,6 @@ def test_the_versions_stand_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("", (0, 1, 0)),
-        ("1", (1, 0, 0)),
-        ("1.2", (1, 2, 0)),
-        ("1.2.3", (1, 2, 3)),
-        ("+1.-2.03", (1, -2, 3)),
-        ("0.10.0", (0, 10, 0)),
-    ],
-)
-def test_parse(text: str, parsed: tuple[int, int, int]) -> None:
-    assert parse_version(text) == parsed
-
-
-@pytest.mark.parametrize(
     ("text", "part"),
     [
         ("1.2.3.4", "at most three numbers"),
@@ -79,11 +64,6 @@ def test_features_begin_with_a_version(feature: str, first: str) -> None:
     assert [supports(version, feature) for version in ALL_VERSIONS] == [
         index >= since for index in range(len(ALL_VERSIONS))
     ]
-
-
-def test_known_versions() -> None:
-    assert [check_known(version) for version in ALL_VERSIONS] == list(ALL_VERSIONS)
-    assert check_known("") == "0.1.0"
 
 
 @pytest.mark.parametrize(

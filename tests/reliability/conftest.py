@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conformance.golang import go_program
 
 from reliability.c_node import CNode, build_plugins
 
-__all__ = ["c_node", "go_program", "plugins", "say"]
+__all__ = ["c_node", "plugins", "say"]
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from helpers import RESULT, RT, RecordingNode, attached, failed, network
+from helpers import RESULT, RT, RecordingNode, attached, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
-    InvalidIdentifierError,
     NotAttachedError,
-    PluginError,
-    PluginNotFoundError,
     RecordError,
     VersionError,
 )
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record, RecordState
+from libcni.store.record import CORRUPT, DETACHING, PENDING, READY, STALE_BOOT, Record, RecordState
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -49,22 +46,6 @@ def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeCon
     assert (node.calls[0].env["CNI_ARGS"], node.calls[0].env["CNI_NETNS"]) == ("K=1", netns)
 
 
-def test_use_given() -> None:
-    node = RecordingNode(records=[attached(CHAIN, RECORDED)])
-    check(node, OTHER, GIVEN, use_given=True)
-    assert node.verbs() == ["CHECK x"]
-    assert node.stdin("CHECK", "x")["runtimeConfig"] == {"mac": "given"}
-    assert node.calls[0].env["CNI_ARGS"] == "K=2"
-
-
-def test_the_first_error_stops() -> None:
-    node = RecordingNode({("CHECK", "a"): failed(100, "address is gone")}, records=[attached(CHAIN)])
-    with pytest.raises(PluginError) as caught:
-        check(node)
-    assert (caught.value.verb, caught.value.code) == ("CHECK", 100)
-    assert node.verbs() == ["CHECK a"]
-
-
 @pytest.mark.parametrize("state", ["", PENDING, DETACHING])
 def test_what_is_not_attached_is_not_checked(state: str) -> None:
     node = RecordingNode(records=[attached(CHAIN, state=state, result=None)] if state else [])
@@ -74,37 +55,6 @@ def test_what_is_not_attached_is_not_checked(state: str) -> None:
     assert (error.container_id, error.ifname, error.network) == ("c1", "eth0", "net")
     assert error.state == state
     assert ("detach it" in str(error)) == (state != "")
-    assert node.calls == []
-
-
-def test_a_name_without_a_record_is_not_attached() -> None:
-    with pytest.raises(NotAttachedError, match="no record"):
-        check(RecordingNode(), None)
-
-
-def test_disable_check_is_success_at_any_version() -> None:
-    node = RecordingNode()
-    check(node, network("a", disableCheck=True, cniVersion="0.2.0"))
-    assert node.log == []
-    node = RecordingNode(records=[attached(network("a", disableCheck=True))])
-    check(node, None)
-    assert node.calls == []
-
-
-@pytest.mark.parametrize(
-    ("version", "supported"), [("0.1.0", False), ("0.3.1", False), ("0.4.0", True), ("1.1.0", True)]
-)
-def test_check_came_with_0_4(version: str, supported: bool) -> None:
-    net = network("a", cniVersion=version)
-    record = attached(net) if supported or version == "0.3.1" else None
-    node = RecordingNode(records=[record] if record else [])
-    if supported:
-        check(node, net)
-        assert node.stdin("CHECK", "a")["prevResult"]["cniVersion"] == version
-        return
-    with pytest.raises(VersionError, match=f'"{version}" does not support the CHECK command') as caught:
-        check(node, net)
-    assert caught.value.version == version
     assert node.calls == []
 
 
@@ -130,32 +80,6 @@ def test_a_recorded_result_that_is_none_is_an_error() -> None:
     with pytest.raises(RecordError, match="recorded result cannot be read"):
         check(node)
     assert node.calls == []
-
-
-def test_bare_results_of_before_0_8_are_checked_with_the_callers_configuration() -> None:
-    legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}')
-    node = RecordingNode(records=[legacy])
-    check(node, CHAIN, GIVEN)
-    assert node.stdin("CHECK", "a")["prevResult"] == {"cniVersion": "1.0.0"}
-    assert node.stdin("CHECK", "a")["runtimeConfig"] == {"mac": "given"}
-
-
-def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
-    node = RecordingNode(records=[attached(CHAIN)], missing=["b"])
-    with pytest.raises(PluginNotFoundError):
-        check(node)
-    assert node.calls == []
-
-
-@pytest.mark.parametrize(
-    ("name", "rt"),
-    [("../x", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, ".."))],
-)
-def test_bad_names_are_refused_even_where_check_is_disabled(name: str, rt: RuntimeConf) -> None:
-    node = RecordingNode()
-    with pytest.raises(InvalidIdentifierError):
-        node.run(check_verb, name, network("a", disableCheck=True), rt)
-    assert node.log == []
 
 
 def test_a_disk_without_room_for_locks_stops_no_check() -> None:

@@ -12,12 +12,9 @@ from helpers import RESULT, RT, RecordingNode, attached, failed, network
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import (
-    CNIErrorGroup,
-    InvalidIdentifierError,
     LockTimeoutError,
     NetworkNotFoundError,
     PluginError,
-    PluginNotFoundError,
     RecordError,
 )
 from libcni.options import DelPolicy
@@ -87,82 +84,6 @@ def test_use_given(rt: RuntimeConf, said: str) -> None:
     assert got["prevResult"] == RESULT
 
 
-def test_without_a_record_the_callers_is_used() -> None:
-    node = RecordingNode()
-    report = delete(node, CHAIN, CALLERS)
-    assert report.record == "missing"
-    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a"]
-    got = node.stdin("DEL", "a")
-    assert (got["runtimeConfig"], got["args"]) == ({"mac": "given"}, {"cni": "given"})
-    assert "prevResult" not in got
-    assert delete(RecordingNode(), CHAIN, BARE).netns == ""
-
-
-def test_without_a_record_and_a_configuration_there_is_nothing_to_do() -> None:
-    node = RecordingNode()
-    with pytest.raises(NetworkNotFoundError) as caught:
-        delete(node, None)
-    assert caught.value.network == "net"
-    assert node.calls == []
-
-
-@pytest.mark.parametrize(
-    ("network_name", "rt"),
-    [("../x", RT), ("", RT), ("net", RuntimeConf("a/b", None, "eth0")), ("net", RuntimeConf("c1", None, "a b"))],
-)
-def test_bad_names_are_refused_before_anything_is_done(network_name: str, rt: RuntimeConf) -> None:
-    node = RecordingNode()
-    with pytest.raises(InvalidIdentifierError):
-        node.run(del_verb, network_name, CHAIN, rt, DelPolicy())
-    assert node.log == []
-
-
-def test_the_first_error_stops_and_the_record_stays() -> None:
-    node = RecordingNode({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
-    with pytest.raises(PluginError, match="busy") as caught:
-        delete(node)
-    assert (caught.value.verb, caught.value.plugin) == ("DEL", "b")
-    assert node.verbs() == ["DEL b"]
-    assert len(node.recorded) == 1
-
-
-def test_keep_going_runs_all_and_the_record_stays() -> None:
-    node = RecordingNode({("DEL", "b"): failed(7, "busy")}, records=[attached(CHAIN)])
-    with pytest.raises(CNIErrorGroup, match="DEL of network net: 1 of 2 plugins failed") as caught:
-        delete(node, keep_going=True)
-    assert [error.code for error in caught.value.exceptions if isinstance(error, PluginError)] == [7]
-    assert node.verbs() == ["DEL b", "DEL a"]
-    assert len(node.recorded) == 1
-
-
-def test_a_missing_plugin_is_said_before_any_other_runs() -> None:
-    node = RecordingNode(records=[attached(CHAIN)], missing=["a"])
-    with pytest.raises(PluginNotFoundError):
-        delete(node)
-    assert node.calls == []
-    assert len(node.recorded) == 1
-
-
-def test_skip_missing_passes_over_it(caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode(records=[attached(CHAIN)], missing=["b"])
-    with caplog.at_level(logging.WARNING, "libcni"):
-        report = delete(node, skip_missing=True)
-    assert [(one.plugin, one.state) for one in report.plugins] == [("b", "skipped"), ("a", "done")]
-    assert node.recorded == {}
-    assert '"b" is missing' in caplog.text
-
-
-@pytest.mark.parametrize("rt", [BARE, RT])
-@pytest.mark.parametrize(("there", "netns"), [(True, "/run/netns/blue"), (False, "")])
-def test_a_recorded_namespace_that_no_longer_exists_is_no_netns(*, there: bool, netns: str, rt: RuntimeConf) -> None:
-    node = RecordingNode(
-        records=[attached(CHAIN, netns_id=(4, 1))], namespaces={"/run/netns/blue": (4, 1)} if there else {}
-    )
-    assert delete(node, CHAIN, rt).netns == netns
-    assert {call.env["CNI_NETNS"] for call in node.calls} == {netns}
-    assert node.recorded == {}
-
-
 @pytest.mark.parametrize(
     ("netns_id", "state", "sent"),
     [
@@ -203,24 +124,6 @@ def test_an_attachment_that_found_no_namespace_enters_none_later(
     assert delete(node, None, RuntimeConf("c1", given, "eth0")).netns == sent
 
 
-@pytest.mark.parametrize(("version", "sent"), [("0.3.1", False), ("0.4.0", True), ("1.1.0", True)])
-def test_prev_result_came_with_0_4(version: str, sent: bool) -> None:
-    node = RecordingNode(records=[attached(network("a", cniVersion=version))])
-    delete(node, None)
-    got = node.stdin("DEL", "a")
-    assert ("prevResult" in got) == sent
-    assert not sent or got["prevResult"]["cniVersion"] == version
-
-
-@pytest.mark.parametrize("version", ["7.0.0", "bogus"])
-def test_a_recorded_version_that_nobody_knows_stops_no_del(version: str) -> None:
-    record = attached(CHAIN, version=version)
-    node = RecordingNode(records=[record])
-    delete(node)
-    assert node.stdin("DEL", "a")["cniVersion"] == version
-    assert node.recorded == {}
-
-
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
 def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog: pytest.LogCaptureFixture) -> None:
     node = RecordingNode(records=[attached(CHAIN, result=result)])
@@ -243,15 +146,6 @@ def test_an_add_that_did_not_end_sends_the_last_result() -> None:
         node.run(add, CHAIN, RT, rollback=False)
     delete(node)
     assert node.stdin("DEL", "b")["prevResult"] == node.stdin("DEL", "a")["prevResult"] == RESULT
-
-
-def test_a_corrupt_record_is_set_aside_after_the_del(caplog: pytest.LogCaptureFixture) -> None:
-    node = RecordingNode(records=[CORRUPT_RECORD])
-    with caplog.at_level(logging.WARNING, "libcni"):
-        report = delete(node)
-    assert report.record == "unreadable"
-    assert node.log == ["lock net c1", "lookup", "find a b", "DEL b", "DEL a", "set-aside net"]
-    assert "/cache/net-c1-eth0: it is empty" in caplog.text
 
 
 def test_a_corrupt_record_stays_where_nothing_says_what_to_detach() -> None:
@@ -326,14 +220,6 @@ def test_bare_results_of_before_0_8_need_the_callers_configuration() -> None:
     assert got["prevResult"] == {"cniVersion": "1.0.0"}
     assert got["runtimeConfig"] == {"mac": "given"}
     assert node.recorded == {}
-
-
-def test_the_plugins_that_add_used_are_used_drop_ins_included() -> None:
-    net = network("a").with_plugins(network({"type": "dropped", "x": 1}).plugins)
-    node = RecordingNode(records=[attached(net)])
-    delete(node, network("a"))
-    assert node.verbs() == ["DEL dropped", "DEL a"]
-    assert node.stdin("DEL", "dropped")["x"] == 1
 
 
 @pytest.mark.parametrize("recorded", [{"version": "", "plugins": ()}, {}])

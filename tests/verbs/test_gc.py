@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from helpers import RESULT, RecordingNode, attached, failed, network
+from helpers import RecordingNode, attached, failed, network
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -77,12 +77,6 @@ def test_the_order_of_things() -> None:
     assert node.calls[-1].env["CNI_CONTAINERID"] == ""
 
 
-def test_no_valid_attachment_is_an_empty_list() -> None:
-    node = RecordingNode()
-    collect(node, [])
-    assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
-
-
 def test_attachments_may_be_given_as_such() -> None:
     kept = record("c1")
     node = RecordingNode(records=[kept])
@@ -107,56 +101,6 @@ def test_bad_names_are_refused(pair: tuple[str, str]) -> None:
     with pytest.raises(InvalidIdentifierError):
         collect(node, [pair])
     assert node.log == []
-
-
-def test_the_interface_counts_too() -> None:
-    node = RecordingNode(records=[record("c1")])
-    assert len(collect(node, [("c1", "eth1")]).detached) == 1
-
-
-def test_other_networks_are_left_alone() -> None:
-    other = record("c1", network("x", name="other"))
-    node = RecordingNode(records=[other])
-    collect(node)
-    assert node.verbs() == ["GC a", "GC b"]
-    assert node.recorded == {other.identity: other}
-
-
-def test_stale_attachments_are_detached_with_what_their_add_used() -> None:
-    node = RecordingNode(records=[record("c1", network("x", cniVersion="0.4.0"))])
-    collect(node)
-    assert node.verbs() == ["DEL x", "GC a", "GC b"]
-    assert node.stdin("DEL", "x") == {
-        "cniVersion": "0.4.0",
-        "name": "net",
-        "type": "x",
-        "prevResult": {"cniVersion": "0.4.0", "ips": [{"version": "4", **RESULT["ips"][0]}]},  # type: ignore[dict-item]
-    }
-
-
-def test_before_1_1_the_plugins_are_not_told_and_all_else_is_done() -> None:
-    net = network("a", cniVersion="1.0.0")
-    node = RecordingNode(records=[record("c1", net)])
-    report = collect(node, [], net)
-    assert node.verbs() == ["DEL a"]
-    assert (len(report.detached), report.plugins) == (1, ())
-
-
-def test_disable_gc() -> None:
-    node = RecordingNode(records=[record("c1")])
-    report = collect(node, [], network("a", disableGC=True))
-    assert report == GCReport(disabled=True)
-    assert node.log == []
-
-
-def test_a_dry_run_reports_and_does_nothing() -> None:
-    corrupt = Record(state=CORRUPT, path="/cache/results/net-x", problem="it is empty")
-    node = RecordingNode(records=[record("c1"), corrupt])
-    report = collect(node, dry_run=True)
-    assert node.log == ["lock net", "list"]
-    assert [one.container_id for one in report.stale] == ["c1"]
-    assert [one.path for one in report.corrupt] == ["/cache/results/net-x"]
-    assert report.detached == ()
 
 
 def test_the_order_is_that_of_the_file_names() -> None:
@@ -372,13 +316,6 @@ def test_what_fails_before_stops_it(step: str, error: CNIError) -> None:
     with pytest.raises(type(error)):
         collect(node)
     assert node.calls == []
-
-
-def test_one_missing_plugin_does_not_keep_the_others_from_being_told() -> None:
-    node = RecordingNode(missing=["a"])
-    report = collect_with_errors(node)
-    assert report.plugins == ("b",)
-    assert [type(error) for error in report.errors] == [PluginNotFoundError]
 
 
 def test_the_deadline_ends_the_listing() -> None:

@@ -197,8 +197,11 @@ def test_a_roll_back_keeps_the_turn_of_its_verb(node: FakeNode) -> None:
 
 
 def test_more_verbs_than_the_limit_all_run_and_never_more_at_once(node: FakeNode) -> None:
-    count = f"ls {node.root} | grep -c '^[0-9]' >> {node.root}/seen"
-    node.plugin("p", f"mkdir {node.root}/$$; {count}; sleep 0.05; rmdir {node.root}/$$")
+    running = f"ls {node.root} | grep -c '^[0-9]'"
+    all_are_there = (
+        f"until [ -e {node.root}/full ] || [ $({running}) -ge 4 ]; do sleep 0.01; done; touch {node.root}/full"
+    )
+    node.plugin("p", f"mkdir {node.root}/$$; {all_are_there}; {running} >> {node.root}/seen; rmdir {node.root}/$$")
     cni, net = node.async_client(max_verbs=4), node.network("p")
 
     async def main() -> None:
