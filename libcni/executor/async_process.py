@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -20,15 +20,8 @@ from libcni.executor.find import find_plugin
 from libcni.executor.loop_events import LoopEvents
 from libcni.executor.process import EXIT_ONLY_SECONDS, GRACE, OUTPUT_LIMIT, TERM_SHARE
 from libcni.executor.protocol import CallOptions
-from libcni.executor.semaphore import AsyncSemaphore
 from libcni.executor.streams import OutputLimitError
 from libcni.protocol.invocation import Invocation, Outcome
-
-_STARTS = 8
-"""How many plugins have their descriptors while they wait for the thread that starts them; the rest waits before.
-
-The kernel copies all descriptors for each process that starts, and closes them again. For a descriptor of the lock file
-it walks through all locks then: with those of 1,000 waiting verbs a start took 20 ms, instead of 0.5."""
 
 
 class AsyncProcessExecutor:
@@ -152,7 +145,6 @@ class AsyncPreparedProcess:
 
 
 _starter = HelperThread()
-_turns = AsyncSemaphore(_STARTS)
 
 
 async def _start_in_thread(child: Child, deadline: float) -> None:
@@ -163,8 +155,12 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
+    starts = loop_events.of_running_loop().starts
+    left = None if deadline == math.inf else deadline - time.monotonic()
     try:
-        turn = await _turns.acquire(None if deadline == math.inf else deadline - time.monotonic())
+        # asyncio.timeout takes as long as all the rest of a start in this thread.
+        async with asyncio.timeout(left) if starts.locked() else nullcontext():
+            await starts.acquire()
     except TimeoutError:
         problem = "it was not run: it waited for the start of other plugins until the deadline"
         raise PluginTimeoutError(problem, child.invocation, was_run=False) from None
@@ -192,7 +188,7 @@ async def _start_in_thread(child: Child, deadline: float) -> None:
         child.kill(START_WAIT)
         raise
     finally:
-        turn.release()
+        starts.release()
 
 
 async def _started(ended: asyncio.Future[None], child: Child, deadline: float) -> None:

@@ -147,3 +147,27 @@ def test_a_time_that_comes_before_the_others_is_kept(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert called == ["first", "second", "third"]
+
+
+def test_starts_that_wait_on_a_loop_that_was_closed_are_freed() -> None:
+    """A verb that waits has its container's lock, and only its end releases that."""
+
+    class Verb:
+        pass
+
+    async def run(verb: Verb) -> Verb:
+        starts = loop_events.of_running_loop().starts
+        await starts.acquire()
+        await asyncio.sleep(60)
+        starts.release()
+        return verb
+
+    loop = asyncio.new_event_loop()
+    verbs = [Verb() for _ in range(20)]
+    tasks = [loop.create_task(run(verb)) for verb in verbs]
+    loop.run_until_complete(asyncio.sleep(0))
+    left = [weakref.ref(verb) for verb in verbs]
+    loop.close()
+    del loop, verbs, tasks
+    gc.collect()
+    assert {one() for one in left} == {None}
