@@ -6,18 +6,17 @@ Fields that Go does not have are under an additional key, ``libcni``, which Go i
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
-from libcni.config.jsontext import JSONTextError, dumps, quote
+from libcni.config.jsontext import JSONTextError, Member, dumps, quote
 from libcni.errors import ConfigError, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.files import MAX_RECORD_BYTES, record_error
@@ -48,7 +47,7 @@ Identity = tuple[str, str, str]
 """(network, container ID, interface name)."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Record:
     """An attachment recorded on disk.
 
@@ -74,6 +73,7 @@ class Record:
         is_refused: whether the ADD was refused before it ran a plugin, because the interface existed.
         path: the file.
         problem: why it is corrupt, or "".
+        text: the file's text; "" if the record was not read from a file, or was changed since.
     """
 
     network: str = ""
@@ -100,15 +100,7 @@ class Record:
     is_refused: bool = False
     path: str = ""
     problem: str = ""
-
-    def __eq__(self, other: object) -> bool:
-        """Compare all fields, also those that are read from the file only when they are used."""
-        if not isinstance(other, Record):
-            return NotImplemented
-        return all(getattr(self, one.name) == getattr(other, one.name) for one in dataclasses.fields(Record))
-
-    def __hash__(self) -> int:
-        return hash((self.identity, self.path))
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def identity(self) -> Identity:
@@ -117,10 +109,10 @@ class Record:
 
     def with_fields(self, **changed: Any) -> Record:
         """Return the record with some fields changed, as ``dataclasses.replace`` does in ten times the time."""
-        if type(self) is not Record or not _FIELDS.issuperset(changed):
-            return replace(self, **changed)
+        if not _FIELDS.issuperset(changed):
+            raise TypeError(f"a record has no {', '.join(changed.keys() - _FIELDS)}")
         record = object.__new__(Record)
-        record.__dict__.update(self.__dict__, **changed)
+        record.__dict__.update(self.__dict__, text="", **changed)
         record.__dict__.pop("capabilities", None)  # a cached property
         return record
 
@@ -130,7 +122,7 @@ class Record:
         return jsontext.parse(self.capability_args) if self.capability_args else {}
 
 
-_FIELDS = frozenset(one.name for one in dataclasses.fields(Record))
+_FIELDS = frozenset(one.name for one in fields(Record))
 
 
 @functools.cache  # it does not cache exceptions: after one EMFILE the next call must try again
@@ -249,9 +241,8 @@ def encode_with(record: Record, **own: str) -> bytes:
 
     The rest of the file's text stays, also keys of a newer version of this library.
     """
-    text = record.__dict__.get("_text", "")
-    if text and record.version:
-        return jsontext.merge(text, {"libcni": own}).encode()
+    if record.text and record.version:
+        return jsontext.merge(record.text, {"libcni": own}).encode()
     return encode(record.with_fields(**own))
 
 
@@ -267,124 +258,81 @@ def decode(data: bytes, path: str) -> Record:
 def _decode(data: bytes, path: str) -> Record:
     # Before decoding, which could fill the memory.
     text = jsontext.check_size(jsontext.decode_utf8(data), _MAX_ELEMENTS, jsontext.MAX_DEPTH + _DEEPER)
-    value = jsontext.parse(text)
-    if not isinstance(value, dict):
-        raise TypeError("it is not an object")
-    kind = value.get("kind")
-    if kind is None and value.keys() & _RESULT_KEYS:
+    found = _members(text)
+    kind = _value(found, "kind")
+    if kind is None and found.keys() & _RESULT_KEYS:
         return Record(state=LEGACY, path=path, result=text)
     if kind != _KIND:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
-    own = value.get("libcni", {})
-    if not isinstance(own, dict):
-        raise TypeError("libcni is not an object")
-    _check_object(value, "capabilityArgs")
-    return _RecordInFile.with_text(
-        text,
-        capabilities=value.get("capabilityArgs") or {},
+    return Record(
         # These names become parts of paths and variables, and any program may have written the file: check them again.
-        network=check_network_name(value["networkName"]),
-        container_id=check_container_id(value["containerId"]),
-        ifname=check_ifname(value["ifName"]),
-        netns=_environment_text(_text(value.get("netns") or "")),
-        config=base64.b64decode(_text(value.get("config") or "")),
-        args=tuple([(_text(key), _text(text)) for key, text in value.get("cniArgs") or ()]),
+        network=check_network_name(found["networkName"].value),
+        container_id=check_container_id(found["containerId"].value),
+        ifname=check_ifname(found["ifName"].value),
+        netns=_environment_text(_text(_value(found, "netns") or "")),
+        config=base64.b64decode(_text(_value(found, "config") or "")),
+        args=tuple([(_text(key), _text(text)) for key, text in _value(found, "cniArgs") or ()]),
+        capability_args=_object_text(found, "capabilityArgs"),
+        result=None if _value(found, "result") is None else found["result"].text,
         path=path,
-        **(_own_fields(own) if own else {}),
+        text=text,
+        **(_own_fields(_members(found["libcni"].text)) if "libcni" in found else {}),
     )
 
 
-def _own_fields(own: dict[str, Any]) -> dict[str, Any]:
+def _own_fields(own: dict[str, Member]) -> dict[str, Any]:
     """Return the fields under the key ``libcni``, which Go does not write."""
-    boot = _text(own["bootId"])
-    created = own["created"]
-    state = _text(own["state"])
+    if not own:
+        return {}
+    boot = _text(own["bootId"].value)
+    created, uptime = own["created"].value, _value(own, "uptime")
+    state = _text(own["state"].value)
     if state not in _ON_DISK:
         raise ValueError(f"its state is {state!r}")
-    if not isinstance(own["plugins"], list):
-        raise TypeError("its plugins are not an array")
-    _check_object(own, "networkArgs")
+    pid_namespace, cookie = _value(own, "pidNamespace"), _value(own, "netnsCookie")
     return {
         "state": STALE_BOOT if boot and boot_id() and boot != boot_id() else state,
-        "netns_id": _netns_id(own["netnsId"]),
-        "version": _text(own["cniVersion"]),
+        "netns_id": _netns_id(own["netnsId"].value),
+        "version": _text(own["cniVersion"].value),
+        "plugins": tuple(jsontext.elements(own["plugins"].text)),
+        "network_args": _object_text(own, "networkArgs"),
         "created": None if created is None else float(_number(created)),
-        "uptime": None if own.get("uptime") is None else float(_number(own["uptime"])),
+        "uptime": None if uptime is None else float(_number(uptime)),
         "boot": boot,
-        "pid_namespace": None if own.get("pidNamespace") is None else int(_number(own["pidNamespace"])),
-        "owner": _text(own.get("owner") or ""),
+        "pid_namespace": None if pid_namespace is None else int(_number(pid_namespace)),
+        "owner": _text(_value(own, "owner") or ""),
         "ifindex": _ifindex(own, state),
-        "mac": _text(own.get("mac") or ""),
-        "netns_cookie": None if own.get("netnsCookie") is None else int(_number(own["netnsCookie"])),
+        "mac": _text(_value(own, "mac") or ""),
+        "netns_cookie": None if cookie is None else int(_number(cookie)),
+        "is_refused": _value(own, "refused") is True,
     }
 
 
-class _RecordInFile(Record):
-    """A record that extracts its texts from the file's text on first use.
-
-    A listing of 10,000 records uses none of these texts. With all of them extracted it would take 1.6 times as long.
-    """
-
-    @classmethod
-    def with_text(cls, text: str, **known: Any) -> Record:
-        """Return a record with the fields ``known``; the others are extracted from ``text`` when they are used."""
-        # Not __init__: it would set the fields that cached_property computes later to their defaults.
-        record = cls.__new__(cls)
-        record.__dict__.update(_DEFAULTS)
-        record.__dict__.update(known, _text=text)
-        return record
-
-    @functools.cached_property
-    def _members(self) -> dict[str, jsontext.Member]:
-        return {member.key: member for member in jsontext.members(self.__dict__["_text"])}
-
-    @functools.cached_property
-    def _own_members(self) -> dict[str, jsontext.Member]:
-        own = self._members.get("libcni")
-        return {} if own is None else {member.key: member for member in jsontext.members(own.text)}
-
-    @functools.cached_property
-    def result(self) -> str | None:
-        member = self._members.get("result")
-        return None if member is None or member.value is None else member.text
-
-    @functools.cached_property
-    def plugins(self) -> tuple[str, ...]:
-        member = self._own_members.get("plugins")
-        return () if member is None else tuple(jsontext.elements(member.text))
-
-    @functools.cached_property
-    def is_refused(self) -> bool:
-        member = self._own_members.get("refused")
-        return member is not None and member.value is True
-
-    @functools.cached_property
-    def capability_args(self) -> str:
-        return _object_text(self._members.get("capabilityArgs"))
-
-    @functools.cached_property
-    def network_args(self) -> str:
-        return _object_text(self._own_members.get("networkArgs"))
+def _members(text: str) -> dict[str, Member]:
+    """Return the members of an object by key; of duplicates, the last one counts."""
+    return {member.key: member for member in jsontext.members(text)}
 
 
-_DEFAULTS = {name: value for name, value in vars(Record()).items() if name not in vars(_RecordInFile)}
+def _value(found: dict[str, Member], key: str) -> Any:
+    return found[key].value if key in found else None
 
 
-def _object_text(member: jsontext.Member | None) -> str:
+def _object_text(found: dict[str, Member], key: str) -> str:
     """Return the text of an object, or "" if it is missing or empty."""
-    return member.text if member is not None and member.value else ""
-
-
-def _check_object(value: dict[str, Any], key: str) -> None:
-    if value.get(key) and not isinstance(value[key], dict):
+    value = _value(found, key)
+    if not value:
+        return ""
+    if not isinstance(value, dict):
         raise TypeError(f"{key} is not an object")
+    return found[key].text
 
 
-def _ifindex(own: dict[str, Any], state: str) -> int | None:
+def _ifindex(own: dict[str, Member], state: str) -> int | None:
     # 0.2.0 recorded the number of an interface that existed before the ADD.
-    if own.get("shared") is True:
+    if _value(own, "shared") is True:
         return NOT_OURS if state == PENDING else None
-    return None if own.get("ifindex") is None else int(_number(own["ifindex"]))
+    ifindex = _value(own, "ifindex")
+    return None if ifindex is None else int(_number(ifindex))
 
 
 def _netns_id(value: Any) -> tuple[int, int] | None:
