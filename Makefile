@@ -7,7 +7,7 @@ COMPILED := .venv/compiled
 
 REAL_PACKAGES := containernetworking-plugins iproute2 iptables
 TEST_PACKAGES := $(REAL_PACKAGES) gcc libc6-dev
-SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq
+SLOW_PACKAGES := $(TEST_PACKAGES) golang-go golang-github-appc-cni-dev podman runc crun busybox-static jq lxc bubblewrap systemd-container
 
 # More workers than cores: many tests wait for processes. Not loadgroup: it looks through all tests at the end of each.
 PARALLEL := -n 4 --dist load
