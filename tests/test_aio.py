@@ -45,55 +45,6 @@ async def all_of(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> None:
     await asyncio.gather(*coroutines)
 
 
-def test_a_container_is_attached_checked_and_detached(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node)
-
-    async def main() -> None:
-        result = await cni.add_network_list(net, rt())
-        assert result.cni_version == "1.0.0"
-        assert [one.state for one in cni.get_cached_attachments("c1")] == ["ready"]
-        await cni.check_network_list(net, rt())
-        with pytest.raises(libcni.AttachmentExistsError):
-            await cni.add_network_list(net, rt())
-        await cni.del_network_list(net, rt())
-        with pytest.raises(libcni.NotAttachedError):
-            await cni.check_network_list(net, rt())
-
-    run(main())
-    assert node.verbs() == ["ADD p", "CHECK p", "DEL p"]
-
-
-def test_every_verb_of_the_blocking_client_is_there() -> None:
-    blocking = {name for name in vars(libcni.CNIConfig) if not name.startswith("_")}
-    missing = blocking - {name for name in vars(AsyncCNIConfig) if not name.startswith("_")}
-    assert missing == set()
-    assert all(asyncio.iscoroutinefunction(getattr(AsyncCNIConfig, name)) for name in blocking)
-
-
-def test_the_other_verbs_answer_as_the_blocking_ones(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    node.plugin("p", versions=["1.0.0"])
-    net = node.network("p")
-
-    async def main() -> None:
-        assert (await cni.get_version_info("p")).supported_versions == ("1.0.0",)
-        assert (await cni.validate_network_list(net)).problems == ()
-        assert (await cni.negotiate_version(net)).cni_version == "1.0.0"
-        assert (await cni.network_status(net)).ready
-        assert [one.state for one in (await cni.status_network_list(net)).plugins] == ["unsupported"]
-        await cni.add_network_list(net, rt())
-        report = await cni.gc_network_list(net, [], dry_run=True)
-        assert [one.container_id for one in report.stale] == ["c1"]
-        (attachment,) = cni.get_cached_attachments()
-        assert (await cni.del_attachment(attachment)).record == "found"
-        single = libcni.PluginConfig.from_dict({"type": "p", "name": "single", "cniVersion": "1.0.0"})
-        assert (await cni.validate_network(single)).problems == ()
-        await cni.add_network(single, rt())
-        await cni.check_network(single, rt())
-        await cni.del_network(single, rt())
-
-    run(main())
-
-
 def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node, f"echo $$ > {node.root}/pid; trap '' TERM; sleep 30; sleep 30")
     number = node.root / "pid"
@@ -133,45 +84,6 @@ def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, node: Fa
     with pytest.raises(ExceptionGroup):
         run(main())
     assert time.monotonic() - started < 5
-
-
-def test_a_timeout_is_its_own_error_and_rolled_back(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, 'test "$CNI_COMMAND" != ADD || sleep 30')
-    with pytest.raises(libcni.PluginTimeoutError):
-        run(cni.add_network_list(net, rt(), timeout=0.3))
-    assert node.verbs()[-1] == "DEL p"  # on a busy machine the plugin may be stopped before it has noted its ADD
-    assert cni.get_cached_attachments() == []
-
-
-def test_a_plugin_that_prints_more_than_a_pipe_holds_is_read_as_it_goes(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, 'test "$CNI_COMMAND" = DEL || printf \'{"cniVersion":"1.0.0","x":"%0300000d"}\' 0; exit 0')
-    result = run(cni.add_network_list(net, rt()))
-    assert len(result.to_dict()["x"]) == 300000
-
-
-def test_a_plugin_that_prints_without_end_is_stopped(node: FakeNode) -> None:
-    executor = AsyncProcessExecutor(output_limit=100_000)
-    cni = node.async_client(executor=executor)
-    with pytest.raises(libcni.InvalidOutputError, match="more than 100000 bytes"):
-        run(cni.add_network_list(network_of(node, 'test "$CNI_COMMAND" = ADD && yes; exit 0'), rt()))
-
-
-def test_a_grandchild_that_holds_stdout_delays_nothing(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, "sleep 5 &")
-    started = time.monotonic()
-    run(cni.add_network_list(net, rt()))
-    assert time.monotonic() - started < 2
-
-
-def test_verbs_of_one_container_run_in_the_order_of_their_calls(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, "sleep 0.05")
-
-    async def main() -> None:
-        verbs: list[Any] = [cni.add_network_list, cni.check_network_list, cni.del_network_list] * 2
-        await asyncio.gather(*(verb(net, rt()) for verb in verbs))
-
-    run(main())
-    assert [line.split()[0] for line in node.verbs()] == ["ADD", "CHECK", "DEL"] * 2
 
 
 def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig, node: FakeNode) -> None:

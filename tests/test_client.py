@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
 import io
-import json
 import logging
 import os
 import resource
@@ -22,12 +20,9 @@ from processes import fork, wait
 
 import libcni
 import libcni.observe
-from libcni import AsyncCNIConfig, CNIConfig, Invocation, NetworkConfigList, RuntimeConf
+from libcni import AsyncCNIConfig, CNIConfig, Invocation, RuntimeConf
 from libcni.errors import (
-    AttachmentExistsError,
     ConfigError,
-    InvalidIdentifierError,
-    NetworkNotFoundError,
     NotAttachedError,
     PluginError,
     PluginTimeoutError,
@@ -118,22 +113,6 @@ def test_a_limit_of_file_sizes_stops_no_clean_up(node: FakeNode, cni: CNIConfig,
     assert (node.root / "DEL").is_dir()
 
 
-def test_capabilities_never_reach_a_plugin(node: FakeNode, cni: CNIConfig) -> None:
-    rt = RuntimeConf("c1", None, "eth0", capability_args={"mac": "m", "ips": ["i"]}, args={"K": "V"})
-    net = network(CAPABLE, cniVersion="1.1.0")
-    cni.add_network_list(net, rt)
-    cni.check_network_list(net, rt)
-    cni.status_network_list(net)
-    cni.del_network_list(net, rt)
-    cni.gc_network_list(net, [])
-    for verb in ("ADD", "CHECK", "DEL", "STATUS", "GC"):
-        got = node.last_call("a", verb).config
-        assert "capabilities" not in got
-        assert got["x"] == 1
-        assert got.get("runtimeConfig") == ({"mac": "m"} if verb in {"ADD", "CHECK", "DEL"} else None)
-    assert set(node.verbs()) == {"ADD a", "CHECK a", "DEL a", "STATUS a", "GC a"}
-
-
 def test_the_environment(node: FakeNode, rt: RuntimeConf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CNI_NETNS_OVERRIDE", "1")
     monkeypatch.setenv("CNI_ARGS", "stale")
@@ -173,20 +152,6 @@ def test_a_string_is_split_like_cni_path(node: FakeNode) -> None:
 # names instead of configurations
 
 
-def test_networks_by_name(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
-    node.configure("net", "a", "b")
-    assert cni.network("net").plugins == cni.networks()[0].plugins
-    cni.add_network_list("net", rt)
-    cni.check_network_list("net", rt)
-    cni.del_network_list("net", rt)
-    assert node.verbs() == ["ADD a", "ADD b", "CHECK a", "CHECK b", "DEL b", "DEL a"]
-    for call in (cni.add_network_list, cni.del_network_list):
-        with pytest.raises(NetworkNotFoundError):
-            call("other", rt)
-    with pytest.raises(NotAttachedError):
-        cni.check_network_list("other", rt)
-
-
 @pytest.mark.parametrize("now", [document("b"), {"broken": True}, None], ids=["changed", "broken", "gone"])
 def test_a_configuration_that_changed_between_add_and_del(
     node: FakeNode, cni: CNIConfig, rt: RuntimeConf, now: dict[str, Any] | None
@@ -218,121 +183,10 @@ def test_a_configuration_directory_that_cannot_be_read_stops_no_del(
         cni.add_network_list("net", rt)
 
 
-def test_a_recorded_attachment_is_all_that_del_needs(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
-    cni.add_network_list(network("a"), rt)
-    (attachment,) = cni.get_cached_attachments("c1")
-    assert cni.get_cached_attachments("c2") == []
-    cni.del_attachment(attachment)
-    assert node.verbs() == ["ADD a", "DEL a"]
-    with pytest.raises(NetworkNotFoundError):
-        cni.del_attachment(attachment)
-
-
-def test_single_plugins(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
-    plugin = libcni.PluginConfig.from_dict({"type": "a", "name": "single", "cniVersion": "1.0.0"})
-    assert cni.add_network(plugin, rt).to_dict() == RESULT
-    cni.check_network(plugin, rt)
-    assert len(cni.del_network(plugin, rt).plugins) == 1
-    assert node.verbs() == ["ADD a", "CHECK a", "DEL a"]
-
-
 # what is cached
 
 
-def test_the_cached_result_and_configuration(cni: CNIConfig, rt: RuntimeConf) -> None:
-    net = network("a")
-    assert cni.get_network_list_cached_result(net, rt) is None
-    assert cni.get_network_list_cached_config(net, rt) is None
-    given = RuntimeConf("c1", rt.netns, "eth0", args={"K": "V"}, capability_args={"mac": 1})
-    cni.add_network_list(net, given)
-    cached = cni.get_network_list_cached_result("net", rt)
-    assert cached is not None
-    assert cached.to_dict() == RESULT
-    down = cni.get_network_list_cached_result(net.with_version("0.4.0"), rt)
-    assert down is not None
-    assert down.cni_version == "0.4.0"
-    config = cni.get_network_list_cached_config(net, RuntimeConf("c1", None, "eth0"))
-    assert config == (net.raw, RuntimeConf("c1", rt.netns, "eth0", {"K": "V"}, {"mac": 1}, {}))
-    with pytest.raises(InvalidIdentifierError):
-        cni.get_network_list_cached_result(net, RuntimeConf("../x", None, "eth0"))
-    with pytest.raises(InvalidIdentifierError):
-        cni.get_cached_attachments("../x")
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_gos_records_are_used(node: FakeNode, cni: CNIConfig, *, is_there: bool) -> None:
-    netns = node.root / "netns"
-    netns.touch()
-    net = network("a")
-    node.results.mkdir(parents=True)
-    record = {
-        "kind": "cniCacheV1",
-        "containerId": "c1",
-        "config": base64.b64encode(net.raw).decode(),
-        "ifName": "eth0",
-        "networkName": "net",
-        "netns": str(netns),
-        "cniArgs": [["K", "V"]],
-        "capabilityArgs": {"mac": "x"},
-        "result": RESULT,
-    }
-    node.record().write_text(json.dumps(record, separators=(",", ":")))
-    rt = RuntimeConf("c1", None, "eth0")
-    with pytest.raises(AttachmentExistsError):
-        cni.add_network_list(net, rt)
-    cni.check_network_list(net, rt)
-    if not is_there:
-        netns.unlink()
-    cni.del_network_list("net", rt)
-    assert node.verbs() == ["CHECK a", "DEL a"]
-    assert node.last_call("a", "DEL").config["prevResult"] == RESULT
-    assert node.last_call("a").env["CNI_NETNS"] == (str(netns) if is_there else "")
-    assert node.last_call("a").env["CNI_ARGS"] == "K=V"
-    assert os.listdir(node.results) == []
-
-
-def test_corrupt_records(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
-    net = network("a")
-    path = node.record()
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"")
-    (attachment,) = cni.get_cached_attachments()
-    assert (attachment.state, attachment.path, attachment.container_id) == ("corrupt", str(path), "")
-    for call in (cni.check_network_list, cni.get_network_list_cached_result, cni.get_network_list_cached_config):
-        with pytest.raises(RecordError, match="it is empty"):
-            call(net, rt)
-    with pytest.raises(RecordError, match="it is empty") as caught:
-        cni.del_attachment(attachment)
-    assert caught.value.missing == "attachment"
-    assert path.exists()
-    assert cni.del_network_list(net, rt).record == "unreadable"
-    assert not path.exists()
-    assert len(os.listdir(node.cache / "corrupt")) == 1
-    path.write_bytes(b"half")
-    cni.add_network_list(net, rt)
-    assert node.verbs() == ["DEL a", "ADD a"]
-    assert len(os.listdir(node.cache / "corrupt")) == 2
-
-
 # what bad input gets: nothing run, nothing written
-
-
-def nothing_was_done(node: FakeNode) -> bool:
-    return node.verbs() == [] and not node.cache.exists()
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", '{"name":"net","plugins":[{"type":"../a"}]}', '{"name":"net","plugins":[]}', '// x\n{"name":1}']
-)
-def test_a_bad_document(node: FakeNode, cni: CNIConfig, rt: RuntimeConf, text: str) -> None:
-    path = node.write("10-net.conflist", text)
-    with pytest.raises(ConfigError) as caught:
-        NetworkConfigList.from_file(path)
-    assert caught.value.file == str(path)
-    with pytest.raises(NetworkNotFoundError) as missing:
-        cni.add_network_list("net", rt)
-    assert str(path) in str(missing.value)
-    assert nothing_was_done(node)
 
 
 # time and locks

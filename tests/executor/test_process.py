@@ -194,13 +194,6 @@ def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path, kind
     assert execute(kind, path).stdout == b"done\n"
 
 
-def test_an_executable_that_stays_busy_is_an_error(tmp_path: Path) -> None:
-    path = script(tmp_path, "echo done")
-    with open(path, "ab"), pytest.raises(PluginError, match="Text file busy") as caught:
-        run(path, timeout=0.1)
-    assert caught.value.hint == "another program writes to it"
-
-
 def test_without_a_deadline_too_a_busy_executable_is_an_error_in_the_end(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

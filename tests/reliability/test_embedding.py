@@ -92,31 +92,6 @@ def test_with_a_sigchld_handler_that_reaps_everything(
             signal.signal(signal.SIGCHLD, reap)
 
 
-@pytest.mark.parametrize("has_pidfd", [True, False])
-def test_when_the_host_has_reaped_the_plugin_first(
-    c_node: CNode, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
-) -> None:
-    monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
-    waitid = os.waitid
-
-    def reaped_before(kind: int, number: int, options: int) -> Any:
-        reap()
-        return waitid(kind, number, options)
-
-    monkeypatch.setattr(os, "waitid", reaped_before)
-    assert_unknown(c_node)
-
-
-def test_without_pidfd(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel before 5.3."""
-    monkeypatch.setattr(child_module, "_HAS_PIDFD", False)
-    net, cni = c_node.chain(slow=2), c_node.client()
-    cni.add_network_list(net, RT)
-    cni.del_network_list(net, RT)
-    assert c_node.owners() == []
-    assert children() == []
-
-
 def test_with_thousands_of_open_descriptors(c_node: CNode) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 6000:
@@ -204,54 +179,6 @@ def test_after_a_fork(c_node: CNode) -> None:
     assert c_node.owners() == []
 
 
-def test_plugins_get_the_default_of_signals_that_the_host_ignores(node: FakeNode, handler: Any) -> None:
-    for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        handler(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    node.plugin("show", f"grep ^Sig /proc/self/status > {node.root}/signals")
-    try:
-        node.client().add_network_list(node.network("show"), RT)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR2})
-    lines = (node.root / "signals").read_text().split("\n")
-    masks = {key: int(text, 16) for key, text in (line.split(":") for line in lines if ":" in line and "Q" not in line)}
-    asked = sum(
-        1 << number - 1 for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    )
-    assert masks["SigIgn"] & asked == 0
-    assert masks["SigBlk"] == 0
-
-
-def test_with_stdin_stdout_and_stderr_closed(node: FakeNode) -> None:
-    """As some daemons do. Then the library's own descriptors have these numbers, and must not reach the plugin."""
-    node.plugin("show", f"ls -l /proc/$$/fd > {node.root}/fds; echo warning >&2")
-
-    def work() -> None:
-        for descriptor in (0, 1, 2):
-            os.close(descriptor)
-        said: list[str] = []
-        cni = node.client(stderr=lambda _, text: said.append(text))
-        assert cni.add_network_list(node.network("show"), RT).ips[0].address == "10.0.0.2/24"
-        assert said == ["warning\n"]
-
-    assert wait(fork(work)) == 0
-    shown = (node.root / "fds").read_text()
-    assert f"19 -> {node.cache}/locks" in shown
-
-
-def test_a_plugin_inherits_nothing_but_its_stdio_and_the_sign_of_its_life(node: FakeNode) -> None:
-    node.plugin("show", f"ls /proc/self/fd > {node.root}/fds")
-    meant_to_be_inherited = {str(number) for number in descriptors() - {0, 1, 2} if os.get_inheritable(number)}
-    secret = os.open("/etc/passwd", os.O_RDONLY)
-    try:
-        node.client().add_network_list(node.network("show"), RT)
-    finally:
-        os.close(secret)
-    shown = set((node.root / "fds").read_text().split())
-    assert str(secret) not in shown
-    assert shown - meant_to_be_inherited == {"0", "1", "2", "19", "3"}  # 3 is what ls opens
-
-
 SHUTDOWN = """
 import atexit, sys, threading, time
 sys.path[:0] = {path!r}
@@ -336,9 +263,9 @@ def test_interrupted_at_any_moment(c_node: CNode, handler: Any, monkeypatch: pyt
     cni.del_network_list(net, RT)
     before = descriptors()
     interrupted = 0
-    for number in range(300):
+    for number in range(100):
         try:
-            interrupt_after(handler, 0.0003 + number * 0.00003, InterruptedVerbError)
+            interrupt_after(handler, 0.0003 + number * 0.00009, InterruptedVerbError)
             cni.add_network_list(net, RT, on_existing="replace")
             signal.setitimer(signal.ITIMER_REAL, 0)
         except InterruptedVerbError:
@@ -349,26 +276,12 @@ def test_interrupted_at_any_moment(c_node: CNode, handler: Any, monkeypatch: pyt
         hold.close()
         listed = {one.container_id for one in cni.get_cached_attachments()}
         assert {owner[1] for owner in c_node.owners()} <= listed
-    assert interrupted > 50
+    assert interrupted > 15
     cni.gc_network_list(net, [])
     assert c_node.owners() == []
     gc.collect()
     for number in descriptors() - before:  # what is opened in the moment of the interrupt may be lost, and harms nobody
         os.close(number)
-
-
-def test_a_process_that_cannot_be_watched_does_not_run_on(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_pidfd(_: int) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(os, "pidfd_open", no_pidfd)
-    net = c_node.chain("net", "alloc-a", slow=50)
-    invocation = Invocation("ADD", "alloc-a", f"{c_node.plugins}/alloc-a", net.raw, {"CNI_COMMAND": "ADD"})
-    before = descriptors()
-    with pytest.raises(PluginError, match="Too many open files"):
-        ProcessExecutor().execute(invocation, CallOptions(env={}))
-    assert children() == []
-    assert descriptors() == before
 
 
 @pytest.mark.slow

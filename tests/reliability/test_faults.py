@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import subprocess
 import threading
@@ -18,7 +17,6 @@ from helpers import RT
 from nodes import FakeNode
 
 from libcni import (
-    AttachmentExistsError,
     CNIConfig,
     CNIError,
     CNIErrorGroup,
@@ -151,12 +149,6 @@ def test_field_22_read_only_cache(node: FakeNode, small_disk: Path, caplog: pyte
     assert node.states() == []
 
 
-def test_a_del_on_a_disk_that_is_read_only_from_the_start(node: FakeNode, small_disk: Path) -> None:
-    mount("-o", "remount,ro", str(small_disk))
-    node.client().del_network_list(node.network("a"), RT)
-    assert node.verbs() == ["DEL a"]
-
-
 def test_records_that_cannot_be_read(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -220,15 +212,6 @@ def test_field_01_records_that_are_torn(node: FakeNode, content: bytes) -> None:
     assert aside.read_bytes() == content
 
 
-def test_add_over_a_torn_record(node: FakeNode) -> None:
-    cni = node.client()
-    attach(cni, node)
-    (node.results / "net-c1-eth0").write_bytes(b"")
-    cni.add_network_list(node.network("a"), RT)
-    assert node.states() == ["ready"]
-    assert len(list((node.cache / "corrupt").iterdir())) == 1
-
-
 @pytest.mark.parametrize("years", [-60, -1, 10, 200])
 def test_the_clock_jumps(node: FakeNode, monkeypatch: pytest.MonkeyPatch, years: int) -> None:
     # On a busy machine no sleep is long enough: the first ADD waits for the jump, and DEL hangs until it may succeed.
@@ -284,16 +267,6 @@ def test_a_plugin_is_replaced_while_it_runs(node: FakeNode) -> None:
 def busy(node: FakeNode, name: str) -> Callable[[], None]:
     """Open a plugin for writing, as one does who copies over it; return what closes it."""
     return (node.bin / name).open("ab").close
-
-
-def test_field_13_a_plugin_that_is_being_written_is_tried_again_with_a_new_process(node: FakeNode) -> None:
-    net, cni = node.network("a", "b"), node.client()
-    close = busy(node, "b")
-    threading.Timer(0.3, close).start()
-    started = time.monotonic()
-    cni.add_network_list(net, RT)
-    assert 0.3 <= time.monotonic() - started < 1.5
-    assert node.verbs() == ["ADD a", "ADD b"]
 
 
 @pytest.mark.parametrize("verb", ["add", "check", "del"])
@@ -371,26 +344,3 @@ def test_field_40_try_again_later_is_passed_up_and_says_that_it_can_be_retried(n
         cni.add_network_list(net, RT)
     cni.add_network_list(net, RT)
     assert node.verbs() == ["ADD first", "ADD a", "DEL a", "DEL first"] * 2 + ["ADD first", "ADD a"]
-
-
-def test_an_existing_attachment_is_no_fault_of_the_disk(node: FakeNode, small_disk: Path) -> None:
-    cni = node.client()
-    attach(cni, node)
-    fill_bytes(small_disk)
-    with pytest.raises(AttachmentExistsError):
-        cni.add_network_list(node.network("a"), RT)
-    assert os.path.exists(node.results / "net-c1-eth0")
-
-
-def test_a_file_system_without_hard_links(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_link(*_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(system, "link", no_link)
-    cni = node.client()
-    attach(cni, node)
-    cni.add_network_list(node.network("a", name="net-c1"), RuntimeConf("eth0", None, "x"))
-    with pytest.raises(AttachmentExistsError):
-        cni.add_network_list(node.network("a"), RT)
-    cni.del_network_list(node.network("a"), RT)
-    assert node.states() == ["ready"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import sys
@@ -62,41 +61,6 @@ def is_free(cache: Path, request: LockRequest, token: str = "") -> bool:
 
 
 @pytest.mark.usefixtures("either_kind")
-def test_field_12_one_verb_at_a_time_per_container(tmp_path: Path) -> None:
-    hold = take(tmp_path, LockRequest(("net",), "c1"))
-    assert not is_free(tmp_path, LockRequest(("other",), "c1"))
-    hold.close()
-    assert is_free(tmp_path, LockRequest(("other",), "c1"))
-
-
-def test_containers_go_on_in_parallel(tmp_path: Path) -> None:
-    hold = take(tmp_path, LockRequest(("net",), "c1"))
-    assert is_free(tmp_path, LockRequest(("net",), "c2"))
-    hold.close()
-
-
-def test_field_12_gc_excludes_add_and_del_of_its_network_only(tmp_path: Path) -> None:
-    hold = take(tmp_path, LockRequest(("net",), exclusive=True))
-    assert not is_free(tmp_path, LockRequest(("net",), "c1"))
-    assert is_free(tmp_path, LockRequest(("other",), "c1"))
-    hold.close()
-    hold = take(tmp_path, LockRequest(("net",), "c1"))
-    assert not is_free(tmp_path, LockRequest(("net",), exclusive=True))
-    hold.close()
-
-
-def test_gc_is_not_starved_by_verbs_that_keep_coming(tmp_path: Path) -> None:
-    first = take(tmp_path, LockRequest(("net",), "c1"))
-    sweep = LockSet(str(tmp_path), LockRequest(("net",), exclusive=True))
-    assert not sweep.try_acquire()
-    assert not is_free(tmp_path, LockRequest(("net",), "c2")), "a waiting GC blocks new shared lockers"
-    first.close()
-    assert sweep.try_acquire()
-    sweep.close()
-    assert is_free(tmp_path, LockRequest(("net",), "c2"))
-
-
-@pytest.mark.usefixtures("either_kind")
 def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     hold = take(node.root, LockRequest())
     hold.close()
@@ -109,25 +73,6 @@ def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{node.cache}/locks")
     assert node.verbs() == []
     hold.close()
-
-
-@pytest.mark.usefixtures("either_kind")
-def test_threads_of_one_program_wait_for_each_other(c_node: CNode) -> None:
-    net = c_node.chain(slow=2)
-    cni = c_node.client(timeout=30)
-
-    def work() -> None:
-        for _ in range(5):
-            cni.add_network_list(net, RuntimeConf("c1", None, "eth0"), on_existing="replace")
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [line for line in c_node.lines() if line[-1] == "already-there"] == []
-    tokens = [line[7] for line in c_node.lines()]
-    assert len(list(itertools.groupby(tokens))) == 20
 
 
 def test_processes_without_range_locks(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,16 +156,15 @@ def test_a_lock_file_that_is_removed_while_somebody_waits(node: FakeNode) -> Non
 
 
 def test_field_12_no_lock_is_held_on_the_configuration_directory(node: FakeNode) -> None:
-    node.plugin("slow", "sleep 1")
+    node.plugin("slow", f"until [ -e {node.root}/seen ]; do sleep 0.02; done")
     node.configure("net", "slow")
     cni = node.cni
     verb = threading.Thread(target=lambda: cni.add_network_list("net", RT))
     verb.start()
     wait_until(node.verbs)
-    started = time.monotonic()
     assert [net.name for net in cni.networks()] == ["net"]
     assert cni.get_cached_attachments()[0].state == "pending"
-    assert time.monotonic() - started < 0.3
+    (node.root / "seen").touch()
     verb.join()
 
 

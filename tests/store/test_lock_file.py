@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
 import time
 from pathlib import Path
+
+from processes import fork, wait
 
 from libcni.store.locks import LockRequest, LockSet
 from store.conftest import Make
 
 
-def is_free_elsewhere(cache: Path, request: str) -> bool:
+def is_free_elsewhere(cache: Path, request: LockRequest) -> bool:
     """Return whether another process could hold a lock."""
-    code = f"""
-from libcni.store.locks import LockRequest, LockSet
-print(LockSet({str(cache)!r}, LockRequest({request})).try_acquire())
-"""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+    return wait(fork(lambda: os._exit(7 if LockSet(str(cache), request).try_acquire() else 8))) == 7
 
 
 def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_path: Path) -> None:
@@ -26,22 +23,22 @@ def test_a_shared_lock_stays_until_its_last_holder_releases_it(hold: Make, tmp_p
     assert first.try_acquire()
     assert second.try_acquire()
     first.close()
-    assert not is_free_elsewhere(tmp_path, "('n',), exclusive=True")
-    assert is_free_elsewhere(tmp_path, "(), 'c1'")
+    assert not is_free_elsewhere(tmp_path, LockRequest(("n",), exclusive=True))
+    assert is_free_elsewhere(tmp_path, LockRequest((), "c1"))
     second.close()
-    assert is_free_elsewhere(tmp_path, "('n',), exclusive=True")
+    assert is_free_elsewhere(tmp_path, LockRequest(("n",), exclusive=True))
 
 
 def test_a_lock_of_all_containers_releases_all(hold: Make, tmp_path: Path) -> None:
     every = hold(every=True)
     assert every.try_acquire()
-    assert not is_free_elsewhere(tmp_path, "(), 'c1'")
+    assert not is_free_elsewhere(tmp_path, LockRequest((), "c1"))
     other = hold(container="c1")
     assert not other.try_acquire()
     every.close()
     assert other.try_acquire()
     assert not hold(every=True).try_acquire()
-    assert is_free_elsewhere(tmp_path, "(), 'c2'")
+    assert is_free_elsewhere(tmp_path, LockRequest((), "c2"))
 
 
 def test_threads_exclude_each_other(tmp_path: Path) -> None:

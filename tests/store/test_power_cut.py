@@ -60,6 +60,8 @@ def mounted(image: Path, directory: Path, options: str = "loop,commit=300") -> I
         wait_until(
             lambda: not subprocess.run(["umount", directory], check=False, stderr=subprocess.PIPE).returncode, 30
         )
+        # Otherwise the next mount of the image may get a loop device that is being taken away: its reads fail with EIO.
+        wait_until(lambda: not subprocess.run(["losetup", "-j", image], check=True, stdout=subprocess.PIPE).stdout, 30)
 
 
 def cut_power(disk: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
-import subprocess
-import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import FakeNode
+from processes import fork, wait
 
-from libcni import NetworkConfigList, RuntimeConf, repair_records
 from libcni import _system as system
+from libcni import repair_records
 from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import records
+from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import (
     CORRUPT,
     DETACHING,
@@ -34,7 +34,7 @@ from libcni.store.record import (
     encode,
 )
 from libcni.store.records import RecordStore
-from store.canned import CONFIG, FULL, GO_FULL, RESULT, bare, files, no_space, put
+from store.canned import FULL, GO_FULL, RESULT, bare, files, no_space, put
 
 # detaching
 
@@ -96,13 +96,6 @@ def test_whether_a_record_can_be_written_is_found_out_by_writing(
 
 
 # names
-
-
-def test_the_plain_name_is_gos(store: RecordStore) -> None:
-    begun = store.begin(bare())
-    assert begun.path == f"{store.results}/net-c1-eth0"
-    assert store.find(("net", "c1", "eth0")) == begun
-    assert files(store) == ["net-c1-eth0"]
 
 
 def test_two_identities_with_one_name_both_stay(store: RecordStore) -> None:
@@ -213,24 +206,6 @@ def test_repair_moves_a_file_that_cannot_be_a_record(unusable: tuple[RecordStore
     assert files(store) == ["net-c2-eth0"]
 
 
-def test_an_integer_of_thousands_of_digits_reaches_the_plugins(node: FakeNode) -> None:
-    node.plugin("a")
-    store = RecordStore(str(node.cache))
-    document = CONFIG.replace(b'{"type":"a"}', b'{"type":"a","capabilities":{"portMappings":true}}')
-    network_args = '{"cni":{"n":' + "2" * 5000 + "}}"
-    capability_args = '{"portMappings":[{"hostPort":' + "1" * 5000 + "}]}"
-    record = bare(version="1.0.0", result=RESULT, capability_args=capability_args, network_args=network_args)
-    store.begin(replace(record, config=document))
-    cni = node.cni
-    (seen,) = cni.get_cached_attachments()
-    assert seen.state == READY
-    net = NetworkConfigList.from_bytes(document)
-    cni.check_network_list(net, RuntimeConf("c1", None, "eth0"))
-    assert ("1" * 5000) in node.last_call("a").stdin.decode()
-    assert ("2" * 5000) in node.last_call("a").stdin.decode()
-    assert len(cni.gc_network_list(net, []).detached) == 1
-
-
 def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,52 +224,40 @@ def test_a_file_that_grows_beyond_the_limit_is_not_read_to_its_end(
     assert corrupt.state == CORRUPT
 
 
-def test_a_process_without_descriptors_left_gets_record_errors_alone(tmp_path: Path) -> None:
-    stores = [RecordStore(str(tmp_path / str(limit))) for limit in range(4, 16)]
-    for store in stores:
-        store.begin(bare())
-    code = f"""
-import os, resource
-from libcni.errors import RecordError
-from libcni.store.locks import LockRequest, LockSet
-from libcni.store.record import Record
-from libcni.store.records import RecordStore
-from libcni.store.repair import repair_records
-import filelock
+@pytest.mark.parametrize("limit", range(4, 16))
+def test_a_process_without_descriptors_left_gets_record_errors_alone(store: RecordStore, limit: int) -> None:
+    store.begin(bare())
+    repair_records(store.cache_dir)  # it loads its modules
+    held: list[LockSet] = []
 
-def refused(store, limit):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    held = []
-
-    def lock():
-        held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{{len(held)}}")))
+    def lock() -> None:
+        held.append(LockSet(store.cache_dir, LockRequest(("n",), f"c{len(held)}")))
         held[-1].try_acquire()
         held[-1].plugin_descriptor("ADD")
         held[-1].has_running_plugin()
 
-    new = Record("net", "c2", "eth0")
-    calls = [store.records, lambda: store.find(("net", "c1", "eth0")), lambda: store.of_interface("c1", "eth0"),
-             lambda: store.forget(store.begin(new)), lambda: store.ensure_writable(new),
-             lambda: repair_records(store.cache_dir, timeout=0.1)]
-    count = 0
-    for call in calls + [lock] * 12 + calls:
-        try:
-            call()
-        except (RecordError, TimeoutError):
-            count += 1
-    return count
+    def work() -> None:
+        os.closerange(3, 4096)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        new = bare(container_id="c2")
+        calls: list[Callable[[], object]] = [
+            store.records,
+            lambda: store.find(("net", "c1", "eth0")),
+            lambda: store.of_interface("c1", "eth0"),
+            lambda: store.forget(store.begin(new)),
+            lambda: store.ensure_writable(new),
+            lambda: repair_records(store.cache_dir, timeout=0.1),
+        ]
+        refused = 0
+        for call in [*calls, *[lock] * 12, *calls]:
+            try:
+                call()
+            except (RecordError, TimeoutError):
+                refused += 1
+        assert refused
 
-for limit in range(4, 16):
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if refused(RecordStore(f"{tmp_path}/{{limit}}"), limit) else 2)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status == 0, (limit, status)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for store in stores:
-        assert [record.container_id for record in store.records()] in (["c1"], ["c1", "c2"])
+    assert wait(fork(work)) == 0
+    assert [record.container_id for record in store.records()] in (["c1"], ["c1", "c2"])
 
 
 def test_a_listing_one_by_one_needs_the_memory_of_one(store: RecordStore) -> None:

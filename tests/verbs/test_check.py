@@ -114,33 +114,6 @@ def test_a_namespace_that_has_gone_is_not_checked_nor_another_one_in_its_place(
     assert node.calls == []
 
 
-@pytest.mark.parametrize("cookies", [{"/recorded": 7}, {}], ids=["same", "unknown"])
-def test_the_namespace_of_the_add_is_checked(cookies: dict[str, int]) -> None:
-    record = attached(CHAIN, RECORDED, netns_id=(1, 2), netns_cookie=7, ifindex=2)
-    there = {"/recorded": (1, 2)}
-    node = RecordingNode(records=[record], namespaces=there, interfaces=[("/recorded", "eth0")], cookies=cookies)
-    check(node, CHAIN, RuntimeConf("c1", None, "eth0"))
-    assert node.verbs() == ["CHECK a", "CHECK b"]
-
-
-@pytest.mark.parametrize(
-    ("there", "shown", "problem"),
-    [
-        ({("/recorded", "eth0"): 3}, "gone", "its interface no longer exists"),
-        ({}, "gone", "its interface no longer exists"),
-        ({("/recorded", "net1"): 2}, "renamed", "its interface eth0 is now net1"),
-    ],
-    ids=["another", "none", "renamed"],
-)
-def test_another_interface_is_not_checked(there: dict[tuple[str, str], int], shown: str, problem: str) -> None:
-    record = attached(CHAIN, RECORDED, netns_id=(1, 2), ifindex=2)
-    node = RecordingNode(records=[record], namespaces={"/recorded": (1, 2)}, interfaces=there)
-    with pytest.raises(NotAttachedError, match=problem) as caught:
-        check(node, CHAIN, BARE)
-    assert caught.value.state == shown
-    assert node.calls == []
-
-
 def test_use_given_checks_a_namespace_that_is_not_the_recorded_one() -> None:
     record = attached(CHAIN, RECORDED, netns_id=(1, 2))
     node = RecordingNode(records=[record], namespaces={"/given": (1, 3)})

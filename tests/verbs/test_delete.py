@@ -84,46 +84,6 @@ def test_use_given(rt: RuntimeConf, said: str) -> None:
     assert got["prevResult"] == RESULT
 
 
-@pytest.mark.parametrize(
-    ("netns_id", "state", "sent"),
-    [
-        ((4, 1), READY, "/run/netns/blue"),
-        ((4, 2), READY, ""),
-        (None, READY, ""),
-        ((4, 1), STALE_BOOT, ""),
-        (None, STALE_BOOT, ""),
-    ],
-)
-def test_the_recorded_namespace_is_entered_only_if_it_is_still_that_one(
-    netns_id: tuple[int, int] | None, state: str, sent: str
-) -> None:
-    namespaces = {"/run/netns/blue": (4, 1)}
-    record = attached(CHAIN, netns_id=netns_id, state=state)
-    for rt in (BARE, RT):
-        assert delete(RecordingNode(records=[record], namespaces=namespaces), None, rt).netns == sent
-
-
-@pytest.mark.parametrize(
-    ("given", "there", "sent"),
-    [
-        (None, [], "/run/netns/blue"),
-        (None, ["/run/netns/blue"], ""),
-        ("", [], ""),
-        ("/run/netns/blue", [], "/run/netns/blue"),
-        ("/run/netns/blue", ["/run/netns/blue"], ""),
-        ("/run/netns/red", ["/run/netns/red"], ""),
-        ("/run/netns/red", ["/run/netns/blue", "/run/netns/red"], ""),
-    ],
-)
-@pytest.mark.parametrize("fields", [{"state": PENDING, "result": None}, {}], ids=["pending", "ready"])
-def test_an_attachment_that_found_no_namespace_enters_none_later(
-    fields: dict[str, Any], given: str | None, there: list[str], sent: str
-) -> None:
-    namespaces = {path: (4, number) for number, path in enumerate(there)}
-    node = RecordingNode(records=[attached(CHAIN, netns_id=None, **fields)], namespaces=namespaces)
-    assert delete(node, None, RuntimeConf("c1", given, "eth0")).netns == sent
-
-
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
 def test_a_recorded_result_that_cannot_be_used_stops_no_del(result: str, caplog: pytest.LogCaptureFixture) -> None:
     node = RecordingNode(records=[attached(CHAIN, result=result)])
