@@ -9,6 +9,12 @@ class ErrorCode(IntEnum):
     """The well-known codes of a plugin's error document (spec 1.1.0, section 5, Error).
 
     ``INVALID_NETNS`` and ``INTERNAL`` are not in the spec's table; Go's plugins print them.
+
+    Examples:
+        >>> ErrorCode(11).name
+        'TRY_AGAIN_LATER'
+        >>> ErrorCode.TRY_AGAIN_LATER == 11
+        True
     """
 
     UNKNOWN = 0

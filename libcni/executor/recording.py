@@ -27,6 +27,13 @@ class RecordedCall:
     Attributes:
         invocation: the input of the plugin.
         options: the limits of the call, its environment and the descriptors that it inherits.
+
+    Examples:
+        >>> from libcni import CNIConfig
+        >>> executor = RecordingExecutor()
+        >>> versions = CNIConfig("/opt/cni/bin", "cache", executor=executor).get_version_info("bridge")
+        >>> [(call.invocation.path, call.config) for call in executor.calls]
+        [('/opt/cni/bin/bridge', {'cniVersion': '1.1.0'})]
     """
 
     invocation: Invocation
@@ -53,6 +60,16 @@ class RecordingExecutor:
     Attributes:
         calls: the calls so far, oldest first.
         answers: the answers; you may change them between calls.
+
+    Examples:
+        >>> from libcni import CNIConfig, NetworkConfigList, RuntimeConf
+        >>> executor = RecordingExecutor({("bridge", "ADD"): {"ips": [{"address": "10.1.0.5/16"}]}})
+        >>> cni = CNIConfig("/opt/cni/bin", "cache", executor=executor)
+        >>> net = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "bridge"}]})
+        >>> cni.add_network_list(net, RuntimeConf("c1", "/run/netns/c1", "eth0")).ips[0].address
+        '10.1.0.5/16'
+        >>> executor.verbs
+        [('ADD', 'bridge')]
     """
 
     def __init__(self, answers: Answers | None = None, *, plugins: Iterable[str] | None = None) -> None:

@@ -48,6 +48,18 @@ class Plugin:
     Raises:
         VersionError: if a version is not one of the specification.
         ValueError: if ``versions`` is empty.
+
+    Examples:
+        >>> from libcni.testing import call_plugin
+        >>> plugin = Plugin("fixed")
+        >>> @plugin.add
+        ... def add(request):
+        ...     request.result.add_ip("10.1.0.5/16", gateway="10.1.0.1")
+        >>> @plugin.delete
+        ... def delete(request):
+        ...     pass  # nothing is kept
+        >>> call_plugin(plugin, "ADD", {"cniVersion": "1.1.0", "name": "net", "type": "fixed"}).document["ips"]
+        [{'address': '10.1.0.5/16', 'gateway': '10.1.0.1'}]
     """
 
     def __init__(

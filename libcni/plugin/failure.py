@@ -32,6 +32,11 @@ class VerbError(CNIError):
 
     Raises:
         ValueError: ``code`` is zero or negative; the runtime would not see an error.
+
+    Examples:
+        >>> error = VerbError("no free address", code=11, details="10.1.0.0/16 is full")
+        >>> error.code, str(error)
+        (11, 'no free address; 10.1.0.0/16 is full')
     """
 
     def __init__(self, msg: str, *, code: int = INTERNAL, details: str = "") -> None:

@@ -43,6 +43,12 @@ class Request:
         stdin (bytes): the configuration's bytes, which a delegate receives.
         env (Mapping[str, str]): the environment.
         name: the network's name.
+
+    Examples:
+        >>> def hostname(request: Request) -> str:
+        ...     return request.args.get("K8S_POD_NAME", request.container_id)
+        >>> hostname(Request("ADD", {"CNI_ARGS": "K8S_POD_NAME=web"}, {"name": "net"}, b'{"name": "net"}'))
+        'web'
     """
 
     def __init__(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> None:

@@ -31,6 +31,13 @@ class PluginResult:
         routes: a list of JSON objects, as ``interfaces``.
         dns: a JSON object.
         extra: top-level keys that the specification does not have.
+
+    Examples:
+        >>> result = PluginResult("1.1.0")
+        >>> eth0 = result.add_interface("eth0", sandbox="/run/netns/blue")
+        >>> result.add_ip("10.1.0.5/16", interface=eth0)
+        >>> result.to_document()["ips"]
+        [{'address': '10.1.0.5/16', 'interface': 0}]
     """
 
     def __init__(self, version: str = CURRENT_VERSION) -> None:

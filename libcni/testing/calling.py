@@ -35,6 +35,11 @@ class Answer:
         stderr: as ``stdout``.
         seconds: how long the plugin ran.
         stdout_held: whether another process kept stdout open after the plugin's exit.
+
+    Examples:
+        >>> answer = Answer(1, '{"cniVersion": "1.1.0", "code": 11, "msg": "full"}', "")
+        >>> answer.code, answer.document["msg"]
+        (11, 'full')
     """
 
     status: int

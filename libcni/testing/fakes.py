@@ -44,6 +44,13 @@ class FakeCall:
         verb: CNI_COMMAND.
         env: the whole environment.
         stdin: the bytes that the plugin read.
+
+    Examples:
+        >>> from libcni.testing import call_plugin
+        >>> fake = FakePlugins("fakes").shell("mine")
+        >>> answer = call_plugin(fake.path, "DEL", {"name": "net"}, ifname="eth1")
+        >>> [(call.verb, call.env["CNI_IFNAME"], call.config) for call in fake.calls]
+        [('DEL', 'eth1', {'name': 'net'})]
     """
 
     plugin: str
@@ -67,6 +74,12 @@ class FakePlugin:
 
     Attributes:
         path (Path): the executable.
+
+    Examples:
+        >>> from libcni.testing import call_plugin
+        >>> fake = FakePlugins("fakes").shell("mine", "exit 3")
+        >>> call_plugin(fake.path, "DEL").status, fake.verbs
+        (3, ('DEL',))
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,6 +106,15 @@ class FakePlugins:
 
     Attributes:
         path: the directory, for CNI_PATH.
+
+    Examples:
+        >>> from libcni.testing import call_plugin
+        >>> fakes = FakePlugins("fakes")
+        >>> busy = fakes.scenario("busy", "ADD: [{error: {code: 11, msg: later}}, {}]")
+        >>> [call_plugin(busy.path, "ADD", {"cniVersion": "1.1.0", "name": "net"}).code for _ in range(2)]
+        [11, None]
+        >>> fakes.verbs
+        [('ADD', 'busy'), ('ADD', 'busy')]
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -30,6 +30,11 @@ class NetworkNamespace:
 
     Attributes:
         name: its name for ``ip netns``.
+
+    Examples:
+        >>> with network_namespace() as namespace:  # needs root
+        ...     namespace.interfaces()
+        {'lo': []}
     """
 
     name: str

@@ -13,6 +13,10 @@ class ConformanceFinding:
         check: the rule that was checked, in a few words.
         version: the spec version of the configuration, or "" if the check does not depend on one.
         problem: how the plugin broke the rule; "" if it did not.
+
+    Examples:
+        >>> print(ConformanceFinding("DEL again", "1.1.0", "exit status 1"))
+        DEL again (1.1.0): exit status 1
     """
 
     check: str
@@ -31,6 +35,16 @@ class ConformanceReport:
         plugin: its path or name.
         versions: the known spec versions that it claims to support.
         findings: in the order of the checks.
+
+    Examples:
+        >>> from libcni.plugin import Plugin
+        >>> from libcni.testing import check_plugin
+        >>> plugin = Plugin("nothing")
+        >>> for register in (plugin.add, plugin.delete):
+        ...     _ = register(lambda request: None)
+        >>> report = check_plugin(plugin, {"type": "nothing"}, versions=["1.1.0"])
+        >>> report.versions, report.failures
+        (('1.1.0',), [])
     """
 
     plugin: str
