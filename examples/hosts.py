@@ -25,15 +25,15 @@ def _file(request: Request) -> Path:
     return Path(name)
 
 
-def _mark(container_id: str, ifname: str) -> str:
-    return f"# {container_id} {ifname}"
+def _mark(request: Request, container_id: str, ifname: str) -> str:
+    return f"# {request.name} {container_id} {ifname}"
 
 
 def _lines(request: Request) -> list[str]:
     if request.prev_result is None:
         raise VerbError("hosts must stand behind another plugin", code=ErrorCode.INVALID_NETWORK_CONFIG)
     names = " ".join(request.runtime_config.aliases or (request.container_id,))
-    mark = _mark(request.container_id, request.ifname)
+    mark = _mark(request, request.container_id, request.ifname)
     return [f"{ip['address'].partition('/')[0]} {names} {mark}" for ip in request.prev_result.ips]
 
 
@@ -66,7 +66,7 @@ def check(request: Request) -> None:
 @plugin.delete
 def delete(request: Request) -> None:
     """Take the container's lines out."""
-    path, mark = _file(request), _mark(request.container_id, request.ifname)
+    path, mark = _file(request), _mark(request, request.container_id, request.ifname)
     if path.exists():
         _rewrite(path, lambda lines: [line for line in lines if not line.endswith(mark)])
 
@@ -74,10 +74,11 @@ def delete(request: Request) -> None:
 @plugin.gc
 def gc(request: Request) -> None:
     """Take out the lines of containers that are no more."""
-    marks = tuple(_mark(*attachment) for attachment in request.valid_attachments)
-    path = _file(request)
+    valid = tuple(_mark(request, *attachment) for attachment in request.valid_attachments)
+    path, network = _file(request), f"# {request.name} "
     if path.exists():
-        _rewrite(path, lambda lines: [line for line in lines if line.endswith(marks)])
+        # Another network may have the same file.
+        _rewrite(path, lambda lines: [line for line in lines if network not in line or line.endswith(valid)])
 
 
 @plugin.status

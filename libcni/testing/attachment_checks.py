@@ -159,6 +159,8 @@ class _Life:
             answer = self._gc([{"containerID": self.container, "ifname": IFNAME}])
         self.expect_success("GC", answer)
         self.expect_success("GC spares what is valid", self._check())
+        self._gc([], name=f"{self.exam.config_base['name']}-other")
+        self.expect_success("GC spares other networks", self._check())
 
     def _gc_everything(self) -> None:
         self.expect_success("GC of everything", self._gc([]))
@@ -166,9 +168,9 @@ class _Life:
         if self.exam.keeps_state or (self.exam.ipam and self.has_state):
             self.add_finding("GC of everything frees", _STILL_SUCCEEDS if self._check().status == 0 else "")
 
-    def _gc(self, valid: list[dict[str, str]]) -> Answer:
+    def _gc(self, valid: list[dict[str, str]], **more: str) -> Answer:
         both = {"cni.dev/valid-attachments": valid, "cni.dev/attachments": valid}
-        config = without({**self.exam.config(self.version), **both}, "prevResult")
+        config = without({**self.exam.config(self.version), **both, **more}, "prevResult")
         return self.exam.call("GC", config, env=ATTACHMENT)
 
     def _check_without_interface(self) -> None:

@@ -22,7 +22,8 @@ __all__ = ["Answer", "call_plugin"]
 Target: TypeAlias = Plugin | str | os.PathLike[str]
 
 _CHUNK = 65536
-_AFTER_EXIT = 0.3
+_AFTER_EXIT = 1.0
+"""Seconds that the output may take to end after the plugin. A thread that starts another process holds it as well."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +159,11 @@ def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: f
         process.wait()
         raise
     seconds = time.monotonic() - started
-    for reader in readers:
-        reader.join(_AFTER_EXIT)
+    readers[0].join(_AFTER_EXIT)
+    stdout_held = readers[0].is_alive()
+    readers[1].join(0 if stdout_held else _AFTER_EXIT)
     out, err = (bytes(printed).decode(errors="replace") for printed in (stdout, stderr))
-    return Answer(process.returncode, out, err, seconds, stdout_held=readers[0].is_alive())
+    return Answer(process.returncode, out, err, seconds, stdout_held)
 
 
 def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:

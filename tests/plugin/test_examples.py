@@ -109,10 +109,10 @@ def test_add_writes_lines_and_passes_the_result_on(hosts_file: Path) -> None:
     assert hosts("ADD", hosts_file, runtimeConfig={"aliases": ["db", "primary-db"]}).document == RESULT
     hosts("ADD", hosts_file, "c2")
     assert hosts_file.read_text(encoding="utf-8").splitlines() == [
-        "10.9.0.5 db primary-db # c1 eth0",
-        "fd00::5 db primary-db # c1 eth0",
-        "10.9.0.5 c2 # c2 eth0",
-        "fd00::5 c2 # c2 eth0",
+        "10.9.0.5 db primary-db # net c1 eth0",
+        "fd00::5 db primary-db # net c1 eth0",
+        "10.9.0.5 c2 # net c2 eth0",
+        "fd00::5 c2 # net c2 eth0",
     ]
 
 

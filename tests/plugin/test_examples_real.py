@@ -96,7 +96,7 @@ def test_the_chained_example_works_among_real_plugins(
     rt = RuntimeConf("c1", cni_netns.path, IFNAME, capability_args={"aliases": ["db"]})
     result = cni.add_network_list(net, rt)
     assert [interface.name for interface in result.interfaces][-1] == IFNAME
-    assert file.read_text(encoding="utf-8") == f"10.88.9.2 db # c1 {IFNAME}\n"
+    assert file.read_text(encoding="utf-8") == f"10.88.9.2 db # examples c1 {IFNAME}\n"
     cni.check_network_list(net, rt)
     file.write_text("", encoding="utf-8")
     with pytest.raises(PluginError) as caught:

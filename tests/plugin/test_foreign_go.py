@@ -132,7 +132,7 @@ def test_the_examples_beside_the_real_plugins(driver: Path, tmp_path: Path, cni_
         added, checked = runtime.run("add", "check")
         assert [ip["address"] for ip in added["result"]["ips"]] == ["10.88.10.2/24"]
         assert "10.88.10.2/24" in cni_netns.interfaces()[IFNAME]
-        assert (tmp_path / "hosts").read_text(encoding="utf-8") == f"10.88.10.2 c1 # c1 {IFNAME}\n"
+        assert (tmp_path / "hosts").read_text(encoding="utf-8") == f"10.88.10.2 c1 # gonet c1 {IFNAME}\n"
         assert checked == {"command": "check"}
         assert runtime.run("del") == [{"command": "del"}]
         assert IFNAME not in cni_netns.interfaces()

@@ -14,40 +14,36 @@ from typing import Any
 
 import pytest
 
-from libcni.testing import FakePlugins, wait_until
+from libcni.testing import Answer, FakePlugins, call_plugin, wait_until
+from libcni.testing.calling import environment
 
 ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+ATTACHMENT = {"container_id": "c1", "netns": "/run/netns/x", "path": "/opt/cni/bin"}
 
 
 class Runner:
-    """Runs a fake plugin as a runtime would."""
+    """Runs the fake plugins of a directory as a runtime would."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.env = {"CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/x", "CNI_IFNAME": "eth0", "CNI_ARGS": ""}
-        self.env |= {"CNI_PATH": directory}
 
-    def start(self, verb: str, plugin: str = "fake", config: Any = None, **env: str) -> subprocess.Popen[bytes]:
-        stdin = config if isinstance(config, bytes) else json.dumps(config or {}).encode()
+    def __call__(self, verb: str, plugin: str = "fake", config: Any = b"{}", **env: str) -> Answer:
+        where: Any = ATTACHMENT
+        return call_plugin(os.path.join(self.directory, plugin), verb, config, env=env, **where)
+
+    def start(self, verb: str, plugin: str = "fake", config: Any = None) -> subprocess.Popen[bytes]:
+        """Start a plugin, for a test that looks at the process while it runs."""
         process = subprocess.Popen(
             [os.path.join(self.directory, plugin)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **self.env, "CNI_COMMAND": verb, **env},
+            env=environment(verb, {}, **ATTACHMENT),
         )
         assert process.stdin is not None
-        process.stdin.write(stdin)
+        process.stdin.write(json.dumps(config).encode())
         process.stdin.close()
-        process.stdin = None
         return process
-
-    def __call__(
-        self, verb: str, plugin: str = "fake", config: Any = None, **env: str
-    ) -> subprocess.CompletedProcess[bytes]:
-        with self.start(verb, plugin, config, **env) as process:
-            stdout, stderr = process.communicate(timeout=20)
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 @pytest.fixture
@@ -59,14 +55,13 @@ def conf(version: str = "1.1.0", /, **keys: Any) -> dict[str, Any]:
     return {"cniVersion": version, "name": "net", "type": "fake", **keys}
 
 
-def answer(done: subprocess.CompletedProcess[bytes]) -> Any:
-    assert done.returncode == 0, done
-    return json.loads(done.stdout)
+def failure(answer: Answer) -> str:
+    assert answer.status == 1, answer
+    return str(answer.document["msg"])
 
 
-def failure(done: subprocess.CompletedProcess[bytes], status: int = 1) -> Any:
-    assert done.returncode == status, done
-    return json.loads(done.stdout)
+def files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
 RESULT = {
@@ -81,24 +76,20 @@ SUBNET = {"subnet": "10.9.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]}
 # fake
 
 
-def test_echoes_prev_result(run: Runner) -> None:
-    assert answer(run("ADD", config=conf(prevResult=RESULT))) == RESULT
-
-
-def test_answers_with_one_interface_without_prev_result(run: Runner) -> None:
-    [interface] = answer(run("ADD", config=conf()))["interfaces"]
+def test_echoes_prev_result_and_answers_with_one_interface_without(run: Runner) -> None:
+    assert run("ADD", config=conf(prevResult=RESULT)).document == RESULT
+    [interface] = run("ADD", config=conf()).document["interfaces"]
     assert (interface["name"], interface["sandbox"]) == ("eth0", "/run/netns/x")
 
 
 @pytest.mark.parametrize("verb", ["DEL", "GC", "STATUS"])
 def test_says_nothing_on_success(run: Runner, verb: str) -> None:
-    done = run(verb, config=conf())
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert run(verb, config=conf(), CNI_NETNS="") == Answer(0, "", "")
 
 
 def test_check_wants_prev_result(run: Runner) -> None:
-    assert run("CHECK", config=conf(prevResult=RESULT)).returncode == 0
-    assert failure(run("CHECK", config=conf()))["code"] == 7
+    assert run("CHECK", config=conf(prevResult=RESULT)).status == 0
+    assert run("CHECK", config=conf()).code == 7
 
 
 @pytest.mark.parametrize(
@@ -112,12 +103,8 @@ def test_check_wants_prev_result(run: Runner) -> None:
     ],
 )
 def test_refuses_a_bad_environment(run: Runner, verb: str, missing: str, msg: str) -> None:
-    error = failure(run(verb, config=conf(), **{missing: ""}))
+    error = run(verb, config=conf(), **{missing: ""}).document
     assert (error["code"], error["msg"], error["cniVersion"]) == (4, msg, "1.1.0")
-
-
-def test_del_needs_no_namespace(run: Runner) -> None:
-    assert run("DEL", config=conf(), CNI_NETNS="").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -134,151 +121,131 @@ def test_del_needs_no_namespace(run: Runner) -> None:
     ],
 )
 def test_refuses_a_bad_configuration(run: Runner, verb: str, config: Any, code: int) -> None:
-    assert failure(run(verb, config=config))["code"] == code
+    assert run(verb, config=config).code == code
 
 
 # results in every version
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_answers_in_the_version_asked_for(run: Runner, fake_state: Path, version: str) -> None:
-    ipam = {"ranges": [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00::/64"}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    result = answer(run("ADD", "fake-bridge", conf(version, ipam=ipam)))
+def test_answers_in_the_version_asked_for_and_keeps_it(run: Runner, fake_state: Path, version: str) -> None:
+    ranges = [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00::/64"}]]
+    ipam = {"ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "subnet": "10.8.0.0/29"}
+    result = run("ADD", "fake-bridge", conf(version, ipam=ipam)).document
     assert result["cniVersion"] == version
     if version < "0.3":
-        assert result["ip4"] == {"ip": "10.9.0.2/29", "gateway": "10.9.0.1", "routes": [{"dst": "0.0.0.0/0"}]}
+        assert result["ip4"] == {"ip": "10.8.0.2/29", "gateway": "10.8.0.1", "routes": [{"dst": "0.0.0.0/0"}]}
         assert result["ip6"]["ip"] == "fd00::2/64"
     else:
-        assert [ip["address"] for ip in result["ips"]] == ["10.9.0.2/29", "fd00::2/64"]
-        assert [ip.get("version") for ip in result["ips"]] == (["4", "6"] if version < "1" else [None, None])
-
-
-@pytest.mark.parametrize("version", ["0.2.0", "0.3.1", "1.0.0"])
-def test_echo_keeps_the_shape(run: Runner, fake_state: Path, version: str) -> None:
-    first = answer(run("ADD", "fake-bridge", conf(version, ipam={"subnet": "10.9.0.0/29"})))
-    assert answer(run("ADD", config=conf(version, prevResult=first))) == first
+        assert [ip["address"] for ip in result["ips"]] == ["10.8.0.2/29", "10.9.0.2/29", "fd00::2/64"]
+        assert [ip.get("version") for ip in result["ips"]] == (["4", "4", "6"] if version < "1" else [None] * 3)
+        assert run("ADD", config=conf(version, prevResult=result)).document == result
 
 
 # the named plugins and their state
 
 
 def test_bridge_keeps_interface_and_address_as_files(run: Runner, fake_state: Path) -> None:
-    result = answer(run("ADD", "fake-bridge", conf(ipam=SUBNET, bridge="br7")))
+    result = run("ADD", "fake-bridge", conf(ipam=SUBNET, bridge="br7")).document
     assert [entry["name"] for entry in result["interfaces"]][::2] == ["br7", "eth0"]
     assert result["ips"] == [{"address": "10.9.0.2/29", "gateway": "10.9.0.1", "interface": 2}]
     assert result["routes"] == SUBNET["routes"]
     assert (fake_state / "addresses/net/10.9.0.2").read_text() == "c1\neth0\nnet\n"
     assert (fake_state / "interfaces/c1.eth0").read_text() == "c1\neth0\nnet\n"
-    assert run("DEL", "fake-bridge", conf(ipam=SUBNET)).returncode == 0
-    assert [path for path in fake_state.rglob("*") if path.is_file()] == []
+    assert run("DEL", "fake-bridge", conf(ipam=SUBNET)).status == 0
+    assert files(fake_state) == []
 
 
 def test_bridge_del_takes_the_interface_of_another_network(run: Runner, fake_state: Path) -> None:
     run("ADD", "fake-bridge", conf())
-    assert run("DEL", "fake-bridge", {**conf(), "name": "other"}).returncode == 0
-    assert list((fake_state / "interfaces").iterdir()) == []
+    assert run("DEL", "fake-bridge", {**conf(), "name": "other"}).status == 0
+    assert files(fake_state) == []
 
 
 @pytest.mark.parametrize("plugin", ["fake-bridge", "fake-ipam"])
 def test_duplicate_add_fails(run: Runner, fake_state: Path, plugin: str) -> None:
-    answer(run("ADD", plugin, conf(ipam=SUBNET)))
-    assert failure(run("ADD", plugin, conf(ipam=SUBNET)))["code"] == 999
+    assert run("ADD", plugin, conf(ipam=SUBNET)).status == 0
+    assert run("ADD", plugin, conf(ipam=SUBNET)).code == 999
 
 
-def test_ipam_check_sees_a_missing_address(run: Runner, fake_state: Path) -> None:
-    result = answer(run("ADD", "fake-ipam", conf(ipam=SUBNET)))
-    assert run("CHECK", "fake-ipam", conf(ipam=SUBNET, prevResult=result)).returncode == 0
-    (fake_state / "addresses/net/10.9.0.2").unlink()
-    assert "10.9.0.2/29 is not allocated" in failure(run("CHECK", "fake-ipam", conf(prevResult=result)))["msg"]
-
-
-def test_bridge_check_sees_a_missing_interface(run: Runner, fake_state: Path) -> None:
-    result = answer(run("ADD", "fake-bridge", conf()))
-    assert run("CHECK", "fake-bridge", conf(prevResult=result)).returncode == 0
-    (fake_state / "interfaces/c1.eth0").unlink()
-    assert "no interface eth0" in failure(run("CHECK", "fake-bridge", conf(prevResult=result)))["msg"]
+@pytest.mark.parametrize(
+    ("plugin", "file", "problem"),
+    [
+        ("fake-ipam", "addresses/net/10.9.0.2", "10.9.0.2/29 is not allocated"),
+        ("fake-bridge", "interfaces/c1.eth0", "no interface eth0"),
+    ],
+)
+def test_check_sees_what_is_missing(run: Runner, fake_state: Path, plugin: str, file: str, problem: str) -> None:
+    config = conf(ipam=SUBNET, prevResult=run("ADD", plugin, conf(ipam=SUBNET)).document)
+    assert run("CHECK", plugin, config).status == 0
+    (fake_state / file).unlink()
+    assert problem in failure(run("CHECK", plugin, config))
 
 
 def test_subnet_runs_out_and_gateway_is_never_given(run: Runner, fake_state: Path) -> None:
     for number in range(5):
-        answer(run("ADD", "fake-ipam", conf(ipam=SUBNET), CNI_CONTAINERID=f"c{number}"))
-    assert sorted(path.name for path in fake_state.rglob("10.*")) == [f"10.9.0.{last}" for last in range(2, 7)]
-    assert "no addresses available" in failure(run("ADD", "fake-ipam", conf(ipam=SUBNET), CNI_CONTAINERID="c9"))["msg"]
+        assert run("ADD", "fake-ipam", conf(ipam=SUBNET), CNI_CONTAINERID=f"c{number}").status == 0
+    assert files(fake_state / "addresses/net") == [f"10.9.0.{last}" for last in range(2, 7)]
+    assert "no addresses available" in failure(run("ADD", "fake-ipam", conf(ipam=SUBNET), CNI_CONTAINERID="c9"))
 
 
-def test_state_directory_is_required(run: Runner) -> None:
-    assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET)))["code"] == 7
-
-
-def test_state_directory_from_the_configuration(run: Runner, tmp_path: Path) -> None:
-    answer(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"stateDir": str(tmp_path / "here")})))
-    assert (tmp_path / "here/addresses/net/10.9.0.2").exists()
+def test_state_directory_is_required_and_may_be_in_the_configuration(run: Runner, tmp_path: Path) -> None:
+    assert run("ADD", "fake-ipam", conf(ipam=SUBNET)).code == 7
+    assert run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"stateDir": str(tmp_path)})).status == 0
+    assert files(tmp_path) == ["addresses/net/10.9.0.2"]
 
 
 def test_gc_removes_what_is_not_valid(run: Runner, fake_state: Path) -> None:
-    for container in ("c1", "c2"):
-        answer(run("ADD", "fake-bridge", conf(ipam=SUBNET), CNI_CONTAINERID=container))
-    answer(run("ADD", "fake-bridge", {**conf(ipam=SUBNET), "name": "other"}, CNI_CONTAINERID="c3"))
+    for container, network in (("c1", "net"), ("c2", "net"), ("c3", "other")):
+        config = {**conf(ipam=SUBNET), "name": network}
+        assert run("ADD", "fake-bridge", config, CNI_CONTAINERID=container).status == 0
     valid = [{"containerID": "c2", "ifname": "eth0"}]
-    assert run("GC", "fake-bridge", conf(ipam=SUBNET, **{"cni.dev/valid-attachments": valid})).returncode == 0
-    left = sorted(str(path.relative_to(fake_state)) for path in fake_state.rglob("*") if path.is_file())
-    assert left == ["addresses/net/10.9.0.3", "addresses/other/10.9.0.2", "interfaces/c2.eth0", "interfaces/c3.eth0"]
+    assert run("GC", "fake-bridge", conf(ipam=SUBNET, **{"cni.dev/valid-attachments": valid})).status == 0
+    left = ["addresses/net/10.9.0.3", "addresses/other/10.9.0.2", "interfaces/c2.eth0", "interfaces/c3.eth0"]
+    assert files(fake_state) == left
 
 
-def test_tuning_sets_the_mac(run: Runner) -> None:
+def test_tuning_sets_the_mac_of_the_interface_in_prev_result(run: Runner) -> None:
     wanted = {"runtimeConfig": {"mac": "02:00:00:00:00:07"}}
-    result = answer(run("ADD", "fake-tuning", conf(prevResult=RESULT, **wanted)))
+    result = run("ADD", "fake-tuning", conf(prevResult=RESULT, **wanted)).document
     assert result["interfaces"][0]["mac"] == "02:00:00:00:00:07"
-    assert run("CHECK", "fake-tuning", conf(prevResult=result, **wanted)).returncode == 0
-    assert "has MAC address 00:11" in failure(run("CHECK", "fake-tuning", conf(prevResult=RESULT, **wanted)))["msg"]
-    assert answer(run("ADD", "fake-tuning", conf(prevResult=RESULT))) == RESULT
+    assert run("CHECK", "fake-tuning", conf(prevResult=result, **wanted)).status == 0
+    assert "has MAC address 00:11" in failure(run("CHECK", "fake-tuning", conf(prevResult=RESULT, **wanted)))
+    assert run("ADD", "fake-tuning", conf(prevResult=RESULT)).document == RESULT
+    assert run("ADD", "fake-tuning", conf(prevResult=RESULT, **wanted), CNI_IFNAME="net1").code == 7
 
 
-def test_tuning_wants_the_interface_in_prev_result(run: Runner) -> None:
-    wanted = {"runtimeConfig": {"mac": "02:00:00:00:00:07"}}
-    assert failure(run("ADD", "fake-tuning", conf(prevResult=RESULT, **wanted), CNI_IFNAME="net1"))["code"] == 7
-
-
-def test_portmap_holds_host_ports(run: Runner, fake_state: Path) -> None:
+@pytest.mark.parametrize("verb", ["DEL", "GC"])
+def test_portmap_holds_host_ports(run: Runner, fake_state: Path, verb: str) -> None:
     ports = [{"hostPort": 80, "containerPort": 8080}, {"hostPort": 53, "containerPort": 53, "protocol": "udp"}]
     config = conf(prevResult=RESULT, runtimeConfig={"portMappings": ports})
-    assert answer(run("ADD", "fake-portmap", config)) == RESULT
-    assert sorted(path.name for path in (fake_state / "ports").iterdir()) == ["53-udp", "80-tcp"]
-    assert run("CHECK", "fake-portmap", config).returncode == 0
-    assert failure(run("ADD", "fake-portmap", config, CNI_CONTAINERID="c2"))["msg"] == "host port 80-tcp is taken"
-    assert run("DEL", "fake-portmap", config).returncode == 0
-    assert list((fake_state / "ports").iterdir()) == []
-    assert "not mapped" in failure(run("CHECK", "fake-portmap", config))["msg"]
-
-
-def test_portmap_gc(run: Runner, fake_state: Path) -> None:
-    config = conf(prevResult=RESULT, runtimeConfig={"portMappings": [{"hostPort": 80, "containerPort": 80}]})
-    answer(run("ADD", "fake-portmap", config))
-    assert run("GC", "fake-portmap", conf(**{"cni.dev/valid-attachments": []})).returncode == 0
-    assert list((fake_state / "ports").iterdir()) == []
+    assert run("ADD", "fake-portmap", config).document == RESULT
+    assert files(fake_state) == ["ports/53-udp", "ports/80-tcp"]
+    assert run("CHECK", "fake-portmap", config).status == 0
+    assert failure(run("ADD", "fake-portmap", config, CNI_CONTAINERID="c2")) == "host port 80-tcp is taken"
+    assert run(verb, "fake-portmap", {**config, "cni.dev/valid-attachments": []}).status == 0
+    assert files(fake_state) == []
+    assert "not mapped" in failure(run("CHECK", "fake-portmap", config))
 
 
 # the steps: in the configuration, and in a file beside the plugin
 
 
-def test_version(run: Runner) -> None:
-    document = {"cniVersion": "1.0.0", "supportedVersions": ALL_VERSIONS}
-    assert answer(run("VERSION", config={"cniVersion": "1.0.0"})) == document
-
-
 def test_steps_in_a_file_beside_a_link_and_over_them_those_of_the_configuration(
     run: Runner, fake_path: str, tmp_path: Path
 ) -> None:
+    document = {"cniVersion": "1.0.0", "supportedVersions": ALL_VERSIONS}
+    assert run("VERSION", config={"cniVersion": "1.0.0"}).document == document
     (tmp_path / "mine").symlink_to(Path(fake_path) / "fake")
     steps = {"versions": ["0.4.0"], "kind": "ipam", "stateDir": str(tmp_path), "STATUS": {"error": {"code": 50}}}
     (tmp_path / "mine.json").write_text(json.dumps(steps))
     run.directory = str(tmp_path)
-    assert answer(run("VERSION", "mine"))["supportedVersions"] == ["0.4.0"]
-    error = failure(run("ADD", "mine", conf()))
+    assert run("VERSION", "mine").document["supportedVersions"] == ["0.4.0"]
+    error = run("ADD", "mine", conf()).document
     assert (error["code"], error["details"]) == (1, 'config is "1.1.0", plugin supports ["0.4.0"]')
     wider = {"versions": ALL_VERSIONS}
-    assert failure(run("STATUS", "mine", conf(fake=wider)))["code"] == 50
-    assert answer(run("ADD", "mine", conf(fake=wider, ipam=SUBNET)))["ips"][0]["address"] == "10.9.0.2/29"
+    assert run("STATUS", "mine", conf(fake=wider)).code == 50
+    assert run("ADD", "mine", conf(fake=wider, ipam=SUBNET)).document["ips"][0]["address"] == "10.9.0.2/29"
 
 
 def test_a_list_in_the_file_has_a_step_for_each_call(run: Runner, fake_path: str, tmp_path: Path) -> None:
@@ -286,17 +253,15 @@ def test_a_list_in_the_file_has_a_step_for_each_call(run: Runner, fake_path: str
     steps = {"stderr": "always", "VERSION": [{"error": {"code": 4, "msg": "first"}}, {"stderr": "second"}, {"exit": 3}]}
     (tmp_path / "mine.json").write_text(json.dumps(steps))
     run.directory = str(tmp_path)
-    assert failure(run("VERSION", "mine"))["msg"] == "first"
-    assert [(done.returncode, done.stderr) for done in (run("VERSION", "mine") for _ in range(3))] == [
-        (0, b"second"), (3, b"always"), (3, b"always"),
-    ]  # fmt: skip
-    assert failure(run("DEL", "mine", conf(fake={"DEL": [{}]})))["msg"].startswith("a list of steps can only be")
+    assert failure(run("VERSION", "mine")) == "first"
+    got = [(answer.status, answer.stderr) for answer in (run("VERSION", "mine") for _ in range(3))]
+    assert got == [(0, "second"), (3, "always"), (3, "always")]
+    assert failure(run("DEL", "mine", conf(fake={"DEL": [{}]}))).startswith("a list of steps can only be")
 
 
 def test_a_verbs_own_keys_win(run: Runner) -> None:
     config = conf(fake={"stderr": "all", "DEL": {"stderr": "only DEL"}})
-    assert run("ADD", config=config).stderr == b"all"
-    assert run("DEL", config=config).stderr == b"only DEL"
+    assert [run(verb, config=config).stderr for verb in ("ADD", "DEL")] == ["all", "only DEL"]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +282,7 @@ def test_a_verbs_own_keys_win(run: Runner) -> None:
 def test_steps_with_a_mistake_are_refused_by_the_plugin_and_when_they_are_written(
     run: Runner, cni_fakes: FakePlugins, steps: Any, problem: str
 ) -> None:
-    assert failure(run("STATUS", config=conf(fake=steps)))["msg"] == problem
+    assert failure(run("STATUS", config=conf(fake=steps))) == problem
     with pytest.raises(ValueError, match=f"wrong steps of a fake plugin: {re.escape(problem)}"):
         cni_fakes.scenario("fake", steps or "[]")
 
@@ -328,53 +293,43 @@ def test_steps_with_a_mistake_are_refused_by_the_plugin_and_when_they_are_writte
 def test_while_a_file_exists(run: Runner, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     config = conf(fake={"while": str(flag), "error": {"code": 11}})
-    assert run("ADD", config=config).returncode == 0
+    assert run("ADD", config=config).status == 0
     flag.touch()
-    assert failure(run("ADD", config=config))["code"] == 11
+    assert run("ADD", config=config).code == 11
 
 
-def test_error_instead_of_acting(run: Runner, fake_state: Path) -> None:
+def test_error_instead_of_acting_and_after(run: Runner, fake_state: Path) -> None:
     told = {"code": -11, "msg": "m", "details": "d", "more": [1]}
-    error = failure(run("ADD", "fake-ipam", conf("1.0.0", ipam=SUBNET, fake={"error": told, "exit": 3})), 3)
-    assert error == {"cniVersion": "1.0.0", **told}
+    answer = run("ADD", "fake-ipam", conf("1.0.0", ipam=SUBNET, fake={"error": told, "exit": 3}))
+    assert (answer.status, answer.document) == (3, {"cniVersion": "1.0.0", **told})
     assert not fake_state.exists()
+    assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"errorAfter": {}}))) == "set to fail"
+    assert files(fake_state) == ["addresses/net/10.9.0.2"]
 
 
-def test_error_after_acting_leaks(run: Runner, fake_state: Path) -> None:
-    assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"errorAfter": {}})))["msg"] == "set to fail"
-    assert (fake_state / "addresses/net/10.9.0.2").exists()
-
-
-def test_kills_itself(run: Runner) -> None:
-    assert run("ADD", config=conf(fake={"signal": int(signal.SIGKILL)})).returncode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("text", ["", "garbage", "[]", '{"cniVersion": "1.1', "{}{}", "\udcff"])
+@pytest.mark.parametrize("text", ["", "garbage", '{"cniVersion": "1.1'])
 def test_prints_exactly_what_it_is_told(run: Runner, text: str) -> None:
-    done = run("ADD", config=conf(fake={"stdout": text, "exit": 42}))
-    assert (done.returncode, done.stdout) == (42, text.encode("utf-8", "surrogateescape"))
+    assert run("ADD", config=conf(fake={"stdout": text, "exit": 42})) == Answer(42, text, "")
 
 
 def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run: Runner) -> None:
     ips = {"ips": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "0.0.0.0/0"}]}
     flat = {"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24", "routes": [{"dst": "0.0.0.0/0"}]}, "dns": {}}
-    assert answer(run("ADD", config=conf("0.2.0", fake={"ADD": {"result": ips}}))) == flat
+    assert run("ADD", config=conf("0.2.0", fake={"ADD": {"result": ips}})).document == flat
     own = {"cniVersion": "1.0.0", **ips}
-    assert answer(run("ADD", config=conf("0.2.0", fake={"result": own}))) == own
+    assert run("ADD", config=conf("0.2.0", fake={"result": own})).document == own
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_prints_without_end(run: Runner, stream: str) -> None:
     with run.start("ADD", config=conf(fake={"endless": stream})) as process:
-        pipe = getattr(process, stream)
-        assert len(pipe.read(10_000_000)) == 10_000_000
+        assert len(getattr(process, stream).read(10_000_000)) == 10_000_000
         assert process.poll() is None
         process.kill()
 
 
 @pytest.mark.parametrize(("key", "acted"), [("sleep", False), ("sleepAfter", True)])
 def test_sleeps_before_or_after_acting(run: Runner, fake_state: Path, key: str, *, acted: bool) -> None:
-    address = fake_state / "addresses/net/10.9.0.2"
     ready = fake_state.with_name("ready")
     with run.start("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"touch": str(ready), key: 30})) as process:
         wait_until(ready.exists)
@@ -382,7 +337,7 @@ def test_sleeps_before_or_after_acting(run: Runner, fake_state: Path, key: str, 
         assert process.stdout is not None
         if acted:
             assert process.stdout.readline().startswith(b'{"cniVersion"')
-        assert address.exists() is acted
+        assert bool(files(fake_state)) is acted
         assert process.poll() is None
         process.kill()
 
@@ -437,14 +392,13 @@ def test_logs_the_call_as_it_came(run: Runner, tmp_path: Path) -> None:
 
 def test_log_lines_of_calls_at_once_do_not_mix(run: Runner, tmp_path: Path) -> None:
     log = tmp_path / "own.log"
-    config = conf(padding="x" * 20_000, fake={"log": str(log)})
-    processes = [run.start("DEL", config=config, CNI_CONTAINERID=f"c{number}") for number in range(12)]
+    configs = [conf(padding="x" * 20_000, number=number, fake={"log": str(log)}) for number in range(12)]
+    processes = [run.start("DEL", config=config) for config in configs]
     for process in processes:
         with process:
-            process.communicate(timeout=20)
-    calls = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {call["env"]["CNI_CONTAINERID"] for call in calls} == {f"c{number}" for number in range(12)}
-    assert all(json.loads(call["stdin"]) == config for call in calls)
+            assert process.wait(20) == 0
+    logged = [json.loads(json.loads(line)["stdin"]) for line in log.read_text().splitlines()]
+    assert sorted(logged, key=lambda config: int(config["number"])) == configs
 
 
 # what they are made of
@@ -453,10 +407,9 @@ def test_log_lines_of_calls_at_once_do_not_mix(run: Runner, tmp_path: Path) -> N
 def test_they_import_neither_libcni_nor_anything_installed(fake_path: str) -> None:
     allowed = {"__future__", "os", "sys", "json", "_json", "time", "signal", "ipaddress", "collections", "fakecni"}
     names: set[str] = set()
-    for path in (path for path in Path(fake_path).rglob("fake*") if path.is_file() and path.suffix != ".pyc"):
-        names |= imported(path)
-    for path in Path(fake_path, "fakecni").glob("*.py"):
-        names |= imported(path)
+    for path in [*Path(fake_path).glob("fake*"), *Path(fake_path).glob("fakecni/*.py")]:
+        if path.is_file():
+            names |= imported(path)
     assert {"os", "json"} < names <= allowed
 
 

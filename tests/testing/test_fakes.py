@@ -17,15 +17,6 @@ def call(fakes: FakePlugins, verb: str = "ADD", name: str = "fake", **more: Any)
     return call_plugin(fakes.path / name, verb, config("1.1.0", **more), args="A=1", path=str(fakes.path))
 
 
-def test_a_fake_without_steps_is_a_polite_plugin(cni_fakes: FakePlugins) -> None:
-    cni_fakes.scenario("fake")
-    assert [interface["name"] for interface in call(cni_fakes).document["interfaces"]] == ["eth0"]
-    assert call(cni_fakes, prevResult={"ips": [], "x": 1}).document == {"cniVersion": "1.1.0", "ips": [], "x": 1}
-    assert call(cni_fakes, "VERSION").document["supportedVersions"][-1] == "1.1.0"
-    for verb in ("DEL", "CHECK", "GC", "STATUS"):
-        assert call(cni_fakes, verb, prevResult={}) == Answer(0, "", "")
-
-
 def test_what_it_received_can_be_read_back(cni_fakes: FakePlugins) -> None:
     fake = cni_fakes.scenario("fake")
     call_plugin(fake.path, "ADD", b'{"n": 1e400, "bytes": "\xff"}', container_id="c7")
@@ -114,17 +105,6 @@ def test_writing_a_scenario_again_replaces_it(cni_fakes: FakePlugins) -> None:
     fake = cni_fakes.scenario("fake", {"ADD": {"stdout": "scenario"}})
     assert fake.calls == ()
     assert call(cni_fakes).stdout == "scenario"
-
-
-def test_all_fakes_of_a_directory(cni_fakes: FakePlugins) -> None:
-    for name in ("two", "one"):
-        cni_fakes.scenario(name)
-    assert [fake.path.name for fake in cni_fakes] == ["one", "two"]
-
-
-def test_yaml_that_reads_a_word_as_false_is_refused(cni_fakes: FakePlugins) -> None:
-    with pytest.raises(ValueError, match=r"ADD: error\.msg cannot be False"):
-        cni_fakes.scenario("fake", "ADD: {error: {code: 7, msg: no}}")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fake-ipam", {}), ("mine", {"kind": "ipam"})])

@@ -21,6 +21,7 @@ class Pool(Recorder):
     def __init__(self, fault: str = "", size: int = 20) -> None:
         self.fault, self.size = fault, size
         self.held: dict[str, int] = {}
+        self.networks: dict[str, str] = {}
         super().__init__(add=self._add, delete=self._delete, check=self._check, gc=self._gc)
 
     def _add(self, request: Request) -> None:
@@ -31,6 +32,7 @@ class Pool(Recorder):
             raise VerbError("no free address", code=11)
         number = 2 if self.fault == "one address for all" else free[0]
         self.held[request.container_id] = number
+        self.networks[request.container_id] = request.name
         request.result.add_ip(f"10.9.0.{number}/24")
 
     def _delete(self, request: Request) -> None:
@@ -44,7 +46,8 @@ class Pool(Recorder):
     def _gc(self, request: Request) -> None:
         if self.fault != "GC does nothing":
             valid = {container for container, _ in request.valid_attachments}
-            self.held = {container: number for container, number in self.held.items() if container in valid}
+            own = {container for container, name in self.networks.items() if name == request.name}
+            self.held = {one: number for one, number in self.held.items() if one in valid or one not in own}
 
 
 def test_a_right_ipam_plugin_has_no_failure() -> None:
