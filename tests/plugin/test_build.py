@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from libcni.config.versions import ALL_VERSIONS
-from libcni.errors import ErrorCode
 from libcni.executor.start_ahead import reads_first
 from libcni.plugin.build import BuildError, build, main
 from libcni.testing import call_plugin
@@ -89,21 +88,6 @@ def test_another_version_of_python_runs_the_source(built: Path) -> None:
     assert call_plugin(built, "VERSION").document["supportedVersions"] == [*ALL_VERSIONS]
 
 
-def test_every_verb_of_an_example_works_in_the_product(tmp_path: Path) -> None:
-    product = tmp_path / "pool-ipam"
-    build(ROOT / "examples/pool_ipam.py", product, python=sys.executable)
-    pool = config(ipam={"subnet": "10.9.0.0/24", "dataDir": str(tmp_path / "data")})
-    everything = {**pool, "cni.dev/valid-attachments": []}
-    assert call_plugin(product, "STATUS", pool).status == 0
-    assert call_plugin(product, "ADD", pool).document["ips"][0]["address"] == "10.9.0.2/24"
-    assert call_plugin(product, "CHECK", pool).status == 0
-    assert call_plugin(product, "DEL", pool).status == 0
-    assert call_plugin(product, "CHECK", pool).code == ErrorCode.UNKNOWN_CONTAINER
-    assert call_plugin(product, "ADD", pool).status == 0
-    assert call_plugin(product, "GC", everything, path="/nowhere").status == 0
-    assert call_plugin(product, "CHECK", pool).code == ErrorCode.UNKNOWN_CONTAINER
-
-
 def test_other_modules_of_the_plugin_can_be_included(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("ABOUT = 'with a helper'\n")
     source = PLUGIN.replace('Plugin("mine")', 'Plugin("mine", about=ABOUT)').replace(
@@ -158,15 +142,6 @@ def test_what_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         build(tmp_path / "mine.py", tmp_path / "x", python="/nowhere/python")
     with pytest.raises(BuildError, match=r"cannot write .*no/x: No such file"):
         build(tmp_path / "mine.py", tmp_path / "no" / "x", python=sys.executable)
-
-
-@pytest.mark.usefixtures("measured_children")
-def test_the_command_line_is_python_m(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    command = [sys.executable, "-m", "libcni.plugin", "build", "mine.py", "-o", "mine", "--python", sys.executable]
-    env = {**os.environ, "PYTHONPATH": str(LIBRARY)}
-    subprocess.run(command, cwd=tmp_path, env=env, check=True)
-    assert call_plugin(tmp_path / "mine", "VERSION").status == 0
 
 
 @pytest.mark.real

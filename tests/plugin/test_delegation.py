@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,7 +57,7 @@ def test_the_delegate_gets_the_same_environment_and_the_whole_configuration(tmp_
     write_delegate(tmp_path, ADD=f"echo '{json.dumps(RESULT)}'")
     recorder = delegating()
     answer = call(tmp_path, verb, recorder, ipam={"type": "ipam", "x": 1}, big=1)
-    assert answer.status == 0
+    assert (answer.status, answer.stderr) == (0, f"log of {verb}\n")
     (request,) = recorder.requests
     assert received(tmp_path, verb).stdin == request.stdin
     assert environment(received(tmp_path, verb)) == environment(request)
@@ -72,21 +70,9 @@ def test_the_configuration_reaches_the_delegate_byte_for_byte(tmp_path: Path) ->
     assert received(tmp_path, "ADD").stdin == stdin
 
 
-def test_a_changed_configuration_may_be_handed_on(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="echo '{}'")
-    recorder = delegating(add=lambda request: request.delegate_add("ipam", {**request.config, "more": 1}))
-    assert call(tmp_path, recorder=recorder).status == 0
-    assert received(tmp_path, "ADD").config == config(more=1)
-
-
 def test_the_delegates_result_is_typed_and_keeps_its_fields(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD="""echo '{"ip4": {"ip": "10.0.0.2/24"}, "vendor": 1}'""")
     assert call(tmp_path).document == RESULT
-
-
-def test_the_delegates_stderr_is_the_plugins(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="echo '{}'")
-    assert call(tmp_path).stderr == "log of ADD\n"
 
 
 ERROR = '{"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all of it"}'
@@ -118,14 +104,10 @@ def calls(directory: Path) -> list[tuple[str, str]]:
     return FakePlugins(directory).verbs
 
 
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [(REFUSED, False), (BROKEN, True)],
-)
-def test_a_refused_add_has_nothing_to_undo(tmp_path: Path, failure: str, expected: bool) -> None:
-    write_delegate(tmp_path, ADD=failure)
-    assert call(tmp_path, recorder=delegating(add=lambda r: r.delegate_add("ipam"))).status == 1
-    assert (("DEL", "ipam") in calls(tmp_path)) is expected
+def test_a_refused_add_has_nothing_to_undo(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD=REFUSED)
+    assert call(tmp_path).status == 1
+    assert calls(tmp_path) == [("ADD", "ipam")]
 
 
 @pytest.mark.parametrize("how", ["raises", "sys.exit", "returns no JSON"])
@@ -145,7 +127,7 @@ def test_a_failure_after_the_delegated_add_undoes_it(tmp_path: Path, how: str) -
 
 def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD=BROKEN, DEL="exit 9")
-    answer = call(tmp_path, recorder=delegating(add=lambda request: request.delegate_add("ipam")))
+    answer = call(tmp_path)
     assert answer.code == 999
     assert "cannot undo the delegated ADD: " in answer.stderr
     assert "exit status 9" in answer.stderr
@@ -170,22 +152,6 @@ def test_an_unknown_version_of_the_delegates_result_is_refused(tmp_path: Path) -
     answer = call(tmp_path)
     assert answer.code == 999
     assert "unknown cniVersion '7.0.0'" in answer.document["msg"]
-
-
-def test_a_process_that_the_delegate_leaves_on_its_stdout_is_not_waited_for(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="sleep 30 & echo '{}'")
-    start = time.monotonic()
-    assert call(tmp_path).status == 0
-    assert time.monotonic() - start < 15
-
-
-def test_an_executable_that_is_being_written_is_tried_again(tmp_path: Path) -> None:
-    path = write_delegate(tmp_path, ADD="echo '{}'")
-    writer = path.open("a", encoding="utf-8")
-    timer = threading.Timer(0.2, writer.close)
-    timer.start()
-    assert call(tmp_path).status == 0
-    timer.join()
 
 
 SLOW = """
@@ -220,36 +186,20 @@ def text(path: Path) -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def test_a_delegate_that_succeeds_gets_no_del(tmp_path: Path) -> None:
-    write_delegate(tmp_path, ADD="echo '{}'")
-    call(tmp_path)
-    assert ("DEL", "ipam") not in calls(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("failure", "expected"),
-    [
-        ("exit 3", {"exit_status": 3, "signal": None, "code": None}),
-        ("kill -9 $$", {"exit_status": None, "signal": 9, "code": None}),
-        ("echo garbage; exit 1", {"exit_status": 1, "code": None, "stdout": "garbage\n"}),
-        (f"echo '{ERROR}'; exit 1", {"exit_status": 1, "code": 11, "msg": "full", "details": "all of it"}),
-        ("""echo '{"code": "x"}'; exit 1""", {"exit_status": 1, "code": None}),
-    ],
-)
-def test_the_error_says_what_is_known_of_the_call(tmp_path: Path, failure: str, expected: dict[str, Any]) -> None:
+def test_the_error_says_what_is_known_of_the_call(tmp_path: Path) -> None:
     def check(request: Request) -> None:
         with pytest.raises(PluginError) as caught:
             request.forward("ipam")
         error = caught.value
-        assert {name: getattr(error, name) for name in expected} == expected
+        assert (error.exit_status, error.code, error.msg, error.details) == (1, 11, "full", "all of it")
         assert (error.plugin, error.path, error.verb) == ("ipam", str(tmp_path / "ipam"), "CHECK")
         assert (error.network, error.container_id, error.ifname) == ("net", "test-container", "eth0")
 
-    write_delegate(tmp_path, CHECK=failure)
+    write_delegate(tmp_path, CHECK=REFUSED)
     assert call(tmp_path, "CHECK", recorder=Recorder(check=check)).status == 0
 
 
-@pytest.mark.parametrize("output", ["", "[]", "garbage", "{}{}"])
+@pytest.mark.parametrize("output", ["", "[]"])
 def test_success_without_a_result_is_an_error(tmp_path: Path, output: str) -> None:
     def add(request: Request) -> None:
         with pytest.raises(InvalidOutputError):
@@ -266,16 +216,6 @@ def test_a_delegate_that_is_not_there_is_named(tmp_path: Path, verb: str) -> Non
     assert str(answer.document["msg"]).startswith(f'plugin "ipam" not found in /nowhere, {tmp_path} (install it there')
 
 
-def test_a_file_that_cannot_be_executed_is_passed_over(tmp_path: Path) -> None:
-    first, second = tmp_path / "1", tmp_path / "2"
-    for directory in (first, second):
-        directory.mkdir()
-        write_delegate(directory, ADD="echo '{}'")
-    (first / "ipam").chmod(0o644)
-    assert call_plugin(delegating().plugin, "ADD", config(), path=f"{first}:{second}").status == 0
-    assert calls(second) == [("ADD", "ipam")]
-
-
 @pytest.mark.parametrize("name", ["../ipam", "", ".", "a/b"])
 def test_a_delegates_type_is_no_path(tmp_path: Path, name: str) -> None:
     answer = call(tmp_path, recorder=Recorder(add=lambda request: request.delegate_add(name)))
@@ -288,13 +228,6 @@ def test_without_cni_path_there_is_nothing_to_delegate_to() -> None:
             request.delegate_add("ipam")
 
     assert call_plugin(Recorder(add=add).plugin, "ADD", config()).status == 0
-
-
-def test_a_delegate_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
-    path = write_delegate(tmp_path)
-    path.write_text("#!/nowhere/interpreter\n", encoding="utf-8")
-    answer = call(tmp_path, "DEL")
-    assert (answer.code, "cannot be started" in answer.document["msg"]) == (999, True)
 
 
 def main_plugin(
@@ -338,12 +271,6 @@ def test_what_can_be_freed_is_freed_although_one_of_the_two_fails(tmp_path: Path
     assert (verb, "ipam") in calls(tmp_path)
     assert answer.code == (11 if verb == "DEL" else 120)
     assert f"{verb} failed as well: " in answer.stderr
-
-
-@pytest.mark.parametrize("verb", ["CHECK", "STATUS"])
-def test_a_failure_of_the_ipam_plugin_is_the_plugins(tmp_path: Path, verb: str) -> None:
-    write_delegate(tmp_path, **{verb: REFUSED})
-    assert call_main(tmp_path, main_plugin(), verb).code == 11
 
 
 def test_an_add_that_does_not_ask_its_declared_ipam_plugin_is_an_error(tmp_path: Path) -> None:

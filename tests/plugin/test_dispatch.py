@@ -34,16 +34,10 @@ def test_every_verb_reaches_its_function(verb: str) -> None:
 
 def test_a_second_function_for_a_verb_is_refused() -> None:
     plugin = Plugin("copied")
-    plugin.add(nothing)
+    assert plugin.add(nothing) is nothing
     with pytest.raises(ValueError, match="plugin copied has a function for ADD already"):
         plugin.add(nothing)
     plugin.check(nothing)
-
-
-@pytest.mark.parametrize("verb", ["DEL", "CHECK", "GC", "STATUS"])
-def test_only_add_prints_on_success(verb: str) -> None:
-    answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin")
-    assert (answer.status, answer.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("verb", ["CHECK", "GC", "STATUS"])
@@ -75,13 +69,11 @@ def test_no_command_prints_the_about_text_on_stderr() -> None:
         assert answer.stderr == "does p\nCNI protocol versions supported: 0.4.0, 1.0.0\n"
 
 
-def test_the_about_text_has_a_default() -> None:
-    assert call_plugin(Plugin("p"), "").stderr.startswith("CNI plugin p\n")
-
-
-def test_a_version_that_does_not_exist_is_refused_at_once() -> None:
+def test_wrong_versions_are_refused_at_once() -> None:
     with pytest.raises(VersionError):
         Plugin("p", versions=["1.0"])
+    with pytest.raises(ValueError, match="at least one version"):
+        Plugin("p", versions=[])
 
 
 @pytest.mark.parametrize("asked", ["0.1.0", "1.0.0", "9.9.9"])
@@ -98,11 +90,6 @@ def test_version_needs_no_stdin(stdin: bytes) -> None:
 
 def test_version_refuses_garbage() -> None:
     assert call_plugin(Recorder().plugin, "VERSION", b"garbage").code == ErrorCode.DECODING_FAILURE
-
-
-def test_version_needs_no_other_variable() -> None:
-    env = dict.fromkeys(["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "CNI_ARGS"])
-    assert call_plugin(Recorder().plugin, "VERSION", env=env).status == 0
 
 
 @pytest.mark.parametrize(("verb", "version"), [(v, x) for v in VERBS for x in ALL_VERSIONS])
@@ -197,20 +184,9 @@ def test_prints_of_a_function_go_to_stderr_and_leave_one_document() -> None:
     assert sys.stdout is before
 
 
-def test_a_result_that_is_no_json_is_an_error_and_not_half_a_document() -> None:
-    def add(request: Request) -> dict[str, object]:
-        return {"vendor": {1, 2}}
-
-    answer = call_plugin(Recorder(add=add).plugin, "ADD", config())
-    assert answer.code == ErrorCode.INTERNAL
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_infinity_is_not_json_and_not_printed(value: float) -> None:
-    def add(request: Request) -> dict[str, object]:
-        return {"vendor": value}
-
-    assert call_plugin(Recorder(add=add).plugin, "ADD", config()).code == ErrorCode.INTERNAL
+@pytest.mark.parametrize("value", [{1, 2}, float("inf"), float("nan")])
+def test_a_result_that_is_no_json_is_an_error_and_not_half_a_document(value: object) -> None:
+    assert call_plugin(Recorder(add=lambda request: {"vendor": value}).plugin, "ADD", config()).code == 999
 
 
 def test_a_function_may_return_a_document_or_a_result_or_fill_the_requests() -> None:
@@ -239,11 +215,6 @@ def test_an_error_document_that_add_returns_is_an_error() -> None:
         1,
         {"cniVersion": "1.1.0", "code": 11, "msg": "full", "details": "all"},
     )
-
-
-def test_a_plugin_without_versions_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="at least one version"):
-        Plugin("p", versions=[])
 
 
 def test_what_other_verbs_return_is_not_printed() -> None:
@@ -276,7 +247,3 @@ def test_run_answers_for_this_process_and_exits(
     captured = capfd.readouterr()
     assert json.loads(captured.out) == {"cniVersion": "1.1.0", "code": 999, "msg": "no"}
     assert captured.err == ("from the descriptor" if stderr == "open" else "")
-
-
-def test_the_name_of_a_decorated_function_is_still_the_function() -> None:
-    assert Plugin("p").add(nothing) is nothing

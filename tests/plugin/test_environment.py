@@ -22,26 +22,14 @@ VARIABLES = ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH", "CNI_ARGS
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("empty", [None, ""])
-def test_missing_variables_are_reported_together(verb: str, empty: str | None) -> None:
-    answer = call_plugin(Recorder().plugin, verb, config(), env=dict.fromkeys(VARIABLES, empty))
-    if NEEDED[verb]:
-        assert answer.document == {
-            "cniVersion": "1.1.0",
-            "code": 4,
-            "msg": f"required env variables [{','.join(NEEDED[verb])}] missing",
-        }
-    else:
-        assert answer.status == 0
-
-
-@pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb in VERBS for name in VARIABLES])
-def test_each_variable_is_needed_by_the_verbs_of_the_table_only(verb: str, name: str) -> None:
-    answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin", env={name: None})
-    if name in NEEDED[verb]:
-        assert answer.document["msg"] == f"required env variables [{name}] missing"
-    else:
-        assert answer.status == 0
+@pytest.mark.parametrize("missing", [None, ""])
+def test_each_variable_is_needed_by_the_verbs_of_the_table_only(verb: str, missing: str | None) -> None:
+    for names in (*([name] for name in VARIABLES), VARIABLES):
+        answer = call_plugin(Recorder().plugin, verb, config(), path="/opt/cni/bin", env=dict.fromkeys(names, missing))
+        needed = [name for name in names if name in NEEDED[verb]]
+        assert answer.code == (4 if needed else None)
+        if needed:
+            assert answer.document["msg"] == f"required env variables [{','.join(needed)}] missing"
 
 
 @pytest.mark.parametrize("verb", ["ADD", "DEL", "CHECK"])
@@ -88,8 +76,7 @@ def test_what_is_wrong_with_the_environment_comes_before_what_is_wrong_with_stdi
 OWN = "/proc/self/ns/net"
 
 
-@pytest.mark.parametrize("verb", ["ADD", "DEL"])
-@pytest.mark.parametrize("override", [None, "0", "yes", ""])
+@pytest.mark.parametrize(("verb", "override"), [("ADD", None), ("DEL", "0"), ("ADD", "yes"), ("DEL", "")])
 def test_the_plugins_own_namespace_is_refused_before_the_function_runs(verb: str, override: str | None) -> None:
     recorder = Recorder()
     env = {"CNI_NETNS_OVERRIDE": override}
@@ -103,7 +90,7 @@ def test_the_plugins_own_namespace_is_refused_before_the_function_runs(verb: str
     assert recorder.requests == []
 
 
-@pytest.mark.parametrize("override", ["1", "true", "TRUE", "True"])
+@pytest.mark.parametrize("override", ["1", "true", "TRUE"])
 def test_the_override_allows_the_plugins_own_namespace(override: str) -> None:
     answer = call_plugin(Recorder().plugin, "ADD", config(), netns=OWN, env={"CNI_NETNS_OVERRIDE": override})
     assert answer.status == 0
