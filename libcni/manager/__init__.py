@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from libcni.manager.manager import NetworkManager
     from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
     from libcni.manager.networks import LOOPBACK, NetworkSet
-    from libcni.manager.reports import Item, ManagerStatus, NetworkState, Report
+    from libcni.manager.reports import Item, Report
+    from libcni.manager.status import ManagerStatus, NetworkState
     from libcni.manager.watch import Watch
 
 _MODULES = {
@@ -46,7 +47,8 @@ _MODULES = {
     "manager": "NetworkManager",
     "namespaces": "NamespaceError NamespaceIdentity Namespaces",
     "networks": "LOOPBACK NetworkSet",
-    "reports": "Item ManagerStatus NetworkState Report",
+    "reports": "Item Report",
+    "status": "ManagerStatus NetworkState",
     "watch": "Watch",
 }
 

@@ -12,8 +12,8 @@ from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import ManagerStatus, NetworkState, Report
-from libcni.manager.status import Asking
+from libcni.manager.reports import Report
+from libcni.manager.status import ManagerStatus
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 
 __all__ = ["AsyncNetworkManager"]
@@ -73,6 +73,3 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
             await context.lock_container(container_id)
             with context.held(container_id):
                 yield
-
-    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
-        return list(await asyncio.gather(*(function() for function in functions)))

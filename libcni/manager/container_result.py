@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from libcni.config.jsontext import join_array, quote, reindent
+from libcni.manager.recorded import in_order
 from libcni.protocol.result import DNS, Interface, Result, Route
+from libcni.store.attachments import Attachment
+from libcni.store.record import READY
 
 __all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
 
@@ -165,16 +167,6 @@ class ContainerResult:
         return found
 
     @property
-    def host_interfaces(self) -> tuple[InterfaceResult, ...]:
-        """The interfaces on the host, for example bridges and the host ends of veth pairs."""
-        return tuple(
-            interface
-            for one in self.attachments
-            for interface in one.interfaces
-            if not interface.sandbox and interface != one.own
-        )
-
-    @property
     def routes(self) -> tuple[Route, ...]:
         """All routes, in the order of the networks."""
         return tuple(route for one in self.attachments for route in one.result.routes)
@@ -218,19 +210,13 @@ class ContainerResult:
         wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip for address in first]
         return tuple(wanted[:1])
 
-    def to_json(self, indent: int | None = 4) -> str:
-        """Return the result of each network as JSON, for a state file. Numbers stay as the plugins have written them.
-
-        Args:
-            indent: spaces for each level; None: everything in one line.
-        """
-        rows = [
-            f'{{"network": {quote(one.network)}, "ifname": {quote(one.ifname)}, "result": {one.result.text}}}'
-            for one in self.attachments
-        ]
-        head = f'"containerId": {quote(self.container_id)}, "netns": {quote(self.netns)}'
-        return reindent(f'{{{head}, "networks": {join_array(rows)}}}', indent)
-
 
 def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:
     return [address.ip for address in addresses if address.ip.version == version]
+
+
+def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
+    """Return a container's result from its records; None if nothing is attached."""
+    ready = [one for one in in_order(attachments) if one.state in {READY, "gone"} and one.record.result is not None]
+    results = (AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result))
+    return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None

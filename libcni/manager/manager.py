@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from libcni.client import CNIConfig
 from libcni.manager.container import Container
-from libcni.manager.container_result import ContainerResult
-from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
-from libcni.manager.reports import ManagerStatus, NetworkState, Report
-from libcni.manager.status import Asking
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.verbs.node import run_to_end
 
-__all__ = ["NetworkManager"]
+if TYPE_CHECKING:
+    from libcni.manager.container_result import ContainerResult
+    from libcni.manager.gc import Live
+    from libcni.manager.reports import Report
+    from libcni.manager.status import ManagerStatus
 
-_THREADS = 32
+__all__ = ["NetworkManager"]
 
 
 class NetworkManager(ManagerBase[CNIConfig]):
@@ -148,12 +148,3 @@ class NetworkManager(ManagerBase[CNIConfig]):
             run_to_end(context.lock_container(container_id))
             with context.held(container_id):
                 yield
-
-    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
-        if not functions:
-            return []
-        # Each coroutine blocks, so parallel ones need threads; plugins that hang would otherwise delay each other.
-        from concurrent.futures import ThreadPoolExecutor  # only here: it costs a tenth of the import
-
-        with ThreadPoolExecutor(min(len(functions), _THREADS), "libcni-status") as pool:
-            return list(pool.map(lambda function: run_to_end(function()), functions))

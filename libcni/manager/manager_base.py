@@ -11,29 +11,25 @@ from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
-from libcni.manager.check import check
 from libcni.manager.configuration import Configuration
 from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, assign_names, plan_attachments
-from libcni.manager.container_result import ContainerResult
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event
-from libcni.manager.gc import GC, Live, read_live_once
-from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.namespaces import Namespaces
 from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
 from libcni.manager.options import merge_policies, read_once
-from libcni.manager.recorded import container_result
-from libcni.manager.reports import ManagerStatus, NetworkState, Report
-from libcni.manager.set_up import SetUp
-from libcni.manager.status import Asking, status
-from libcni.manager.tear_down import TearDown
-from libcni.manager.watch import Watch
 from libcni.observe.protocol import Operation
 from libcni.options import AddOptions, DelPolicy, OnCancel, Timeout
 from libcni.verbs.arguments import check_word
 
-if TYPE_CHECKING:  # asyncio is not for blocking callers to load
+# Each operation is loaded with its first call: a hook starts with every container, and runs one of them.
+if TYPE_CHECKING:
     from libcni.aio import AsyncCNIConfig
+    from libcni.manager.container_result import ContainerResult
+    from libcni.manager.events import Event
+    from libcni.manager.gc import Live
+    from libcni.manager.namespaces import Namespaces
+    from libcni.manager.reports import Report
+    from libcni.manager.status import ManagerStatus
+    from libcni.manager.watch import Watch
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -117,8 +113,12 @@ class ManagerBase(Generic[ClientT]):
         self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
         paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
         sources = Sources(paths, read_once("networks", networks), self.loopback)
-        self._configuration = Configuration(sources, default, minimum, cni.path, cni.find_plugin, self._emit)
-        self._namespaces = None if namespaces is None else ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
+        self._configuration = Configuration(sources, default, minimum, cni.find_plugin, self._emit)
+        self._namespaces = None
+        if namespaces is not None:
+            from libcni.manager.namespace_records import ContainerNamespaces
+
+            self._namespaces = ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
 
     @property
     def default(self) -> Default:
@@ -172,6 +172,8 @@ class ManagerBase(Generic[ClientT]):
 
         ``interval``: seconds between two polls of the directories.
         """
+        from libcni.manager.watch import Watch
+
         return Watch(self._configuration, interval)
 
     def _emit(self, event: Event) -> None:
@@ -222,16 +224,14 @@ class ManagerBase(Generic[ClientT]):
         loopback = self._loopback if use_loopback else None
         return plan_attachments(container, wanted, prefix=self.prefix, loopback=loopback)
 
-    async def _gather(self, functions: list[Asking]) -> list[NetworkState]:
-        """Run coroutine functions in parallel, and return their answers in order."""
-        raise NotImplementedError
-
     def _context(self, operation: Operation, timeout: Timeout) -> OperationContext:
         # Blocking or on asyncio: an operation of the manager waits as a verb of its client does.
         node = self.cni._node(operation, timeout)  # noqa: SLF001 - not for callers
         return OperationContext(self.cni, node, self._emit, timeout)
 
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
+        from libcni.manager.set_up import SetUp
+
         _check_container(container)
         context = self._context(Operation("SET-UP", container_id=container.id), timeout)
         with context.node, context:
@@ -249,6 +249,8 @@ class ManagerBase(Generic[ClientT]):
     async def _tear_down(
         self, container: Container | str, timeout: Timeout, ifnames: Iterable[str] | None, policy: DelPolicy | None
     ) -> Report:
+        from libcni.manager.tear_down import TearDown
+
         wanted = None if ifnames is None else frozenset(read_once("ifnames", ifnames))
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         _check_container(container)
@@ -269,11 +271,15 @@ class ManagerBase(Generic[ClientT]):
             return await tear_down.run()
 
     async def _check(self, container_id: str, timeout: Timeout) -> Report:
+        from libcni.manager.check import check
+
         check_container_id(container_id)
         with self._context(Operation("CHECK", container_id=container_id), timeout) as context:
             return await check(context, container_id, self._configuration.current)
 
     async def _status(self, networks: Iterable[str] | None, timeout: Timeout) -> ManagerStatus:
+        from libcni.manager.status import status
+
         names = None if networks is None else read_once("networks", networks)
         default_names, reason = set(), ""
         try:
@@ -281,9 +287,11 @@ class ManagerBase(Generic[ClientT]):
         except NetworkNotFoundError as error:
             reason = str(error)
         with self._context(Operation("STATUS"), timeout) as context:
-            return await status(context, self._gather, self._configuration.current, names, default_names, reason)
+            return await status(context, self._configuration.current, names, default_names, reason)
 
     async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
+        from libcni.manager.gc import GC, read_live_once
+
         def pairs(container: Container) -> list[tuple[str, str]]:
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
@@ -296,7 +304,9 @@ class ManagerBase(Generic[ClientT]):
         return self._context(Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
 
     def _container(self, container_id: str) -> ContainerResult | None:
-        return container_result(container_id, self.cni.get_cached_attachments(container_id))
+        from libcni.manager.container_result import recorded_result
+
+        return recorded_result(container_id, self.cni.get_cached_attachments(container_id))
 
 
 def _check_container(container: Container) -> None:

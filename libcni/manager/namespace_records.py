@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
 
 from libcni._namespace import is_empty_file, namespace_identity
 from libcni._netlink import links
@@ -12,35 +11,13 @@ from libcni._regular_file import UnusableFileError
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id
 from libcni.errors import InvalidIdentifierError
-from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces, namespace_at
+from libcni.manager.namespaces import NamespaceError, NamespaceIdentity, Namespaces
 from libcni.manager.recorded import may_belong_to
-from libcni.store.files import (
-    Directory,
-    read_file,
-    record_error,
-    remove,
-    replace_file,
-    sync_directory,
-)
+from libcni.store.files import Directory, read_file, record_error, remove, replace_file, sync_directory
 from libcni.store.record import CORRUPT, STALE_BOOT, Record, boot_id
 from libcni.store.records import RecordStore
 
 logger: logging.Logger = logging.getLogger("libcni")
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceRecord:
-    """A namespace that a set-up made.
-
-    Attributes:
-        identity: the namespace's identity; () if it was made before the last boot, which matches no namespace.
-        owner: the owner of the manager that made it.
-        path: its path.
-    """
-
-    identity: NamespaceIdentity
-    owner: str
-    path: str
 
 
 class ContainerNamespaces:
@@ -77,7 +54,6 @@ class ContainerNamespaces:
         the record cannot be written; then no namespace was made.
         """
         path = self.path(container_id)
-        self._refuse_other_maker(container_id)
         recorded = self._read(container_id)
         if recorded is not None and self._is_same(container_id, recorded):
             return path
@@ -96,22 +72,6 @@ class ContainerNamespaces:
             if not self._namespaces.exists(container_id):
                 self._forget(container_id)
             raise
-
-    def _refuse_other_maker(self, container_id: str) -> None:
-        """Refuse to write over the record of a namespace that another manager made and that exists.
-
-        A container has one record, so that manager could never remove its namespace.
-        """
-        other = self._read_any(container_id)
-        if other is None or self._is_mine(container_id, other):
-            return
-        if namespace_at(other.path) == other.identity:
-            raise NamespaceError(
-                f"container {container_id} has the network namespace {other.path} of another manager "
-                f"(owner {other.owner!r})",
-                name=container_id,
-                hint="use another ID or another cache_dir, or tear the container down with that manager",
-            )
 
     def remove_if_unused(self, container_id: str) -> str:
         """Remove the namespace that a set-up made if nothing is recorded as attached in it; return its path or "".
@@ -149,9 +109,9 @@ class ContainerNamespaces:
             raise record_error("cannot be listed", self._directory, error) from error
         return [name for name in names if self._read(name) is not None]
 
-    def _is_same(self, container_id: str, recorded: NamespaceRecord) -> bool:
+    def _is_same(self, container_id: str, recorded: NamespaceIdentity) -> bool:
         """Return whether the namespace that has the name now is the recorded one."""
-        return self._namespaces.identity(container_id) == recorded.identity
+        return self._namespaces.identity(container_id) == recorded
 
     def _is_attached(self, container_id: str) -> bool:
         """Return whether any attachment of the container is recorded, of any owner; a torn record may be one."""
@@ -175,17 +135,11 @@ class ContainerNamespaces:
                 return one
         return None
 
-    def _is_mine(self, container_id: str, recorded: NamespaceRecord) -> bool:
-        """Return whether this manager made a namespace: two managers may share the directory of the records."""
-        return (recorded.owner, recorded.path) == (self._owner, self.path(container_id))
+    def _read(self, container_id: str) -> NamespaceIdentity | None:
+        """Return the recorded identity of a namespace, or None if no manager of this owner and directory made one.
 
-    def _read(self, container_id: str) -> NamespaceRecord | None:
-        """Return the record of a namespace, or None if there is none of this owner and this directory."""
-        recorded = self._read_any(container_id)
-        return recorded if recorded is not None and self._is_mine(container_id, recorded) else None
-
-    def _read_any(self, container_id: str) -> NamespaceRecord | None:
-        """Return the record of a namespace that any manager made, or None if there is none."""
+        Two managers may share the directory of the records.
+        """
         path = f"{self._directory}/{container_id}"
         try:
             check_container_id(container_id)
@@ -193,7 +147,7 @@ class ContainerNamespaces:
                 data = read_file(container_id, directory)
             document = jsontext.parse(data.decode())
             identity = tuple(int(number) for number in document["identity"])
-            owner, made = str(document["owner"]), str(document["path"])
+            made = (document["owner"], document["path"])
             boot = document["bootId"]
         except (FileNotFoundError, InvalidIdentifierError):
             return None
@@ -202,8 +156,10 @@ class ContainerNamespaces:
         except (ValueError, KeyError, TypeError, UnusableFileError) as error:
             logger.warning("%s: the record of a namespace cannot be used, the namespace stays: %s", path, error)
             return None
+        if made != (self._owner, self.path(container_id)):
+            return None
         # No namespace survives a reboot, but the kernel uses its numbers again: () matches none.
-        return NamespaceRecord(identity if boot == boot_id() else (), owner, made)
+        return identity if boot == boot_id() else ()
 
     def _write(self, container_id: str, identity: NamespaceIdentity) -> None:
         document = {

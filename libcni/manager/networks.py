@@ -59,6 +59,11 @@ class NetworkSet:
         """All networks, loopback first."""
         return self.networks if self.loopback is None else (self.loopback, *self.networks)
 
+    def is_same(self, other: NetworkSet) -> bool:
+        """Return whether two readings found the same. Two equal errors are different objects, so texts are compared."""
+        one, two = ((found.networks, found.kept, str(found.problems), str(found.missing)) for found in (self, other))
+        return one == two
+
     def find(self, name: str) -> NetworkConfigList | None:
         """Return the network of that name, or None."""
         return next((net for net in self.all if net.name == name), None)

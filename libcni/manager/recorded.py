@@ -1,13 +1,11 @@
-"""Read recorded attachments: their order, their results, and the container that a torn record may belong to."""
+"""Read recorded attachments: their order, and the container that a torn record may belong to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.store.attachments import Attachment
-from libcni.store.record import READY
 
 
 def in_order(attachments: Iterable[Attachment]) -> list[Attachment]:
@@ -24,13 +22,6 @@ def _age(attachment: Attachment) -> float:
         return os.stat(attachment.path).st_mtime
     except OSError:
         return 0.0
-
-
-def container_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:
-    """Return a container's result from its records; None if nothing is attached."""
-    ready = [one for one in in_order(attachments) if one.state in {READY, "gone"} and one.record.result is not None]
-    results = (AttachmentResult(one.network, one.ifname, result) for one in ready if (result := one.result))
-    return ContainerResult(container_id, ready[0].netns, tuple(results)) if ready else None
 
 
 def may_belong_to(path: str, container_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""The reports of the manager's operations."""
+"""The report of a tear-down, a check or a GC."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from libcni.errors import CNIError
-from libcni.verbs.reports import PluginStatus
 
-__all__ = ["Item", "ManagerStatus", "NetworkState", "Report"]
+__all__ = ["Item", "Report"]
 
 Outcome = Literal[
     "detached",
@@ -62,47 +61,3 @@ class Report:
     def of(self, outcome: Outcome) -> tuple[Item, ...]:
         """Return the items of one outcome."""
         return tuple(item for item in self.items if item.outcome == outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkState:
-    """Whether a network can serve ADD.
-
-    Attributes:
-        name: the network's name.
-        file: the file that it was read from, or None.
-        ready: whether it can serve ADD.
-        reason: why it cannot, or "".
-        is_default: whether it is one of the default networks.
-        kept: whether its file is unusable at the moment, so that its last good configuration is in force.
-        plugins: each plugin's answer to STATUS.
-    """
-
-    name: str
-    file: str | None
-    ready: bool
-    reason: str = ""
-    is_default: bool = False
-    kept: bool = False
-    plugins: tuple[PluginStatus, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerStatus:
-    """Whether containers can be set up.
-
-    Attributes:
-        ready: whether all default networks can serve ADD and there are enough; or whether all requested networks can.
-        reason: why not, or "".
-        networks: the state of each network that was asked, in order, loopback first.
-        problems: the errors of unusable files and directories.
-    """
-
-    ready: bool
-    reason: str
-    networks: tuple[NetworkState, ...] = ()
-    problems: tuple[CNIError, ...] = ()
-
-    def network(self, name: str) -> NetworkState | None:
-        """Return the state of one network, or None."""
-        return next((state for state in self.networks if state.name == name), None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, ConfigError
@@ -15,11 +15,13 @@ from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
-from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
-from libcni.store.record import READY, STALE_BOOT
+from libcni.store.record import READY
 from libcni.verbs.detach_each import detach_each
 from libcni.verbs.reports import DelReport
+
+if TYPE_CHECKING:  # most runtimes make the namespaces themselves
+    from libcni.manager.namespace_records import ContainerNamespaces
 
 
 @dataclass(slots=True)
@@ -32,9 +34,7 @@ class SetUp:
         policy: the policy for DEL in a roll-back.
         options: the options of every ADD.
         done: the attachments that were made so far.
-        current: the attachment whose ADD runs, or None.
         has_made_namespace: whether the set-up makes the namespace: it did not exist before.
-        started: when the set-up began, in seconds since the boot.
     """
 
     context: OperationContext
@@ -44,10 +44,7 @@ class SetUp:
     policy: DelPolicy
     options: AddOptions
     done: list[PlannedAttachment] = field(default_factory=list)
-    current: PlannedAttachment | None = None
     has_made_namespace: bool = False
-    # Not seconds since 1970: if that clock was set back, an earlier attachment would seem to be this set-up's.
-    started: float = field(default_factory=lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
 
     async def run(self) -> ContainerResult:
         """Attach all networks in order. If a network fails, detach the earlier ones and raise its error."""
@@ -88,12 +85,9 @@ class SetUp:
         timeout: Timeout = DEFAULT if self.context.timeout is DEFAULT else self.context.seconds_left()
         # With on_existing="allow" a DEL of this ADD would detach the earlier attachment as well, which is in use.
         is_new = self.options.get("on_existing") != "allow" or not await self._is_attached(planned)
-        # After an interruption of this ADD, _interrupted decides with this whether its record must be detached.
-        self.current = planned if is_new else None
         result = await self.context.call(
             lambda: self.context.cni.add_network_list(planned.net, planned.rt, timeout=timeout, **self.options)
         )
-        self.current = None
         if is_new:
             self.done.append(planned)
         self.context.emit(Event("attachment-added", planned.net.name, planned.rt.container_id, planned.rt.ifname))
@@ -105,10 +99,12 @@ class SetUp:
         return any((one.network, one.ifname, one.state) == wanted for one in recorded)
 
     async def _undo(self, error: BaseException) -> None:
-        """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``."""
+        """Detach the attachments so far, the latest first. Add the errors of this as notes to ``error``.
+
+        The ADD that failed or was interrupted has undone its own work, or left it on record.
+        """
         failed: list[CNIError] = []
-        attached = reversed([*self.done, *await self._interrupted(error)])
-        async for planned, outcome in detach_each(attached, self._detach, lambda one: one.net.name):
+        async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda one: one.net.name):
             network, rt = planned.net.name, planned.rt
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
@@ -132,14 +128,3 @@ class SetUp:
         rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)
         # The roll-back has the client's own timeout, because the set-up's deadline may be the reason for it.
         return await self.context.call(partial(self.context.cni.del_network_list, planned.net, rt, policy=self.policy))
-
-    async def _interrupted(self, error: BaseException) -> list[PlannedAttachment]:
-        """Return the attachment whose ADD was interrupted, if the client has not rolled it back."""
-        current = self.current
-        if current is None or isinstance(error, CNIError):
-            return []  # the client rolls back after its own errors
-        key = (current.net.name, current.rt.ifname)
-        recorded = [one.record for one in await self.context.attachments(self.container.id)]
-        # An older record is the live attachment of an earlier set-up, which must not be detached here.
-        known = [one for one in recorded if (one.network, one.ifname) == key and one.state != STALE_BOOT]
-        return [current] if any((one.uptime or 0) >= self.started for one in known) else []

@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from libcni.config.network import NetworkConfigList
+from libcni.errors import CNIError
 from libcni.manager.context import OperationContext
 from libcni.manager.networks import NetworkSet
-from libcni.manager.reports import ManagerStatus, NetworkState
+from libcni.verbs.reports import PluginStatus
 
-Asking = Callable[[], Coroutine[Any, Any, NetworkState]]
-"""A coroutine function that asks one network."""
+__all__ = ["ManagerStatus", "NetworkState"]
 
 
-async def status(  # noqa: PLR0913, PLR0917 - only the manager calls it
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """Whether a network can serve ADD.
+
+    Attributes:
+        name: the network's name.
+        file: the file that it was read from, or None.
+        ready: whether it can serve ADD.
+        reason: why it cannot, or "".
+        is_default: whether it is one of the default networks.
+        kept: whether its file is unusable at the moment, so that its last good configuration is in force.
+        plugins: each plugin's answer to STATUS.
+    """
+
+    name: str
+    file: str | None
+    ready: bool
+    reason: str = ""
+    is_default: bool = False
+    kept: bool = False
+    plugins: tuple[PluginStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerStatus:
+    """Whether containers can be set up.
+
+    Attributes:
+        ready: whether all default networks can serve ADD and there are enough; or whether all requested networks can.
+        reason: why not, or "".
+        networks: the state of each network that was asked, in order, loopback first.
+        problems: the errors of unusable files and directories.
+    """
+
+    ready: bool
+    reason: str
+    networks: tuple[NetworkState, ...] = ()
+    problems: tuple[CNIError, ...] = ()
+
+    def network(self, name: str) -> NetworkState | None:
+        """Return the state of one network, or None."""
+        return next((state for state in self.networks if state.name == name), None)
+
+
+async def status(
     context: OperationContext,
-    gather: Callable[[list[Asking]], Awaitable[list[NetworkState]]],
     networks: NetworkSet,
     names: Collection[str] | None,
     default_names: Collection[str],
@@ -26,11 +68,10 @@ async def status(  # noqa: PLR0913, PLR0917 - only the manager calls it
 ) -> ManagerStatus:
     """Ask the networks ``names``, or all networks if that is None, whether they can serve ADD.
 
-    ``gather`` runs coroutine functions in parallel, and returns their answers in order.
     ``reason``: why there are no default networks, or "".
     """
     chosen = networks.all if names is None else tuple(networks.network(name) for name in names)
-    states = await gather([partial(_ask, context, net) for net in chosen])
+    states = await context.node.side_by_side([partial(_ask, context, net) for net in chosen])
     states = [replace(one, is_default=one.name in default_names, kept=one.name in networks.kept) for one in states]
     unready = [
         f"network {one.name}: {one.reason}" for one in states if not one.ready and (one.is_default or names is not None)

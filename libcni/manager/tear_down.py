@@ -7,16 +7,12 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
-from libcni.manager.container import PlannedAttachment
-from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
-from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import Item, Report
 from libcni.options import DelPolicy
@@ -24,6 +20,12 @@ from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_err
 from libcni.store.record import STALE_BOOT
 from libcni.verbs.detach_each import detach_each
 from libcni.verbs.reports import DelReport
+
+if TYPE_CHECKING:
+    from libcni.manager.container import PlannedAttachment
+    from libcni.manager.context import OperationContext
+    from libcni.manager.namespace_records import ContainerNamespaces
+    from libcni.manager.networks import NetworkSet
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -66,9 +68,7 @@ class TearDown:
             # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
         attachments = await context.attachments(self.container_id)
-        # The set-up ended with the refused ADD. It never ran the ADDs that came after it.
-        was_refused = any(one.record.is_refused for one in attachments)
-        targets, unreadable = self._targets(attachments, () if was_refused else self.unrecorded)
+        targets, unreadable = self._targets(attachments)
         errors: list[CNIError] = [
             unnamed_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
         ]
@@ -97,9 +97,7 @@ class TearDown:
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 
-    def _targets(
-        self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
-    ) -> tuple[list[_Target], list[Attachment]]:
+    def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
         cni = self.context.cni
         targets: dict[tuple[str, str], _Target] = {}
@@ -116,7 +114,7 @@ class TearDown:
                 delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
                 targets.setdefault(key, _Target(*key, delete))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
-        missing = [one for one in unrecorded if (one.net.name, one.rt.ifname) not in targets]
+        missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in targets]
         every = [*(self._target(one.net, one.rt) for one in reversed(missing)), *targets.values()]
         return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
 

@@ -1,4 +1,4 @@
-"""Reload when a configuration or a plugin changes, by polling."""
+"""Reload every second, so that changes of configurations and plugins are noticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAUSE = 1.0
 
 
 class Watch:
-    """A thread that reloads a configuration when it changes, from ``NetworkManager.watch``. A context manager.
+    """A thread that reloads a configuration at intervals, from ``NetworkManager.watch``. A context manager.
 
     ``close`` ends it.
     """
@@ -45,7 +45,7 @@ class Watch:
         while not self._stop.wait(pause):
             pause = self._interval
             try:
-                self._configuration.reload_if_changed()
+                self._configuration.reload(only_changes=True)
             except Exception:  # the thread must go on, because the next reload may succeed
                 logger.exception("the reload of the configuration failed; retrying")
                 pause = min(self._interval, _PAUSE)

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from libcni.errors import CNIError, CNIErrorGroup, ConfigError
@@ -58,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Attach a container as createRuntime or prestart hook of an OCI runtime, detach it as poststop.",
         epilog=_EPILOG,
         allow_abbrev=False,
+        # With a width, argparse does not load shutil and four modules of compression for the size of the terminal.
+        formatter_class=partial(argparse.HelpFormatter, width=100),
     )
     add = parser.add_argument
     for key in KEYS:
@@ -125,7 +128,7 @@ def _hook(options: argparse.Namespace) -> Hook:
 
 
 def _install(options: argparse.Namespace) -> None:
-    from libcni.oci.install import Installation
+    from libcni.oci.install import Installation, seen_by_podman
 
     # A mistake in an option would stop every container that the installed hook is called for.
     read_wanted({}, _defaults(options))
@@ -133,8 +136,11 @@ def _install(options: argparse.Namespace) -> None:
     installation = Installation(arguments, options.timeout, always=options.always, resolv_conf=options.resolv_conf)
     if options.print is not None:
         print(installation.text(options.print), end="")  # noqa: T201 - the program's output
-    else:
-        print(f"installed in {installation.write(options.install)}")  # noqa: T201 - likewise
+        return
+    file = installation.write(options.install)
+    print(f"installed in {file}")  # noqa: T201 - likewise
+    if os.path.basename(file) != "config.json" and (seen := seen_by_podman(file)):
+        print(seen, file=sys.stderr)  # noqa: T201 - likewise
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:

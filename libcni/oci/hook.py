@@ -217,11 +217,11 @@ class Hook:
         ``seconds``: the time for each DEL.
         """
         recorded = manager.cni.get_cached_attachments(container_id)
-        own = [one for one in recorded if one.owner == OWNER]
-        if all(one.owner == OWNER or not one.network for one in recorded):
-            manager.tear_down(container_id, timeout=seconds)
-        else:
+        if not all(one.owner == OWNER or not one.network for one in recorded):
+            own = [one for one in recorded if one.owner == OWNER]
             manager.cni.del_attachments(own, policy=manager.policy, timeout=seconds)
+        elif recorded:
+            manager.tear_down(container_id, timeout=seconds)
         recorded_in = {one.netns for one in manager.cni.get_cached_attachments(container_id)}
         for pin in self._pins.all(container_id):
             if pin.path not in recorded_in:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from libcni.config.network import read_document
@@ -16,7 +20,7 @@ from libcni.oci.annotations import PREFIX
 from libcni.oci.state import read_json
 
 HOOKS_D = "/usr/share/containers/oci/hooks.d"
-"""The one directory that podman and CRI-O both read if their configuration names none."""
+"""The directory that podman 4.3 and CRI-O read if their configuration names none."""
 _FILE = "libcni.json"
 _STAGES = ("createRuntime", "poststop")
 _SPARE_SECONDS = 10
@@ -65,7 +69,7 @@ class Installation:
         text = self.text(path)
         try:
             os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-            _replace(file, text)
+            _replace(os.path.abspath(file), text)
             if config is not None and self._resolv_conf:
                 # A mount needs its source before the hook runs.
                 source = os.path.join(os.path.dirname(config), "resolv.conf")
@@ -137,15 +141,28 @@ def _replace(file: str, text: str) -> None:
     with suppress(FileNotFoundError):
         mode = os.stat(file).st_mode & 0o777
     # Written under another name and renamed when it is complete: a runtime must never read half of a file.
-    temporary = f"{file}.{os.getpid()}.tmp"
-    # Before the try: a file that exists already is another program's, and must not be removed.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as opened:
+    with TemporaryDirectory(prefix=".libcni-", dir=os.path.dirname(file)) as directory:
+        draft = os.path.join(directory, _FILE)
+        with open(draft, "w", encoding="utf-8") as opened:
             opened.write(text)
+            os.fchmod(opened.fileno(), mode)
             os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+        os.replace(draft, file)
+
+
+def seen_by_podman(file: str) -> str:
+    """Return a sentence on whether podman reads a file, "" if there is no podman, or it does not say.
+
+    A container whose hook is not read starts without a network, and nobody says why.
+    """
+    if not (podman := shutil.which("podman")):
+        return ""
+    # Its help shows the directories in force, those of containers.conf included.
+    shown = subprocess.run([podman, "--help"], capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    found = re.search(r"--hooks-dir .*\(default \[(.*)\]\)", shown.stdout)
+    if found is None:
+        return ""
+    directories = found[1].split(",")
+    if os.path.realpath(os.path.dirname(file)) in map(os.path.realpath, directories):
+        return "podman reads this directory"
+    return f"podman does not read this directory, but {', '.join(directories)}: see hooks_dir in containers.conf"

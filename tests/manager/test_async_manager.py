@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, PluginError
-from libcni.errors import LockTimeoutError
+from libcni import AsyncCNIConfig, CNIConfig
 from libcni.manager import AsyncNetworkManager, Container, NetworkManager
-from manager.fakes import ManagerNode, fails
+from manager.fakes import ManagerNode
 
 
 def test_both_managers_have_the_same_methods_with_the_same_parameters() -> None:
@@ -40,31 +39,6 @@ def test_the_life_of_a_container(node: ManagerNode) -> None:
 
     asyncio.run(go())
     assert node.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
-
-
-def test_all_or_nothing(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
-    node.plugin("b", fails("ADD", 11))
-    manager = node.async_manager()
-    with pytest.raises(PluginError):
-        asyncio.run(manager.set_up(Container("c1", "/ns", ["a", "b"])))
-    assert node.calls("ADD", "DEL")[-1] == "DEL a c1 eth0"
-    assert len(node.calls("ADD")) == 2
-
-
-def test_a_failed_tear_down_raises_a_group_with_its_report(node: ManagerNode) -> None:
-    node.configure("a")
-    manager = node.async_manager()
-
-    async def go() -> None:
-        await manager.set_up(Container("c1", "/ns"))
-        node.plugin("a", fails("DEL"))
-        with pytest.raises(CNIErrorGroup) as caught:
-            await manager.tear_down("c1")
-        assert caught.value.report.of("detached") == ()
-
-    asyncio.run(go())
 
 
 def test_gc_may_ask_a_coroutine_function_or_a_plain_one(node: ManagerNode) -> None:
@@ -103,44 +77,6 @@ def test_one_container_is_done_once_at_a_time_and_the_loop_goes_on_meanwhile(nod
     assert asyncio.run(go()) > 20
     verbs = [call.split()[0] for call in node.calls()]
     assert verbs in (["ADD", "ADD", "DEL", "DEL"], ["ADD", "ADD"])
-
-
-async def until_called(node: ManagerNode, call: str) -> None:
-    while call not in node.calls():  # noqa: ASYNC110 - another process does it
-        await asyncio.sleep(0.01)
-
-
-def test_cancelled_it_gives_its_turn_back_and_the_rest_is_found(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
-    node.plugin("b", "[ $CNI_COMMAND = ADD ] && sleep 5")
-    manager = node.async_manager()
-
-    async def go() -> list[str]:
-        task = asyncio.create_task(manager.set_up(Container("c1", "/ns", ["a", "b"])))
-        await until_called(node, "ADD b c1 eth1")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return [one.network for one in (await manager.tear_down("c1", timeout=10)).of("detached")]
-
-    started = time.monotonic()
-    assert asyncio.run(go()) == ["b", "a"]
-    assert time.monotonic() - started < 4
-
-
-def test_a_wait_for_the_container_has_an_end(node: ManagerNode) -> None:
-    node.configure("a")
-    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 1")
-    manager = node.async_manager()
-
-    async def go() -> None:
-        task = asyncio.create_task(manager.set_up(Container("c1", "/ns")))
-        await until_called(node, "ADD a c1 eth0")
-        with pytest.raises(LockTimeoutError):
-            await manager.check("c1", timeout=0.1)
-        await task
-
-    asyncio.run(go())
 
 
 SECONDS = 1.0

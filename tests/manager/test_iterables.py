@@ -75,10 +75,6 @@ def test_gc_takes_a_function_that_returns_a_new_generator_each_time(attached: Ma
     assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c1"), ("a", "c1")]
 
 
-def test_an_empty_list_still_means_that_nothing_is_live(attached: ManagerNode, make: Make) -> None:
-    assert len(make().gc([]).of("detached")) == len(make().gc(list).of("detached")) + 3 == 3
-
-
 def test_every_network_gets_arguments_from_a_generator(node: ManagerNode, make: Make) -> None:
     node.configure("a")
     node.configure("b")

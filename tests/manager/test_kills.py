@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from helpers import network
-from nodes import PLUGIN_PATH, PLUGINS, Namespace, RealNode
+from nodes import Namespace, RealNode
+from processes import fork, kill_after
 
-from libcni import RuntimeConf
+from libcni import CNIError, NetworkConfigList, RuntimeConf
 from libcni.manager import Container, Namespaces, NetworkManager
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -25,31 +25,24 @@ PREFIX = f"mgr-kill-{os.getpid()}"
 OURS = [f"{PREFIX}-{number}" for number in range(3)]
 NEIGHBOUR, BY_HAND = f"{PREFIX}-neighbour", f"{PREFIX}-hand"
 
-PROGRAM = """
-import random, sys
-from libcni import CNIConfig, NetworkConfigList
-from libcni.errors import CNIError
-from libcni.manager import Container, Namespaces, NetworkManager
-seed, plugins, path, cache, document, *names = sys.argv[1:]
-dice = random.Random(int(seed))
-cni = CNIConfig([plugins], cache, env={"PATH": path}, owner="ours", durable=False)
-net = NetworkConfigList.from_bytes(document)
-manager = NetworkManager(cni, conf_dirs=[], networks=[net], namespaces=Namespaces())
-print("ready", flush=True)
-while True:
-    name = dice.choice(names)
-    ports = {"portMappings": [{"hostPort": 21000 + names.index(name), "containerPort": 80, "protocol": "tcp"}]}
-    verb = dice.choice(["set_up", "set_up", "tear_down", "gc"])
-    try:
-        if verb == "set_up":
-            manager.set_up(Container(name, capability_args=ports), on_existing="replace")
-        elif verb == "tear_down":
-            manager.tear_down(name)
-        else:
-            manager.gc([name])
-    except CNIError as error:
-        print(verb, name, error, flush=True)
-"""
+
+def churn(node: RealNode, net: NetworkConfigList, seed: str) -> None:
+    """Set up, tear down and collect until a kill; write the first error that an operation raises."""
+    dice = random.Random(seed)
+    manager = NetworkManager(node.client(owner="ours"), conf_dirs=[], networks=[net], namespaces=Namespaces())
+    while True:
+        name = dice.choice(OURS)
+        ports = {"portMappings": [{"hostPort": 21000 + OURS.index(name), "containerPort": 80, "protocol": "tcp"}]}
+        verb = dice.choice(["set_up", "set_up", "tear_down", "gc"])
+        try:
+            if verb == "set_up":
+                manager.set_up(Container(name, capability_args=ports), on_existing="replace")
+            elif verb == "tear_down":
+                manager.tear_down(name)
+            else:
+                manager.gc([name])
+        except CNIError as error:
+            (node.root / "failed").write_text(f"{verb} {name} {error}")
 
 
 @pytest.fixture
@@ -86,18 +79,12 @@ def test_kills_leave_nothing_and_a_neighbour_untouched(real_node: RealNode, by_h
     )
     inner = Namespace(NEIGHBOUR)
     before = state(real_node, inner)
-    words = [sys.executable, "-c", PROGRAM]
     dice = random.Random(f"{os.environ.get('LIBCNI_SEED', '1')} {number}")
     for kill in range(KILLS):
-        arguments = [str(number * KILLS + kill), PLUGINS, PLUGIN_PATH, str(real_node.cache), net.raw.decode(), *OURS]
-        with subprocess.Popen([*words, *arguments], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(dice.uniform(0.0, 0.6))
-            assert process.poll() is None
-            process.kill()
-            said = process.stdout.read()
-        assert said == "", said  # no operation failed, whatever the kill before it left
+        runtime = fork(partial(churn, real_node, net, f"{number} {kill}"))
+        assert kill_after(runtime, dice.uniform(0.0, 0.6))
+        # No operation failed, whatever the kill before it left.
+        assert not (real_node.root / "failed").exists(), (real_node.root / "failed").read_text()
     manager = NetworkManager(real_node.client(owner="ours"), conf_dirs=[], networks=[net], namespaces=Namespaces())
     manager.gc([])
     manager.tear_down(BY_HAND)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from libcni import CNIError, ConfigError, InvalidIdentifierError
+from libcni import CNIError, ConfigError
 from libcni.errors import NetworkNotFoundError
 from libcni.manager import (
     AttachmentDefinitions,
-    NetworkSelection,
     Pod,
     network_status,
     parse_selection,
@@ -99,11 +98,6 @@ def test_an_unknown_key_and_a_bad_gateway_are_refused() -> None:
         parse_selection('[{"name": "a", "vlan": 7}]')
     with pytest.raises(ConfigError, match="default-route"):
         parse_selection('[{"name": "a", "default-route": ["10.0.0.1"]}]')
-
-
-def test_a_bad_interface_name_is_refused() -> None:
-    with pytest.raises(InvalidIdentifierError):
-        parse_selection("a@" + "x" * 16)
 
 
 def test_capabilities_of_a_selection() -> None:
@@ -220,7 +214,3 @@ def test_a_bad_address_that_is_asked_for_is_refused(bad: dict[str, str]) -> None
 def test_a_selection_of_an_unknown_network_is_an_error() -> None:
     with pytest.raises(CNIError, match="shop/none"):
         POD.container(default=["cluster"], selection="none")
-
-
-def test_a_selection_is_a_value() -> None:
-    assert NetworkSelection(name="a") == NetworkSelection(name="a")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import fork, kill_after
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
@@ -24,31 +23,18 @@ from manager.fakes import FakeNamespaces, ManagerNode
 
 Make = Callable[..., Any]
 
-PROGRAM = """
-import sys
-from libcni import CNIConfig
-from libcni.manager import Container, NetworkManager
-conf, plugins, cache = sys.argv[1:]
-NetworkManager(CNIConfig([plugins], cache, conf_dir=conf)).set_up(Container("c1", "/ns", ["a", "x", "y"]))
-"""
-
 
 @pytest.fixture
-def stopped(node: ManagerNode) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that was stopped inside the set-up of container c1 on network a."""
+def stopped(node: ManagerNode) -> Iterator[None]:
+    """A process is stopped inside the set-up of container c1 on network a."""
     for name in ("a", "b", "x", "y"):
         node.configure(name)
     node.plugin("a", "[ $CNI_COMMAND = ADD ] && [ $CNI_CONTAINERID = c1 ] && sleep 1")
-    words = [sys.executable, "-c", PROGRAM, str(node.conf_dir), str(node.bin), str(node.cache)]
-    with subprocess.Popen(words) as process:
-        try:
-            while not node.calls("ADD"):
-                assert process.poll() is None
-                time.sleep(0.01)
-            os.kill(process.pid, signal.SIGSTOP)
-            yield process
-        finally:
-            process.kill()
+    runtime = fork(lambda: node.manager().set_up(Container("c1", "/ns", ["a", "x", "y"])))
+    wait_until(lambda: node.calls("ADD"))
+    os.kill(runtime, signal.SIGSTOP)
+    yield
+    kill_after(runtime, 0)
 
 
 @pytest.mark.usefixtures("stopped")
@@ -146,7 +132,7 @@ def test_operations_of_a_thread_that_holds_a_container_do_not_wait_for_it(node: 
         with ThreadPoolExecutor() as pool:
             with pytest.raises(LockTimeoutError, match="container c1: another operation of a manager"):
                 pool.submit(other.tear_down, "c1").result()
-            pool.submit(other.set_up, Container("c2", "/ns")).result()
+            pool.submit(other.set_up, Container("c2", "/ns"), timeout=10.0).result()
         assert [one.container_id for one in manager.tear_down("c1").items] == ["c1"]
         with pytest.raises(LockTimeoutError, match="container c1"), ThreadPoolExecutor() as pool:
             pool.submit(lambda: other.locked("c1").__enter__()).result()

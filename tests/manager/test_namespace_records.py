@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from libcni import repair_records
-from libcni.manager import Container, NamespaceError, Namespaces
+from libcni.manager import Container
 from libcni.manager.namespace_records import ContainerNamespaces
-from libcni.manager.namespaces import namespace_at
 from libcni.store import files
 from libcni.store.record import boot_id
-from manager.fakes import Announce, FakeNamespaces, Make, ManagerNode, removed
-
-
-class Linking(Namespaces):
-    """Namespaces that need no root: each name is a link to this program's own namespace."""
-
-    def create(self, name: str, announce: Announce = lambda _: None) -> str:
-        os.makedirs(self.directory, exist_ok=True)
-        announce(namespace_at("/proc/self/ns/net") or ())
-        os.symlink("/proc/self/ns/net", self.path(name))
-        return self.path(name)
-
-    def remove(self, name: str) -> bool:
-        os.unlink(self.path(name))
-        return True
-
-
-def test_the_record_of_another_managers_namespace_is_not_replaced(tmp_path: Path) -> None:
-    """Otherwise that manager could never remove its namespace."""
-
-    def manager(owner: str) -> ContainerNamespaces:
-        return ContainerNamespaces(Linking(tmp_path / owner), str(tmp_path / "cache"), owner)
-
-    first, second = manager("first"), manager("second")
-    with open("/proc/self/ns/net", "rb"):  # the kernel gives an inode that nothing uses another time
-        path = first.ensure("c1")
-        with pytest.raises(NamespaceError, match=r"/first/c1 of another manager \(owner 'first'\)"):
-            second.ensure("c1")
-        assert not (tmp_path / "second").exists()
-        assert second.remove_if_unused("c1") == ""
-        assert first.remove_if_unused("c1") == path
-        second.ensure("c1")
-        os.unlink(second.path("c1"))
-        assert first.ensure("c1") == path
+from manager.fakes import FakeNamespaces, Make, ManagerNode, removed
 
 
 def test_a_name_that_lost_its_namespace_is_used_again(node: ManagerNode, make: Make) -> None:

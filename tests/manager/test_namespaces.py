@@ -63,13 +63,6 @@ def test_a_failed_set_up_removes_the_namespace_that_it_made(node: ManagerNode) -
     assert tool.done[-1] == "remove c1"
 
 
-def test_a_namespace_that_cannot_be_made_stops_the_set_up(node: ManagerNode) -> None:
-    node.configure("a")
-    with pytest.raises(NamespaceError, match="create c1"):
-        node.manager(namespaces=FakeNamespaces("create")).set_up(Container("c1"))
-    assert node.calls("ADD") == []
-
-
 def test_a_namespace_that_cannot_be_removed_is_in_the_errors(node: ManagerNode) -> None:
     node.configure("a")
     manager = node.manager(namespaces=FakeNamespaces("remove"))
@@ -106,15 +99,6 @@ def test_a_namespace_stays_where_the_roll_back_left_something_attached(node: Man
     assert "remove c1" not in tool.done
     node.plugin("a")
     assert removed(manager.tear_down("c1")) == ["/run/netns/c1"]
-
-
-def test_a_namespace_that_was_given_is_left_alone(node: ManagerNode) -> None:
-    node.configure("a")
-    tool = FakeNamespaces()
-    manager = node.manager(namespaces=tool)
-    manager.set_up(Container("c1", "/ns"))
-    manager.tear_down("c1")
-    assert tool.done == []
 
 
 def kill_at_added(event: Event) -> None:
@@ -190,25 +174,6 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, mak
     assert set(tool.there) == {"neighbour", "live"}
     assert removed(manager.gc([("live", "eth0")])) == []
     assert removed(manager.gc([])) == ["/run/netns/live"]
-
-
-def test_after_a_cancelled_set_up_the_next_one_works(node: ManagerNode) -> None:
-    node.configure("a")
-    node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 5")
-    tool = FakeNamespaces()
-    manager = node.async_manager(namespaces=tool)
-
-    async def go() -> None:
-        task = asyncio.create_task(manager.set_up(Container("c1")))
-        while not node.calls("ADD"):  # noqa: ASYNC110 - another process does it
-            await asyncio.sleep(0.01)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        node.plugin("a")
-        assert (await manager.set_up(Container("c1"))).netns == "/run/netns/c1"
-
-    asyncio.run(go())
-    assert tool.done == ["create c1"]
 
 
 def test_a_container_without_namespace_is_refused_by_a_manager_that_makes_none(node: ManagerNode, make: Make) -> None:
@@ -291,21 +256,6 @@ def test_a_name_that_another_program_makes_at_the_same_time_is_not_mounted_over(
     with pytest.raises(NamespaceError, match="File exists"):
         Namespaces().create(name, lambda _: run("ip", "netns", "add", name) and None)
     assert run("ip", "-netns", name, "link", "show", "lo")
-
-
-@pytest.mark.real
-def test_the_directory_is_a_setting(tmp_path: Path) -> None:
-    own = Namespaces(tmp_path / "netns")
-    try:
-        path = own.create("mgr-own")
-        assert path == str(tmp_path / "netns" / "mgr-own")
-        assert "LOWER_UP" in run("nsenter", f"--net={path}", "ip", "link")
-        assert not os.path.exists("/run/netns/mgr-own")
-        with pytest.raises(NamespaceError):
-            own.create("mgr-own")
-    finally:
-        assert own.remove("mgr-own")
-    assert not own.exists("mgr-own")
 
 
 @pytest.mark.real

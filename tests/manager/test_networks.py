@@ -9,15 +9,18 @@ from helpers import network
 from manager.fakes import ManagerNode, names
 
 
-def test_the_default_is_the_first_valid_by_order(node: ManagerNode) -> None:
-    node.write("00-bad.conflist", "{")
-    node.configure("z", file="10-z.conflist")
-    node.configure("a", file="20-a.conflist")
+def test_conf_and_conflist_files_are_in_one_order_by_name(node: ManagerNode) -> None:
+    """The node of Multus: 00-multus.conf wraps 10-calico.conflist."""
+    node.configure("calico", file="10-calico.conflist")
+    node.plugin("multus")
+    node.write("00-multus.conf", '{"cniVersion": "1.0.0", "name": "multus", "type": "multus"}')
     manager = node.manager()
-    assert [net.name for net in manager.default_networks()] == ["z"]
-    node.configure("y", file="05-y.conflist")
+    assert [net.name for net in manager.default_networks()] == ["multus"]
+    assert names(manager) == ["multus", "calico"]
+    node.write("00-bad.conflist", "{")
+    node.configure("earlier", file="00-earlier.conflist")
     manager.reload()
-    assert [net.name for net in manager.default_networks()] == ["y"]
+    assert [net.name for net in manager.default_networks()] == ["earlier"]
 
 
 def test_the_default_may_be_named_several_or_a_number(node: ManagerNode) -> None:
@@ -80,23 +83,6 @@ def test_a_bad_drop_in_leaves_the_last_good_network_in_force(node: ManagerNode) 
     manager.reload()
     assert manager.configuration.kept == ("a",)
     assert [plugin.type for plugin in manager.network("a").plugins] == ["a"]
-
-
-def test_a_file_that_is_removed_takes_its_network_along(node: ManagerNode) -> None:
-    path = node.configure("a")
-    node.configure("b")
-    manager = node.manager()
-    path.unlink()
-    manager.reload()
-    assert names(manager) == ["b"]
-
-
-def test_a_network_that_gets_another_name_in_the_same_file_is_gone_under_the_old_one(node: ManagerNode) -> None:
-    node.configure("a", file="x.conflist")
-    manager = node.manager()
-    node.configure("b", file="x.conflist")
-    manager.reload()
-    assert names(manager) == ["b"]
 
 
 def test_a_file_whose_network_comes_twice_is_not_kept_under_the_old_name(node: ManagerNode) -> None:

@@ -30,10 +30,13 @@ from .conftest import HookNode, end
 Process = Callable[[], int]
 
 
-def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: HookNode, process: Process) -> None:
+@pytest.mark.parametrize("status", ["creating", "created"], ids=["runc", "crun"])
+def test_a_container_gets_the_default_network_and_loses_it_at_its_end(
+    node: HookNode, process: Process, status: str
+) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
-    assert node.attach(pid) == ""
+    assert node.run(node.state(status, pid)) == ""
     assert node.attached == [("c1", "front", "eth0", "ready")]
     [call] = plugin.calls
     assert call.env["CNI_NETNS"] == f"{node.pins.directory}/c1.{pid}"
@@ -43,12 +46,6 @@ def test_a_container_gets_the_default_network_and_loses_it_at_its_end(node: Hook
     assert node.detach() == ""
     assert (node.attached, node.pinned) == ([], [])
     assert plugin.verbs == ("ADD", "DEL")
-
-
-def test_crun_calls_a_container_created_where_runc_says_creating(node: HookNode, process: Process) -> None:
-    node.configure_capable("front", "a")
-    assert node.run(node.state("created", process())) == ""
-    assert node.attached == [("c1", "front", "eth0", "ready")]
 
 
 def test_the_namespace_is_still_there_for_the_plugins_when_its_processes_have_gone(
@@ -92,13 +89,6 @@ def test_annotations_say_networks_interfaces_and_arguments(node: HookNode, proce
     assert (first.env["CNI_ARGS"], second.env["CNI_ARGS"]) == ("K=V", "K=V")
     assert first.config["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
     assert "runtimeConfig" not in second.config
-
-
-def test_options_speak_for_containers_without_annotations(node: HookNode, process: Process) -> None:
-    node.configure_capable("back", "b")
-    node.configure_capable("front", "a")
-    assert node.attach(process(), "--networks=front@x0") == ""
-    assert node.attached == [("c1", "front", "x0", "ready")]
 
 
 def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node: HookNode, process: Process) -> None:
@@ -347,20 +337,6 @@ def test_a_detach_gives_a_plugin_the_whole_time(node: HookNode, process: Process
     assert (node.attached, node.pinned) == ([], [])
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device"])
-def test_a_resolv_conf_that_is_no_file_is_an_error_and_nothing_waits(
-    node: HookNode, process: Process, kind: str
-) -> None:
-    node.configure_capable("front", "a")
-    node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
-    path = node.bundle / "resolv.conf"
-    os.mkfifo(path) if kind == "fifo" else os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    began = time.monotonic()
-    assert "cannot write" in node.attach(process(), "--resolv-conf")
-    assert time.monotonic() - began < 10
-    assert (node.attached, node.pinned) == ([], [])
-
-
 def test_a_detach_that_fails_keeps_record_and_namespace_for_the_next(node: HookNode, process: Process) -> None:
     node.configure_capable("front", "a")
     node.fakes.scenario("a", {"DEL": [{"error": {"code": 100, "msg": "busy"}}, {}]})
@@ -405,15 +381,24 @@ def test_resolv_conf_is_written_in_place_from_the_results(node: HookNode, proces
     assert file.stat().st_ino == inode
 
 
-def test_a_resolv_conf_that_leads_out_of_the_bundle_is_not_written(node: HookNode, process: Process) -> None:
+@pytest.mark.parametrize("kind", ["fifo", "device", "link"])
+def test_a_resolv_conf_that_is_no_file_of_the_bundle_is_not_written(
+    node: HookNode, process: Process, kind: str
+) -> None:
     node.configure_capable("front", "a")
     node.fakes.scenario("a", {"ADD": {"result": {"dns": {"nameservers": ["10.0.0.1"]}}}})
-    victim = node.root / "victim"
+    path, victim = node.bundle / "resolv.conf", node.root / "victim"
     victim.write_text("precious")
-    (node.bundle / "resolv.conf").symlink_to(victim)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    else:
+        path.symlink_to(victim)
+    began = time.monotonic()
     assert "cannot write" in node.attach(process(), "--resolv-conf")
-    assert victim.read_text() == "precious"
-    assert (node.attached, node.pinned) == ([], [])
+    assert time.monotonic() - began < 10
+    assert (node.attached, node.pinned, victim.read_text()) == ([], [], "precious")
 
 
 def test_a_bundle_that_is_no_absolute_path_gets_no_resolv_conf(node: HookNode, process: Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -86,17 +87,9 @@ def test_resolv_conf_is_mounted_once_from_a_file_that_exists(bundle: Path) -> No
     assert (bundle / "resolv.conf").read_text() == ""
 
 
-def test_a_temporary_file_of_another_program_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "hooks.d").mkdir()
-    other = tmp_path / f"hooks.d/libcni.json.{os.getpid()}.tmp"  # its process has this number in another PID namespace
-    other.write_text("of another program")
-    assert run("--install", str(tmp_path / "hooks.d")) == 1
-    assert "File exists" in capsys.readouterr().err
-    assert other.read_text() == "of another program"
-
-
 def test_hooks_d_gets_a_file_for_annotated_containers(tmp_path: Path) -> None:
     assert run("--install", str(tmp_path / "hooks.d"), "--annotated-only") == 0
+    assert os.listdir(tmp_path / "hooks.d") == ["libcni.json"]
     document = json.loads((tmp_path / "hooks.d/libcni.json").read_text())
     assert document["version"] == "1.0.0"
     assert document["stages"] == ["createRuntime", "poststop"]
@@ -104,9 +97,30 @@ def test_hooks_d_gets_a_file_for_annotated_containers(tmp_path: Path) -> None:
     assert document["hook"]["args"][-2:] == ["oci-hook", "--annotated-only"]
 
 
-def test_the_default_is_the_directory_of_debians_podman() -> None:
-    """oci-hooks(5) of podman 4.3: it reads /etc/containers/oci/hooks.d only if hooks_dir says so."""
-    assert install.HOOKS_D == "/usr/share/containers/oci/hooks.d"
+@pytest.mark.parametrize(
+    ("directories", "said"),
+    [
+        ("/x/hooks.d,{tmp_path}/hooks.d", "podman reads this directory\n"),
+        ("/x/hooks.d", "podman does not read this directory, but /x/hooks.d: see hooks_dir in containers.conf\n"),
+        ("", ""),
+    ],
+)
+def test_an_installation_says_whether_podman_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], directories: str, said: str
+) -> None:
+    shown = f"  --hooks-dir strings  Set the path (default [{directories.format(tmp_path=tmp_path)}])" if said else ""
+    (tmp_path / "podman").write_text(f"#!/bin/sh\necho '{shown}'\n")
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert run("--install", str(tmp_path / "hooks.d")) == 0
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
+def test_podman_shows_its_directories_and_has_the_default_one_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTAINERS_CONF", os.devnull)
+    assert install.seen_by_podman(f"{install.HOOKS_D}/libcni.json") == "podman reads this directory"
 
 
 def test_print_shows_what_install_would_write(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
