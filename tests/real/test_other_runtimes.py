@@ -122,3 +122,14 @@ def test_bubblewrap_leaves_a_namespace_of_that_name_alone(recipes: Recipes) -> N
     finally:
         subprocess.run(["ip", "netns", "del", "bw"], check=True)
     recipes.assert_nothing_is_left("bw")
+
+
+def test_lxc_leaves_a_namespace_of_that_name_alone(recipes: Recipes) -> None:
+    subprocess.run(["ip", "netns", "add", "lx"], check=True)
+    try:
+        done = recipes.type("lxc-execute", "-P", str(recipes.root), "-n", "lx", "-f", "lxc.conf", "--", *SHOW)
+        assert (done.returncode != 0, "inet" in done.stdout) == (True, False)
+        assert Path("/run/netns/lx").exists()
+    finally:
+        subprocess.run(["ip", "netns", "del", "lx"], check=True)
+    recipes.assert_nothing_is_left("lx")
