@@ -71,7 +71,7 @@ def no_networks(session: Session) -> str:
 def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     # The first column has the file.
     text = message_of(error).removeprefix(f"{name}: ")
-    more = cause_of(error) or session.hint(error.hint or "")
+    more = cause_of(error) or session.command(error.hint or "")
     return f"{text} ({more})" if more else text
 
 

@@ -100,7 +100,7 @@ def hint_of(error: CNIError, session: Session) -> str:
     parts = [_ARGUMENT.sub(_option, part) for part in (error.hint or "").split("; ")]
     # The command line has not every option of the library.
     text = "\n".join(part for part in parts if "=True" not in part)
-    return session.hint(text.replace(": libcni ", ":\n  libcni "))
+    return session.command(text.replace(": libcni ", ":\n  libcni "))
 
 
 def _option(found: re.Match[str]) -> str:

@@ -24,7 +24,9 @@ DEFAULTS = {
 }
 """The directories that are used if neither an option nor a variable names others."""
 
-_COMMAND = re.compile(r"\blibcni (add|attachments|check|del|doctor( --check)?|forget|networks|reload|repair)\b")
+_COMMAND = re.compile(
+    r"\blibcni (add|attachments|check|del|diff|doctor|forget|gc|networks|reload|repair|show|status)\b( --check| --yes)?"
+)
 
 Output = Literal["text", "json", "yaml", "openmetrics"]
 
@@ -76,17 +78,16 @@ class Session:
         return {"conf_dir": self.conf_dir, "owner": self.owner, "timeout": self.timeout or None, "stderr": _forward}
 
     def command(self, text: str) -> str:
-        """Return a libcni command with those common options that the environment of the caller does not set."""
-        given = self._directory_options()
-        # Without its owner, repair would detach the attachments that have none.
-        if text.startswith("libcni repair") and self.owner != os.environ.get("LIBCNI_OWNER", ""):
-            given += ["--owner", self.owner]
-        return f"{text} {shlex.join(given)}" if given and text.startswith("libcni ") else text
+        """Return a text whose libcni commands have those common options that the caller's environment does not set."""
+        directories = self._directory_options()
 
-    def hint(self, text: str) -> str:
-        """Return a hint in words. Its libcni commands get the options that the environment does not set."""
-        options = shlex.join(self._directory_options())
-        return _COMMAND.sub(lambda found: f"{found[0]} {options}", text) if options else text
+        def with_options(found: re.Match[str]) -> str:
+            # Without its owner, repair would detach the attachments that have none.
+            is_of_owner = found[1] == "repair" and self.owner != os.environ.get("LIBCNI_OWNER", "")
+            options = [*directories, *(["--owner", self.owner] if is_of_owner else [])]
+            return f"{found[0]} {shlex.join(options)}" if options else found[0]
+
+        return _COMMAND.sub(with_options, text)
 
     def _directory_options(self) -> list[str]:
         """Return the directories that only options have set, as options."""

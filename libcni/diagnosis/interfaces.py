@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from libcni._netlink import Network
+from libcni._netlink import Link, Network
 from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, reload_in_place, result_of
@@ -54,7 +54,7 @@ def check_interfaces(node: Reading) -> Observations:
         count += 1
         if id_of(one) not in explained:
             yield from _inside(node, one, inside)
-        yield from _host_ends(node, one, node.host)
+        yield from _check_host_ends(node, one, node.host)
     if count:
         yield Checked("interfaces", f"interfaces, addresses and routes of {counted(count, 'ready attachment')}")
 
@@ -152,6 +152,17 @@ def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
         containers = tuple(dict.fromkeys(id_of(one) for one, _ in attached))
         link = host.links.get(name)
         about = partial(_error, f"bridge {name}", containers=containers)
+        if link is None and (other := _other_bridge(host, [one for one, _ in attached])):
+            # A reload would make a second bridge with the same address beside it, and cut off all of them.
+            yield replace(
+                about(
+                    f"it does not exist; its containers are on {other}, which works",
+                    "the next ADD makes a second bridge with the same address, and these containers are cut off",
+                    f"give {other} its name back, or drain the node and remove it, before anything is attached",
+                ),
+                severity="warning",
+            )  # fmt: skip
+            continue
         if link is None:
             seen = f"it does not exist; {counted(len(containers), 'container')} of it lives"
             meaning = "they are cut off; the plugin makes the bridge anew"
@@ -192,19 +203,27 @@ def _masters(node: Reading, host: Network) -> Iterator[NodeFinding]:
             yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(master)} up",))
 
 
-def _host_ends(node: Reading, one: Attachment, host: Network) -> Observations:
-    """Find a veth whose end on the host has left its bridge, or is down."""
+def _other_bridge(host: Network, attachments: list[Attachment]) -> str:
+    """Return the name of a bridge that has the host's ends of containers, or ""."""
+    names = {link.index: link.name for link in host.links.values()}
+    return next((names[end.master] for one in attachments for end in _host_ends(one, host) if end.master in names), "")
+
+
+def _host_ends(one: Attachment, host: Network) -> list[Link]:
     result = result_of(one)
+    names = [interface.name for interface in (result.interfaces if result else ()) if not interface.sandbox]
+    return [host.links[name] for name in names if name.startswith("veth") and name in host.links]
+
+
+def _check_host_ends(node: Reading, one: Attachment, host: Network) -> Observations:
+    """Find a veth whose end on the host has left its bridge, or is down."""
     names = [
         str(doc.get("bridge") or _DEFAULT_BRIDGE)
         for doc in plugin_documents(node.recorded(one))
         if doc.get("type") == "bridge"
     ]
     bridges = [host.links[name] for name in names if name in host.links]
-    for interface in result.interfaces if result else ():
-        link = host.links.get(interface.name)
-        if interface.sandbox or not interface.name.startswith("veth") or link is None:
-            continue
+    for link in _host_ends(one, host):
         commands = []
         seen = []
         if bridges and link.master not in {bridge.index for bridge in bridges}:
@@ -231,6 +250,9 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
     for one in attachments:
+        if lacking := node.lacking(one):
+            yield NotChecked("interfaces", name_of(one), f"CHECK: there is no plugin {', '.join(lacking)}")
+            continue
         try:
             node.cni.check_network_list(one.network, RuntimeConf(one.container_id, None, one.ifname))
             passed += 1

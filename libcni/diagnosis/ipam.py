@@ -20,7 +20,7 @@ from libcni.diagnosis.reading import (
     reload_command,
 )
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
-from libcni.diagnosis.rules import removal_commands
+from libcni.diagnosis.rules import chain_for_del, removal_commands
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
@@ -81,11 +81,14 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unr
         )
         remedy = "leave it if it is another runtime's; if its record is lost, let its runtime restart the container"
         disrupts: tuple[Disruption, ...] = ()
-        if node.configured(network):
+        if net := node.configured(network):
             remedy += ", or attach it again with the address, and with the --owner and --capabilities that it had:"
             given = [network, space.path, "-c", container_id, "-i", ifname]
-            again = (["del", *given, "--use-given"], ["add", *given, "--args", f"IgnoreUnknown=1;IP={address}"])
-            disrupts = tuple(Disruption(shlex.join(["libcni", *words]), (pair,)) for words in again)
+            detach = shlex.join(["libcni", "del", *given, "--use-given"])
+            if chain := chain_for_del(node, net, container_id, address):
+                detach = f"{chain} && {detach}"
+            attach = shlex.join(["libcni", "add", *given, "--args", f"IgnoreUnknown=1;IP={address}"])
+            disrupts = (Disruption(detach, (pair,)), Disruption(attach, (pair,)))
         return Unrecorded(identity, is_alive=True, meaning=meaning, remedy=remedy, disrupts=disrupts)
     if not reserved:
         meaning = "no address is reserved for it, so nobody knows whether the container lives"
@@ -120,6 +123,7 @@ def check_ipam(node: Reading) -> Observations:
         yield from _unrecorded(node, network, reservations)
         yield from _missing(node, network, directory, reservations)
         yield from _fill_level(node, network, reservations)
+        yield from _unreserved(node, network, reservations)
     other = {
         (net.name, plugin.ipam_type)
         for net in node.networks
@@ -198,6 +202,26 @@ def _duplicates(node: Reading) -> Observations:
                 Disruption(reload_command(*wrong), tuple(map(id_of, wrong))),
             ), containers=tuple(map(id_of, attachments)),
         )  # fmt: skip
+
+
+def _unreserved(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
+    """Find addresses of the pool that an interface has, and of which neither a reservation nor a record is left."""
+    known = node.recorded_addresses | {one.address for one in reservations}
+    pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
+    for space in node.spaces.values():
+        # The node's own namespace has the gateway.
+        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
+            continue
+        for link in space.network.links.values():
+            for address in (text.partition("/")[0] for text in link.addresses):
+                if address not in known and any(ipaddress.ip_address(address) in one for one in pool):
+                    yield NodeFinding(
+                        "ipam", "warning", f"address {address} of network {network}",
+                        f"{link.name} in {space.path} has it, and it is neither reserved nor on record",
+                        "the next ADD can give it to a second container",
+                        "if it is a container of this network, let its runtime restart it before anything is attached; "
+                        "leave it if it is the network of a node inside a container",
+                    )  # fmt: skip
 
 
 def _fill_level(node: Reading, network: str, reservations: list[Reservation]) -> Observations:

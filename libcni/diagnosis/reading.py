@@ -112,6 +112,11 @@ class Reading:
             self._recorded[key] = recorded_network(record)
         return self._recorded[key]
 
+    def lacking(self, one: Attachment) -> list[str]:
+        """Return the plugins of an attachment that were not found, IPAM plugins included."""
+        net = self.recorded(one)
+        return [name for name in plugin_names(net) if name in self.missing_plugins] if net is not None else []
+
     def space_of(self, one: Attachment) -> Space | None:
         """Return the namespace that an attachment's path leads to now, or None."""
         identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
@@ -225,6 +230,8 @@ def read_node(cni: CNIConfig) -> Reading:
         return Reading(cni, directory, record_error=error)
     unread: dict[str, str] = {}
     recorded = Reading(cni, directory, tuple(records), set_aside, unread=unread, started=started)
+    # Before the reservations: the address of an ADD that runs now is reserved before an interface has it.
+    spaces = _spaces(recorded.attachments)
     reservations: dict[tuple[str, str], list[Reservation]] = {}
     nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
     different = tuple({id(net): net for net in nets if net is not None}.values())
@@ -244,7 +251,7 @@ def read_node(cni: CNIConfig) -> Reading:
         with suppress(OSError), open(path, encoding="ascii") as file:
             forwards[version] = file.read().strip() != "0"
     return replace(
-        recorded, host=host, spaces=_spaces(recorded.attachments), reservations=reservations, rules=rules,
+        recorded, host=host, spaces=spaces, reservations=reservations, rules=rules,
         forwards=forwards, missing_plugins=_missing_plugins(cni, different),
     )  # fmt: skip
 
@@ -373,8 +380,7 @@ def reload_in_place(node: Reading, attachments: list[Attachment]) -> tuple[str, 
     missing: dict[str, None] = {}
     able: list[Attachment] = []
     for one in attachments:
-        net = node.recorded(one)
-        lacking = [name for name in plugin_names(net) if name in node.missing_plugins] if net is not None else []
+        lacking = node.lacking(one)
         missing |= dict.fromkeys(lacking)
         if not lacking:
             able.append(one)

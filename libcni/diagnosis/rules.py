@@ -12,6 +12,7 @@ from typing import Any
 
 from libcni._iptables import Rule, masquerade_chain, ports_chain, program_of
 from libcni.config.host_local import plugin_documents
+from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, reload_in_place
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted
 from libcni.store.attachments import Attachment
@@ -177,6 +178,14 @@ def removal_commands(
             ]
             commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
     return commands
+
+
+def chain_for_del(node: Reading, net: NetworkConfigList, container_id: str, address: str) -> str:
+    """Return the command that makes the chain without which bridge and ptp cannot detach after a flush, or ""."""
+    program, chain = program_of(address), masquerade_chain(net.name, container_id)
+    masquerades = any(one.get("type") in _GATEWAYS and one.get("ipMasq") is True for one in plugin_documents(net))
+    is_missing = program in node.rules and chain not in node.table(program, "nat").chains
+    return f"{program} -t nat -N {chain}" if masquerades and is_missing else ""
 
 
 def _left_over(node: Reading) -> Observations:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from libcni._netlink import read_network
 from libcni.client import CNIConfig
 from libcni.diagnosis.reading import Reading, addresses_of, detach_command, id_of, name_of
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.diagnosis.rules import removal_commands
 from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.place import is_no_namespace
@@ -141,15 +141,21 @@ def check_namespaces(node: Reading) -> Observations:
 
 def _gone(node: Reading, one: Attachment, reason: str) -> NodeFinding:
     meaning, commands = "its addresses are still reserved", [detach_command(one.container_id, one.ifname)]
+    about = (id_of(one),)
+    for address in addresses_of(one):
+        for space, link in node.holders(address):
+            if not [other for other in node.recorded_at(one.network, address, space.path) if other is not one]:
+                meaning = f"its address {address} is on {link.name} in {space.path}: a container may use it"
+                remedy = "find out whose it is. Nobody's? Then:"
+                disrupts = (Disruption(commands[0], about),)
+                return NodeFinding("namespaces", "warning", name_of(one), reason, meaning, remedy, (), disrupts, about)
     # No rule survives a reboot, and a pending attachment may have none yet.
     if one.state not in {STALE_BOOT, PENDING}:
         rules = removal_commands(node, one.network, one.container_id, addresses_of(one), is_recorded=True)
         if rules:
             meaning += ". Without the namespace the plugin cannot remove its masquerade rules"
         commands += rules
-    return NodeFinding(
-        "namespaces", "warning", name_of(one), reason, meaning, "", tuple(commands), containers=(id_of(one),)
-    )
+    return NodeFinding("namespaces", "warning", name_of(one), reason, meaning, "", tuple(commands), containers=about)
 
 
 def _lost_path(one: Attachment, process: str) -> NodeFinding:

@@ -170,6 +170,6 @@ def test_commands_to_type_have_the_options_of_the_caller(node: CommandNode) -> N
     env = {"LIBCNI_CACHE_DIR": ""}
     findings = node.run("doctor", "--cache-dir", str(node.cache), "-o", "json", **env).data["findings"]
     (finding,) = [one for one in findings if one["check"] == "namespaces"]
-    assert finding["commands"] == [f"libcni del -c a -i eth0 --cache-dir {node.cache}"]
+    assert finding["commands"] == [f"libcni del --cache-dir {node.cache} -c a -i eth0"]
     assert node.run(*finding["commands"][0].split()[1:], **env).code == 0
     assert containers(node) == []

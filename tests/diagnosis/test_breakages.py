@@ -199,6 +199,11 @@ def all_records_lost(node: BreakableNode) -> None:
     node.age_leases()
 
 
+def records_lost_and_flushed(node: BreakableNode) -> None:
+    all_records_lost(node)
+    run(FLUSH_NAT)(node)
+
+
 def another_runtime(node: BreakableNode) -> None:
     """It has a record directory of its own, and the same pool of addresses."""
     ours, node.cache = node.settings.get("cache_dir", node.cache), node.root / "other-cache"
@@ -368,6 +373,9 @@ HARMLESS: dict[str, Callable[[BreakableNode], None]] = {
     "killed at the beginning of DEL": half_done("detaching"),
     "eth0 moved": move_interface,
     "eth0 renamed": inside("ip link set eth0 down name net7 up"),
+    "bridge renamed": run("ip link set br-node down && ip link set br-node name br-old && ip link set br-old up"),
+    "all records lost and nat flushed": records_lost_and_flushed,
+    "record of another boot": lambda node: node.change_record("c1", bootId="another"),
 }
 FAST = {
     "nat and filter flushed",

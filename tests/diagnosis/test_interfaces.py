@@ -8,8 +8,8 @@ import pytest
 
 from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni._netlink import IPRoute, Link, Network
-from libcni.diagnosis.interfaces import check_interfaces
-from libcni.diagnosis.report import Disruption
+from libcni.diagnosis.interfaces import check_interfaces, run_checks
+from libcni.diagnosis.report import Checked, Disruption, NotChecked
 
 RELOAD = ("libcni reload c1:eth0",)
 
@@ -148,3 +148,23 @@ def test_a_route_of_a_network_with_host_bits_is_the_kernels(made: MadeNode) -> N
     made.records[0] = made.records[0].with_fields(result=text)
     object.__setattr__(inside, "routes", (IPRoute("10.9.0.0/16", "", 3),))
     assert made.findings(check_interfaces) == []
+
+
+def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> None:
+    """Its containers work. With a second bridge of the same address nobody outside reaches them."""
+    made.attach("c1")
+    made.attach("c2")
+    made.host.links["old"] = made.host.links.pop("br0")
+    made.host.links["old"].name = "old"
+    found = made.finding(check_interfaces)
+    assert (found.severity, found.commands, found.disrupts) == ("warning", (), ())
+    assert found.seen == "it does not exist; its containers are on old, which works"
+
+
+def test_a_check_is_not_run_if_a_plugin_is_missing(made: MadeNode) -> None:
+    """The plugin that needs it would call the container damaged."""
+    made.attach("c1")
+    made.more["missing_plugins"] = frozenset({"host-local"})
+    skipped, checked = run_checks(made.reading(), set(), run_check=True)
+    assert skipped == NotChecked("interfaces", "container c1, net, eth0", "CHECK: there is no plugin host-local")
+    assert checked == Checked("interfaces", "CHECK of 1 attachment, 0 passed")

@@ -54,10 +54,13 @@ def test_the_address_of_a_container_that_lives_is_no_leak(made: MadeNode) -> Non
     assert found.meaning.endswith("libcni gc of this network needs --valid lost:eth0")
     assert "leave it if it is another runtime's" in found.remedy
     given = f"net {netns} -c lost -i eth0"
+    chain = masquerade_chain("net", "lost")
     assert found.disrupts == (
-        Disruption(f"libcni del {given} --use-given", ("lost:eth0",)),
+        Disruption(f"iptables -t nat -N {chain} && libcni del {given} --use-given", ("lost:eth0",)),
         Disruption(f"libcni add {given} --args 'IgnoreUnknown=1;IP=10.1.0.77'", ("lost:eth0",)),
     )
+    made.make_rules("lost", "10.1.0.77")
+    assert made.finding(check_ipam).disrupts[0].command == f"libcni del {given} --use-given"
     Path(made.cni.conf_dir, "net.conflist").unlink()
     assert made.finding(check_ipam).disrupts == (), "no configuration to do it with"
 
@@ -149,12 +152,31 @@ def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:
     ]
 
 
+def test_an_address_of_which_everything_is_lost_but_the_interface(made: MadeNode) -> None:
+    """Somebody removed all of /var/lib/cni while containers ran."""
+    made.reservations["net", "/leases/net"].pop()
+    made.attach("c2")
+    made.records.pop()
+    assert [one.subject for one in made.findings(check_ipam)] == ["address 10.1.0.3 of network net"], "reserved"
+    made.reservations["net", "/leases/net"].pop()
+    found = made.finding(check_ipam)
+    assert found.seen == f"eth0 in {made.netns('c2')} has it, and it is neither reserved nor on record"
+    assert (found.commands, found.disrupts) == ((), ())
+    made.live_in(str(made.netns("node")), made.host)
+    made.live_in(str(made.netns("c3")), interface_with("10.2.0.3"))
+    assert made.finding(check_ipam) == found, "the gateway, and an address of another network"
+
+
 @pytest.mark.real
-def test_a_container_without_a_record_gets_one_and_its_address_again(node: OperatorNode) -> None:
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_container_without_a_record_gets_one_and_its_address_again(node: OperatorNode, *, flushed: bool) -> None:
+    node.write_bridge(ipMasq=True)
     container = node.attach("c1")
     address = container.addresses("eth0")
     node.type("libcni forget c1")
     node.age_leases()
+    if flushed:
+        node.host.run("sh", "-c", "iptables -t nat -F && iptables -t nat -X")
     detach, attach = node.finding("reserved for container c1").disrupts
     node.type(attach.command, code=1)
     assert container.addresses("eth0") == address, "an interface that is there is nobody's to replace"

@@ -12,8 +12,11 @@ import pytest
 from nodes import FakeNode
 
 from diagnosis.conftest import OperatorNode, only
+from diagnosis.made import MadeNode
 from libcni import CNIConfig, RuntimeConf
 from libcni.diagnosis import attachment_age, diagnose, find_stale_attachments, stale
+from libcni.diagnosis.report import Disruption
+from libcni.diagnosis.stale import check_namespaces
 from libcni.testing import wait_until
 
 
@@ -82,7 +85,7 @@ def test_another_namespace_at_the_recorded_path(node: OperatorNode, named_namesp
 
 @pytest.mark.real
 def test_an_attachment_of_before_the_reboot(node: OperatorNode) -> None:
-    node.attach("c1")
+    node.attach("c1").run("ip", "link", "del", "eth0")
     node.change_record("c1", bootId="another")
     node.mend("before the last reboot")
     node.assert_healthy()
@@ -190,3 +193,14 @@ def test_an_age_is_measured_with_the_boot_clock(healthy: FakeNode, cni: CNIConfi
     age = attachment_age(one)
     assert age is not None
     assert age < 3600, "the wall clock was set forward by a day since"
+
+
+def test_what_seems_to_have_ended_and_whose_address_an_interface_has_is_not_detached(made: MadeNode) -> None:
+    """Its record is of another boot, or its path leads elsewhere. DEL would free the address."""
+    inside = made.attach("c1", boot="another", state="stale-boot")
+    found = made.finding(check_namespaces)
+    assert (found.commands, found.disrupts) == ((), (Disruption("libcni del -c c1 -i eth0", ("c1:eth0",)),))
+    assert found.meaning.startswith("its address 10.1.0.2 is on eth0 in ")
+    made.attach("c2", address="10.1.0.2")
+    inside.links.clear()
+    assert made.finding(check_namespaces).commands == ("libcni del -c c1 -i eth0",), "it is that of c2 by now"
