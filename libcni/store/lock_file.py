@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import functools
-import io
 import os
 import struct
 import weakref
@@ -37,7 +36,7 @@ _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
-class LockFile(io.FileIO):
+class LockFile:
     """The open lock file of one verb, or the one that its plugins inherit.
 
     Each verb opens the file itself, because locks of one open file do not exclude each other.
@@ -47,10 +46,11 @@ class LockFile(io.FileIO):
     """
 
     def __init__(self, path: str, cache_dir: str, mode: int = os.O_RDWR) -> None:
+        self._descriptor = -1
         try:
-            super().__init__(_open(path, cache_dir, mode), "r" if mode == os.O_RDONLY else "r+")
+            self._descriptor = _open(path, cache_dir, mode)
             _open_files.add(self)
-            status = system.fstat(self.fileno())
+            status = system.fstat(self._descriptor)
         except OSError as error:
             raise record_error("cannot be opened", path, error) from error
         self.identity: str = f"{status.st_dev}:{status.st_ino}"
@@ -58,11 +58,20 @@ class LockFile(io.FileIO):
     def __del__(self) -> None:
         self.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._descriptor < 0
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
     def lock(self, kind: int, offset: int) -> bool:
         """Lock or unlock a byte; return False if another open file has it. Raises OSError if the system refuses."""
         start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
         try:
-            system.fcntl(self, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+            system.fcntl(self._descriptor, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
         except OSError as error:
             if error.errno in _BUSY:
                 return False
@@ -71,20 +80,22 @@ class LockFile(io.FileIO):
 
     def is_locked(self, offset: int) -> bool:
         """Return whether another open file holds a byte. Raises OSError."""
-        answer: Any = system.fcntl(self, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        answer: Any = system.fcntl(self._descriptor, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def release(self) -> None:
         """Unlock everything and close the file. Never raises."""
         # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the open file, too.
         with suppress(OSError, ValueError):
-            system.fcntl(self, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            system.fcntl(self._descriptor, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         self.close()
 
     def close(self) -> None:
         """Close the descriptor. The locks stay as long as another process has the open file. Never raises."""
-        with suppress(OSError):
-            super().close()
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):
+                system.close(descriptor)
 
 
 _open_files: weakref.WeakSet[LockFile] = weakref.WeakSet()

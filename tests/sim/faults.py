@@ -15,7 +15,7 @@ from libcni.verbs import gc
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
-from sim.seam import SimEntered, sim
+from sim.seam import SimSocket, sim
 
 FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
 
@@ -84,7 +84,7 @@ def the_look_only_once() -> AbstractContextManager[object]:
 
 @fault
 def inode_without_cookie() -> AbstractContextManager[object]:
-    return patch.object(SimEntered, "has_cookies", new=False)
+    return patch.object(SimSocket, "has_cookies", new=False)
 
 
 @fault

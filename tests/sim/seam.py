@@ -1,7 +1,7 @@
 """The world in place of the system: what verbs and store see as ``libcni._system``.
 
 A name of that module that is not here raises an AssertionError, so that nothing of the real system is used. Every
-function is a point at which others may run, and then one effect.
+function that others could notice is a point at which others may run, and then one effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
-import importlib
 import itertools
 import logging
 import os
@@ -19,18 +18,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 from unittest.mock import patch
 
 import libcni._system
-from libcni.store import files
-from libcni.store.lock_file import ALL_CONTAINERS, CONTAINER, NETWORK
-from libcni.store.place import Place
+from libcni import _netlink as netlink
+from libcni._namespace import CLONE_NEWNET
+from libcni.store import files, place, record
+from libcni.store.lock_file import _FLOCK, _GETLK
 from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
 from sim.schedule import Code, Killed, Sim
-from sim.world import Namespace
+from sim.world import Interface, Namespace
 
-_REGION = NETWORK - CONTAINER
 _running: list[Sim] = []
 
 
@@ -40,7 +39,7 @@ def sim() -> Sim:
 
 
 class SimSystem:
-    """In place of ``libcni._system``. No symbolic links."""
+    """In place of ``libcni._system``. There are no symbolic links."""
 
     realpath = staticmethod(posixpath.normpath)
 
@@ -49,23 +48,6 @@ class SimSystem:
             raise AssertionError(f"{name} is not simulated")
 
         return fail
-
-    def exists(self, path: str) -> bool:
-        """Return whether something is there."""
-        try:
-            self.stat(path)
-        except OSError:
-            return False
-        return True
-
-    lexists = exists
-
-    def isdir(self, path: str) -> bool:
-        """Return whether a directory is there."""
-        try:
-            return isinstance(sim().world.disk.find(path), Directory)
-        except OSError:
-            return False
 
     def _file(self, descriptor: int) -> OpenFile:
         try:
@@ -80,31 +62,60 @@ class SimSystem:
         assert isinstance(inode, Directory)
         return inode
 
+    def _find(self, path: str, dir_fd: int | None = None) -> Namespace | File | Directory:
+        world = sim().world
+        if not path.startswith("/proc/"):
+            return world.namespaces.get(path) or world.disk.find(path, self._directory(dir_fd))
+        if path.endswith("boot_id"):
+            return File(9, data=f"boot-{world.boots}".encode())
+        number = path.split("/")[2]
+        if number not in {"self", "thread-self"} and int(number) not in world.processes:
+            raise failure(errno.ENOENT, path)
+        return world.host if path.endswith("/ns/net") else Directory(7)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except OSError:
+            return False
+        return True
+
+    lexists = exists
+
+    def isdir(self, path: str) -> bool:
+        try:
+            return isinstance(self._find(path), Directory)
+        except OSError:
+            return False
+
     def open(self, path: str, flags: int, _mode: int = 0, *, dir_fd: int | None = None) -> int:
         """Open a file, a directory or a namespace."""
-        world = sim().world
-        if (namespace := world.namespaces.get(path)) is not None:
-            sim().point()
-            namespace.hold()
-            return sim().me().put(OpenFile(namespace, path, on_close=namespace.release))
-        if not flags & os.O_DIRECTORY:
+        me, world, is_proc = sim().me(), sim().world, path.startswith("/proc/")
+        if not is_proc and not flags & os.O_DIRECTORY:
             sim().point(f"creates {path}" if flags & os.O_CREAT and not self._is_there(path, dir_fd) else "")
-        return sim().me().put(world.disk.open(path, flags, self._directory(dir_fd), sim().now))
+        if is_proc or path in world.namespaces:
+            inode = self._find(path)
+            if isinstance(inode, Namespace):
+                me.glanced = world.steps
+                inode.hold()
+                return me.put(OpenFile(inode, path, on_close=inode.release))
+            return me.put(OpenFile(inode, path))
+        return me.put(world.disk.open(path, flags, self._directory(dir_fd), sim().now))
 
     def _is_there(self, path: str, dir_fd: int | None) -> bool:
         try:
-            sim().world.disk.find(path, self._directory(dir_fd))
+            self._find(path, dir_fd)
         except OSError:
             return False
         return True
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
-        self._file(descriptor).close()
-        del sim().me().descriptors[descriptor]
+        """Close a descriptor. A finaliser may run when no process does, or in the turn of another one."""
+        if _running and sim().current is not None:
+            self._file(descriptor).close()
+            del sim().me().descriptors[descriptor]
 
     def read(self, descriptor: int, size: int) -> bytes:
-        """Read."""
         file = self._file(descriptor)
         sim().point()
         assert isinstance(file.inode, File)
@@ -131,29 +142,19 @@ class SimSystem:
             sim().world.disk.commit()
 
     def fstat(self, descriptor: int) -> SimpleNamespace:
-        """Return the status of an open file."""
         return _status(self._file(descriptor).inode)
 
     def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> SimpleNamespace:
         """Return the status of what is at a path now."""
         del follow_symlinks
-        world = sim().world
-        if path == "/proc/self/ns/pid":
-            return SimpleNamespace(st_ino=7, st_dev=4)
-        if path in {"/proc/self/ns/net", "/proc/thread-self/ns/net"}:
-            return _status(world.host)
-        if path.startswith("/proc/"):
-            process = world.processes.get(int(path.split("/")[2]))
-            if process is None or not process.alive:
-                raise failure(errno.ENOENT, path)
-            return SimpleNamespace(st_mode=0o040555)
-        sim().point()
-        return _status(world.namespaces.get(path) or world.disk.find(path, self._directory(dir_fd)))
+        if not path.startswith("/proc/"):
+            sim().point()
+            sim().me().glanced = sim().world.steps
+        return _status(self._find(path, dir_fd))
 
     lstat = stat
 
     def mkdir(self, path: str, _mode: int = 0) -> None:
-        """Make a directory."""
         sim().point(f"makes the directory {path}")
         sim().world.disk.make_directory(path)
 
@@ -177,7 +178,6 @@ class SimSystem:
         sim().world.disk.change((new, target, inode))
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
-        """Remove a name."""
         sim().point(f"removes {name}")
         directory = self._directory(dir_fd)
         assert directory is not None
@@ -185,27 +185,21 @@ class SimSystem:
         sim().world.disk.change((directory, name, None))
 
     def listdir(self, path: str | int) -> list[str]:
-        """Return the names in a directory."""
         sim().point()
+        if path == "/proc":
+            return [str(pid) for pid in sim().world.processes]
+        if path == "/run/netns":
+            return [posixpath.basename(one) for one in sim().world.namespaces]
         directory = self._directory(path) if isinstance(path, int) else sim().world.disk.directory(path)
         assert directory is not None
         return list(directory.entries)
 
     @contextmanager
     def scandir(self, descriptor: int) -> Iterator[list[SimpleNamespace]]:
-        """Return the entries of a directory."""
         yield [SimpleNamespace(name=name) for name in self.listdir(descriptor)]
 
-    def getpid(self) -> int:
-        """Return the number of the process."""
-        return sim().me().pid
-
-    def urandom(self, size: int) -> bytes:
-        """Return the same bytes in each run of a schedule."""
-        return sim().random.randbytes(size)
-
     def chmod(self, *_: object) -> None:
-        """Do nothing."""
+        """Do nothing: modes are not simulated."""
 
     fchmod = chmod
 
@@ -213,29 +207,69 @@ class SimSystem:
         """Fail: no journal orders bytes and names, so bytes have to be synced."""
         raise failure(errno.ENOSYS)
 
+    def fcntl(self, descriptor: int, command: int, argument: bytes) -> bytes:
+        """Lock or unlock a range of bytes, or ask whether another open file has it."""
+        file, (kind, _, start, length, _) = self._file(descriptor), _FLOCK.unpack(argument)
+        end = start + length if length else 1 << 62
+        if length:  # not to unlock everything, as finalisers do
+            sim().point()
+        if command == _GETLK:
+            is_free = not has_conflict(file, start, end, exclusive=True)
+            return _FLOCK.pack(fcntl.F_UNLCK if is_free else fcntl.F_WRLCK, 0, 0, 0, 0)
+        exclusive = {fcntl.F_UNLCK: None, fcntl.F_WRLCK: True, fcntl.F_RDLCK: False}[kind]
+        if not set_lock(file, start, end, exclusive=exclusive):
+            raise failure(errno.EAGAIN)
+        return argument
+
+    def ioctl(self, descriptor: int, _request: int) -> int:
+        """Return the type of a namespace."""
+        if not isinstance(self._file(descriptor).inode, Namespace):
+            raise failure(errno.ENOTTY)
+        return CLONE_NEWNET
+
+    def getpid(self) -> int:
+        return sim().me().pid
+
+    def urandom(self, size: int) -> bytes:
+        """Return the same bytes in each run of a schedule."""
+        return sim().random.randbytes(size)
+
     def monotonic(self) -> float:
-        """Return the simulated time."""
         return sim().now
 
     time = uptime = monotonic
 
     def monotonic_ns(self) -> int:
-        """Return the simulated time."""
         return int(sim().now * 1e9)
 
     time_ns = monotonic_ns
 
     def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
         sim().wait(None, seconds)
 
     def event(self) -> SimEvent:
-        """Return an event in simulated time."""
         return SimEvent()
 
     def thread_pool(self, _most: int) -> SimThreads:
-        """Return threads of the process that runs."""
         return SimThreads()
+
+    def functions_without_release(self) -> tuple[Callable[..., int], Callable[..., int]]:
+        """Return setns and socket. Nobody else runs between two calls of them."""
+        return self._setns, self._socket
+
+    def _setns(self, descriptor: int, _kind: int) -> int:
+        inode = self._file(descriptor).inode
+        if not isinstance(inode, Namespace):
+            return -1
+        self._inside = inode
+        return 0
+
+    def _socket(self, *_: int) -> int:
+        self._inside.hold()
+        return sim().me().put(OpenFile(self._inside, "a socket", on_close=self._inside.release))
+
+    def socket(self, _family: int, _kind: int, _protocol: int, descriptor: int) -> SimSocket:
+        return SimSocket(descriptor)
 
 
 def _status(inode: object) -> SimpleNamespace:
@@ -247,109 +281,55 @@ def _status(inode: object) -> SimpleNamespace:
     )
 
 
-class SimLockFile:
-    """In place of LockFile: an open file with locks of bytes."""
-
-    def __init__(self, path: str, cache_dir: str, mode: int = os.O_RDWR) -> None:
-        self._process = sim().me()
-        self.closed = True
-        try:
-            self._descriptor = self._open(path, cache_dir, mode)
-        except OSError as error:
-            raise files.record_error("cannot be opened", path, error) from error
-        self.closed = False
-        self._file = self._process.descriptors[self._descriptor]
-        status = _status(self._file.inode)
-        self.identity = f"{status.st_dev}:{status.st_ino}"
-
-    def _open(self, path: str, cache_dir: str, mode: int) -> int:
-        try:
-            return SYSTEM.open(path, mode | os.O_CREAT)
-        except FileNotFoundError:
-            files.make_directory(cache_dir, durable=False)
-            return SYSTEM.open(path, mode | os.O_CREAT)
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._descriptor
-
-    def lock(self, kind: int, offset: int) -> bool:
-        """Lock or unlock a byte."""
-        sim().point()
-        start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
-        exclusive = {fcntl.F_UNLCK: None, fcntl.F_WRLCK: True, fcntl.F_RDLCK: False}[kind]
-        return set_lock(self._file, start, start + length, exclusive=exclusive)
-
-    def is_locked(self, offset: int) -> bool:
-        """Return whether another open file holds a byte."""
-        sim().point()
-        return has_conflict(self._file, offset, offset + 1, exclusive=True)
-
-    def release(self) -> None:
-        """Unlock everything and close."""
-        if not self.closed and self._process.alive:
-            set_lock(self._file, 0, 1 << 62, exclusive=None)
-        self.close()
-
-    def close(self) -> None:
-        """Close the descriptor. A finaliser may run in the turn of another process."""
-        if not self.closed and self._process.alive:
-            self._process.descriptors.pop(self._descriptor).close()
-        self.closed = True
-
-
-class SimEntered:
-    """In place of EnteredNamespace: a socket that keeps a namespace alive."""
+class SimSocket:
+    """A netlink socket in a namespace, which keeps that alive. It answers requests for interfaces."""
 
     has_cookies = True  # since Linux 5.14
 
-    def __init__(self, namespace: Namespace) -> None:
-        self._namespace, self._process = namespace, sim().me()
-        self._process.hold(namespace)
-        self._cookie = namespace.cookie if self.has_cookies else 0
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        inode = SYSTEM._file(descriptor).inode
+        assert isinstance(inode, Namespace)
+        self._namespace = inode
+        self._answers: list[bytes] = []
 
-    @classmethod
-    def enter(cls, path: str) -> Self | None:
-        """Enter the namespace that is at the path now: a look begins."""
+    def getsockopt(self, *_: int) -> bytes:
+        """Return the cookie of the namespace."""
+        return (self._namespace.cookie if self.has_cookies else 0).to_bytes(8, sys.byteorder)
+
+    def send(self, request: bytes) -> None:
+        """Answer a request for one interface by its name, or for all. A look at the namespace is complete now."""
         sim().point()
-        sim().me().look(sim().world.steps)
-        namespace = sim().world.namespaces.get(path)
-        return None if namespace is None else cls(namespace)
+        sim().me().look()
+        _, _, flags, serial, _ = place._HEADER.unpack_from(request)
+        interfaces = self._namespace.interfaces
+        if flags == netlink._NLM_F_REQUEST_DUMP:
+            done = _message(netlink._NLMSG_DONE, serial, bytes(4))
+            self._answers = [_link(one, serial) for one in interfaces.values()] + [done]
+            return
+        name = netlink._attributes(request[32:])[place._IFLA_IFNAME].rstrip(b"\0").decode()
+        found = interfaces.get(name)
+        missing = place._INT.pack(-errno.ENODEV)
+        self._answers = [_link(found, serial) if found else _message(place._NLMSG_ERROR, serial, missing)]
 
-    def is_at(self, path: str) -> bool:
-        """Return whether the path leads to this namespace, as far as inode numbers tell: a look begins."""
-        sim().point()
-        self._process.look(sim().world.steps)
-        there = sim().world.namespaces.get(path)
-        return there is not None and there.ino == self._namespace.ino
-
-    @property
-    def namespace(self) -> Place:
-        """The namespace, as a place without an interface."""
-        return Place((4, self._namespace.ino), self._cookie)
-
-    def look(self, ifname: str) -> Place:
-        """Return the place of an interface."""
-        sim().point()
-        found = self._namespace.interfaces.get(ifname)
-        index, mac = (found.index, found.mac) if found else (0, "")
-        return Place((4, self._namespace.ino), self._cookie, index, mac)
-
-    def find(self, made: Place, *, everywhere: bool = False) -> Iterator[Place]:
-        """Yield where an interface of a number and a hardware address is."""
-        for path, namespace in sim().world.namespaces.items():
-            if namespace is self._namespace or (everywhere and made.mac):
-                for one in namespace.interfaces.values():
-                    if one.mac == made.mac or (namespace is self._namespace and one.index == made.ifindex):
-                        name = one.name if namespace is self._namespace else f"{one.name} in {path}"
-                        cookie = namespace.cookie if self.has_cookies else 0
-                        yield Place((4, namespace.ino), cookie, one.index, one.mac, name)
+    def recv(self, _size: int) -> bytes:
+        return self._answers.pop(0)
 
     def close(self) -> None:
-        """Leave the namespace."""
-        if self._process.alive and self._namespace in self._process.held:
-            self._process.held.remove(self._namespace)
-            self._namespace.release()
+        with contextlib.suppress(OSError):
+            SYSTEM.close(self._descriptor)
+
+
+def _message(kind: int, serial: int, body: bytes) -> bytes:
+    return place._HEADER.pack(16 + len(body), kind, 0, serial, 0) + body
+
+
+def _link(one: Interface, serial: int) -> bytes:
+    body = netlink._LINK.pack(0, 0, one.index, 0, 0)
+    mac = bytes.fromhex(one.mac.replace(":", ""))
+    for kind, value in ((place._IFLA_IFNAME, one.name.encode()), (place._IFLA_ADDRESS, mac)):
+        body += place._ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
+    return _message(netlink._RTM_NEWLINK, serial, body)
 
 
 class SimEvent:
@@ -359,11 +339,9 @@ class SimEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Wake who waits."""
         self._is_set = True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait in simulated time."""
         sim().wait(lambda: self._is_set, timeout)
         return self._is_set
 
@@ -372,7 +350,6 @@ class SimThreads(contextlib.AbstractContextManager["SimThreads"]):
     """In place of a pool of threads: each work runs in a thread of its own of the process that runs."""
 
     def submit(self, work: Callable[..., Any], *args: Any) -> concurrent.futures.Future[Any]:
-        """Start a thread."""
         caller, future = sim().current, SimFuture()
         assert isinstance(caller, Code)
 
@@ -396,42 +373,11 @@ class SimFuture(concurrent.futures.Future[Any]):
     """The value of a thread's work."""
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait in simulated time."""
         sim().wait(self.done, timeout)
         return super().result(0)
 
 
 SYSTEM = SimSystem()
-
-
-def _boot_id() -> str:
-    return f"boot-{sim().world.boots}"
-
-
-def _identity(netns: str | None) -> tuple[int, int] | None:
-    sim().point()
-    found = sim().world.namespaces.get(netns or "")
-    return None if found is None else (4, found.ino)
-
-
-def _is_no_namespace(netns: str) -> bool:
-    return _identity(netns) is None
-
-
-SEAM: dict[str, dict[str, object]] = {
-    "libcni._system": {name: getattr(SYSTEM, name) for name, one in vars(libcni._system).items() if callable(one)},
-    "libcni.store.attachments": {"namespace_identity": _identity},
-    "libcni.store.locks": {"LockFile": SimLockFile},
-    "libcni.store.record": {"boot_id": _boot_id, "pid_namespace": lambda: 7},
-    "libcni.store.records": {"boot_id": _boot_id},
-    "libcni.verbs.node": {
-        "boot_id": _boot_id, "pid_namespace": lambda: 7, "EnteredNamespace": SimEntered,
-        "namespace_identity": _identity, "is_own_namespace": lambda _: False, "is_no_namespace": _is_no_namespace,
-    },
-    "libcni.store.place": {"namespace_identity": _identity},
-    "libcni.verbs.ownership": {"namespace_identity": _identity},
-}  # fmt: skip
-"""Module to the names that it sees differently."""
 
 
 class _ToStory(logging.Handler):
@@ -448,17 +394,21 @@ def in_place_of_the_system() -> Iterator[None]:
     log.addHandler(handler)
     hook = sys.unraisablehook
     sys.unraisablehook = lambda one: None if one.exc_type is Killed else hook(one)
-    patches = [patch.dict(vars(importlib.import_module(module)), names) for module, names in SEAM.items()]
-    for one in patches:
-        one.start()
+    names = {name: getattr(SYSTEM, name) for name, one in vars(libcni._system).items() if callable(one)}
     try:
-        yield
+        with patch.multiple(libcni._system, **names):
+            yield
     finally:
-        for one in patches:
-            one.stop()
+        forget_the_boot()
         log.removeHandler(handler)
         log.propagate = propagate
         sys.unraisablehook = hook
+
+
+def forget_the_boot() -> None:
+    """Drop what the library keeps as long as the machine runs."""
+    record.boot_id.cache_clear()
+    record._inode_of_pid_namespace.cache_clear()
 
 
 @contextmanager
@@ -466,6 +416,7 @@ def running(one: Sim) -> Iterator[None]:
     """Make a simulation the one that runs."""
     _running.append(one)
     files._serial = itertools.count()
+    forget_the_boot()
     try:
         yield
     finally:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
 from libcni.store.record import CORRUPT, READY, Record, decode
-from sim.disk import Directory, File
+from sim.disk import File
 from sim.loop import OnAsyncio, SimAsyncExecutor
 from sim.plugins import SimExecutor
 from sim.schedule import Code, Events, Program, Sim
-from sim.world import NEIGHBOUR, Namespace
+from sim.seam import forget_the_boot
+from sim.world import NEIGHBOUR, Interface, Namespace
 
 CACHE = "/var/lib/cni"
 ORPHAN_SECONDS = 1.0
@@ -196,12 +197,17 @@ class Stage:
         return self.world.namespaces.get(netns_of(container))
 
     def replace_namespace(self, container: str, maker: str = NEIGHBOUR) -> Events:
-        """Remove the namespace; a neighbour makes one at its path, with an eth0."""
+        """Remove the namespace; a neighbour makes one at its path, with an eth0 of the same number and address.
+
+        ipvlan's interfaces have the hardware address of their parent.
+        """
+        before = self._interfaces(container).get("eth0")
         self.world.remove_namespace(netns_of(container))
         self.disturbed.add(container)
         yield f"the namespace of {container} is removed"
         made = self.world.add_namespace(netns_of(container), maker)
-        made.make("eth0", maker)
+        interface = made.make("eth0", maker)
+        interface.mac = before.mac if before else interface.mac
         yield f"a namespace of a {maker} with eth0 is at its path (inode {made.ino}, cookie {made.cookie})"
 
     def replace_interface(self, container: str) -> Events:
@@ -234,9 +240,9 @@ class Stage:
         self._edition += 1
         self.networks = networks(self._version, self._edition)
 
-    def _interfaces(self, container: str) -> dict[str, object]:
+    def _interfaces(self, container: str) -> dict[str, Interface]:
         namespace = self.namespace(container)
-        return {} if namespace is None else namespace.interfaces  # type: ignore[return-value]
+        return {} if namespace is None else namespace.interfaces
 
     def kill(self, victim: Code, *, plugins: bool, within: str = "") -> Events:
         """Kill a process, with its plugins or without; ``within``: while a plugin of this type runs."""
@@ -292,6 +298,7 @@ class Stage:
                 one.kill()
         self.world.power_cut(self.sim.chooser.spread)
         self.attached.clear()
+        forget_the_boot()
         yield f"POWER CUT; on the disk: {sorted(self.folder('results'))}"
 
     def go_runtime(self, container: str, network: str) -> Events:
@@ -331,12 +338,12 @@ class Stage:
         except OSError:
             return {}
 
-    def records(self) -> Iterator[tuple[str, Record]]:
+    def records(self) -> list[tuple[str, Record]]:
         """Return the records."""
-        for name, file in self.folder("results").items():
-            assert not isinstance(file, Directory)
-            assert isinstance(file, File)
-            yield name, decode(file.data, name)
+        files = [(name, file) for name, file in self.folder("results").items() if isinstance(file, File)]
+        found: list[tuple[str, Record]] = []
+        self.alone("reader", lambda: found.extend((name, decode(file.data, name)) for name, file in files))
+        return found
 
     def finish(self) -> None:
         """Let the actors race, a restarted runtime and an operator clean up, and check what must hold in the end."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from sim.disk import Choose, Disk, OpenFile, failure
 
+_descriptors = itertools.count(3)  # never twice, so that a finaliser closes nothing of another process
+
 NEIGHBOUR = "neighbour"
 """The maker of what other programs and persons make."""
 
@@ -82,15 +84,16 @@ class Process:
     alive: bool = True
     threads: int = 0
     effects: int = 0
+    glanced: int = 0
     looked: tuple[int, int] = (0, 0)
 
-    def look(self, step: int) -> None:
-        """Note when it looked at an interface: by its own effects, and by the steps of the machine."""
-        self.looked = self.effects, step
+    def look(self) -> None:
+        """Note when a look at an interface ended, by its own effects, and when it began, by the machine's steps."""
+        self.looked = self.effects, self.glanced
 
     def put(self, file: OpenFile) -> int:
-        """Give an open file the lowest free descriptor."""
-        number = next(one for one in itertools.count(3) if one not in self.descriptors)
+        """Give an open file a descriptor."""
+        number = next(_descriptors)
         self.descriptors[number] = file
         return number
 
