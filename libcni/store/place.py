@@ -196,10 +196,12 @@ class EnteredNamespace:
             # Binding has no effect on a netlink socket but to tell whether the name exists. For a name that does not
             # exist, an ordinary kernel starts modprobe if the first question is SIOCGIFINDEX.
             self._socket.setsockopt(_socket.SOL_SOCKET, _SO_BINDTODEVICE, encoded)
+            number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
             answer = system.ioctl(self._socket, _SIOCGIFHWADDR, request)
-            if _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
-                mac = answer[18:24].hex(":")
-                return _INT.unpack_from(system.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0], mac
+            # Ask twice: the interface may be replaced between two questions, and the address be another one's.
+            is_same = system.ioctl(self._socket, _SIOCGIFINDEX, request) == number
+            if is_same and _SHORT.unpack_from(answer, 16)[0] == _ARPHRD_ETHER:
+                return _INT.unpack_from(number, 16)[0], answer[18:24].hex(":")
         except OSError as error:
             if error.errno == errno.ENODEV:
                 return 0, ""

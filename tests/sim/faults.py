@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from libcni.store import files, records
+from libcni import _system as system
+from libcni.store import files, place, records
 from libcni.store.locks import LockSet
+from libcni.store.place import EnteredNamespace
 from libcni.store.record import Record
 from libcni.store.records import RecordStore
 from libcni.verbs import gc
@@ -85,6 +87,20 @@ def the_look_only_once() -> AbstractContextManager[object]:
 @fault
 def inode_without_cookie() -> AbstractContextManager[object]:
     return patch.object(SimSocket, "has_cookies", new=False)
+
+
+@fault
+def number_and_address_of_two_looks() -> AbstractContextManager[object]:
+    def ask(self: EnteredNamespace, name: str) -> tuple[int, str]:
+        request = name.encode().ljust(place._IFREQ_BYTES, b"\0")
+        try:
+            address = system.ioctl(self._socket, place._SIOCGIFHWADDR, request)
+            number = system.ioctl(self._socket, place._SIOCGIFINDEX, request)
+        except OSError:
+            return 0, ""
+        return place._INT.unpack_from(number, 16)[0], address[18:24].hex(":")
+
+    return patch.object(EnteredNamespace, "_interface", ask)
 
 
 @fault

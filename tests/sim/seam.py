@@ -221,9 +221,14 @@ class SimSystem:
             raise failure(errno.EAGAIN)
         return argument
 
-    def ioctl(self, descriptor: int, _request: int) -> int:
-        """Return the type of a namespace."""
-        if not isinstance(self._file(descriptor).inode, Namespace):
+    def ioctl(self, file: int | SimSocket, request: int, argument: bytes = b"") -> Any:
+        """Return the type of a namespace; of a socket, the hardware address or the number of an interface."""
+        if isinstance(file, SimSocket):
+            found = file.find(argument[:16])
+            if request == place._SIOCGIFHWADDR:
+                return argument[:16] + place._SHORT.pack(place._ARPHRD_ETHER) + _packed(found.mac)
+            return argument[:16] + place._INT.pack(found.index)
+        if not isinstance(self._file(file).inode, Namespace):
             raise failure(errno.ENOTTY)
         return CLONE_NEWNET
 
@@ -282,7 +287,7 @@ def _status(inode: object) -> SimpleNamespace:
 
 
 class SimSocket:
-    """A netlink socket in a namespace, which keeps that alive. It answers requests for interfaces."""
+    """A netlink socket in a namespace, which keeps that alive."""
 
     has_cookies = True  # since Linux 5.14
 
@@ -297,20 +302,25 @@ class SimSocket:
         """Return the cookie of the namespace."""
         return (self._namespace.cookie if self.has_cookies else 0).to_bytes(8, sys.byteorder)
 
-    def send(self, request: bytes) -> None:
-        """Answer a request for one interface by its name, or for all. A look at the namespace is complete now."""
+    def setsockopt(self, _level: int, _option: int, name: bytes) -> None:
+        """Fail if there is no interface of this name."""
+        self.find(name)
+
+    def find(self, name: bytes) -> Interface:
+        """Return an interface: the process looks at it now."""
         sim().point()
         sim().me().look()
-        _, _, flags, serial, _ = place._HEADER.unpack_from(request)
-        interfaces = self._namespace.interfaces
-        if flags == netlink._NLM_F_REQUEST_DUMP:
-            done = _message(netlink._NLMSG_DONE, serial, bytes(4))
-            self._answers = [_link(one, serial) for one in interfaces.values()] + [done]
-            return
-        name = netlink._attributes(request[32:])[place._IFLA_IFNAME].rstrip(b"\0").decode()
-        found = interfaces.get(name)
-        missing = place._INT.pack(-errno.ENODEV)
-        self._answers = [_link(found, serial) if found else _message(place._NLMSG_ERROR, serial, missing)]
+        try:
+            return self._namespace.interfaces[name.rstrip(b"\0").decode()]
+        except KeyError:
+            raise failure(errno.ENODEV) from None
+
+    def send(self, request: bytes) -> None:
+        """Answer a request for all interfaces."""
+        sim().point()
+        serial = netlink._HEADER.unpack_from(request)[3]
+        done = _message(netlink._NLMSG_DONE, serial, bytes(4))
+        self._answers = [_link(one, serial) for one in self._namespace.interfaces.values()] + [done]
 
     def recv(self, _size: int) -> bytes:
         return self._answers.pop(0)
@@ -320,15 +330,18 @@ class SimSocket:
             SYSTEM.close(self._descriptor)
 
 
+def _packed(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
 def _message(kind: int, serial: int, body: bytes) -> bytes:
-    return place._HEADER.pack(16 + len(body), kind, 0, serial, 0) + body
+    return netlink._HEADER.pack(16 + len(body), kind, 0, serial, 0) + body
 
 
 def _link(one: Interface, serial: int) -> bytes:
     body = netlink._LINK.pack(0, 0, one.index, 0, 0)
-    mac = bytes.fromhex(one.mac.replace(":", ""))
-    for kind, value in ((place._IFLA_IFNAME, one.name.encode()), (place._IFLA_ADDRESS, mac)):
-        body += place._ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
+    for kind, value in ((netlink._IFLA_IFNAME, one.name.encode()), (netlink._IFLA_ADDRESS, _packed(one.mac))):
+        body += netlink._ATTRIBUTE.pack(4 + len(value), kind) + value + bytes(-len(value) % 4)
     return _message(netlink._RTM_NEWLINK, serial, body)
 
 

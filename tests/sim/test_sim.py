@@ -73,6 +73,7 @@ FOUND_BY = {
     "no-sync-of-the-name": ("power_cut_during_add", "1.0.0"),
     "roll-back-without-result": ("killed_add_and_an_orphan", "1.1.0"),
     "the-look-only-once": ("interface_replaced_during_del", "1.1.0"),
+    "number-and-address-of-two-looks": ("interface_replaced_while_add_fails", "1.1.0"),
     "inode-without-cookie": ("namespace_replaced_during_del", "1.1.0"),
     "orphan-not-waited-for": ("killed_add_and_an_orphan", "1.1.0"),
     "gc-lists-before-it-locks": ("add_of_another_owner_and_gc", "1.1.0"),
