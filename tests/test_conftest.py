@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import conftest
 import pytest
@@ -81,14 +80,3 @@ def test_a_worker_reports_each_test_once_and_each_failure(pytester: pytest.Pytes
         ("test_call", "call", "failed"),
         ("test_right", "call", "passed"),
     ]
-
-
-def test_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert conftest.why_no_real_plugins.__wrapped__() == "needs root"
-
-
-def test_names_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(conftest, "REAL_PLUGINS", tmp_path)
-    assert "not installed: bridge, host-local" in str(conftest.why_no_real_plugins.__wrapped__())

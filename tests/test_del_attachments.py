@@ -63,14 +63,6 @@ def test_it_goes_on_over_errors(node: FakeNode, attachments: list[Attachment]) -
     assert node.cni.del_attachments([]) == []
 
 
-def test_another_container_is_no_reason_to_repeat(node: FakeNode, attachments: list[Attachment]) -> None:
-    node.cni.add_network_list("net", RuntimeConf("c2", "/none", "eth0"))
-    with pytest.raises(CNIErrorGroup) as caught:
-        node.cni.del_attachments([attachments[0], *node.cni.get_cached_attachments("c2")])
-    assert [type(outcome) for outcome in caught.value.report] == [PluginError, DelReport]
-    assert sorted(node.calls("DEL")) == ["DEL net c1 net1", "DEL net c2 eth0"]
-
-
 def test_containers_are_detached_side_by_side_up_to_half_of_the_turns(node: FakeNode) -> None:
     running = f"ls {node.root} | grep -c '^[0-9]'"
     all_are_there = (

@@ -80,12 +80,6 @@ def test_a_group_pickles_with_its_members() -> None:
     assert [type(one) for one in copy.exceptions] == [ConfigError, NetworkNotFoundError]
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_one_except_catches_all(error: CNIError) -> None:
-    assert isinstance(error, CNIError)
-    assert isinstance(CNIErrorGroup("all", [error]), CNIError)
-
-
 @pytest.mark.parametrize(
     ("kind", "builtin"),
     [

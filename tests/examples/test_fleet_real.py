@@ -120,29 +120,6 @@ def test_it_converges_to_every_change_and_the_neighbour_notices_nothing(node: Fl
     assert node.of_theirs() == before
 
 
-def test_the_neighbours_container_named_in_the_file_is_not_touched(node: FleetNode) -> None:
-    before = node.of_theirs()
-    node.want(theirs=OUR_PORT)
-    assert not node.reconcile(check=True)
-    assert list(node.agent.failing) == ["theirs"]
-    node.want()
-    assert node.reconcile(check=True)
-    assert node.of_theirs() == before
-
-
-def test_an_interface_that_nobody_recorded_is_reported_and_stays(node: FleetNode) -> None:
-    before = node.of_theirs()
-    subprocess.run(["ip", "-n", node.inner.name, "link", "add", "eth0", "type", "veth"], check=True)
-    address = node.inner.link("eth0")["address"]
-    node.want(web=OUR_PORT)
-    for _ in range(2):
-        assert not node.reconcile(check=True)
-        assert list(node.agent.failing) == ["web"]
-    assert node.inner.link("eth0")["address"] == address
-    assert node.leased_by("web") == []
-    assert node.of_theirs() == before
-
-
 def test_a_namespace_that_has_gone_is_reported_until_it_is_there_again(node: FleetNode) -> None:
     before = node.of_theirs()
     node.want(web=OUR_PORT)

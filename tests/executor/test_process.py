@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import is_running
+from processes import fork, is_running, wait
 
-from executor.plugins import BASE, ENV, Kind, execute, invocation, run, script
+from executor.plugins import BASE, Kind, execute, invocation, run, script
 from libcni.errors import (
     PluginError,
     PluginTimeoutError,
 )
-from libcni.executor import Executor, ProcessExecutor, child
+from libcni.executor import CallOptions, Executor, ProcessExecutor, child
 from libcni.executor import process as process_module
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
@@ -279,23 +277,16 @@ def failing_with(number: int) -> Any:
     return fail
 
 
-@pytest.mark.usefixtures("measured_children")
-@pytest.mark.parametrize(
-    "outcome",
-    ["ProcessExecutor().execute(call, options)", "ProcessExecutor().prepare(call, options).feed(b'in', 10.0)"],
-)
-def test_a_host_that_has_closed_its_stdio(tmp_path: Path, outcome: str) -> None:
-    code = f"""
-import os, sys
-from libcni.executor import CallOptions, ProcessExecutor
-from libcni.protocol.invocation import Invocation
-report = os.dup(2)
-for descriptor in (0, 1, 2):
-    os.close(descriptor)
-path = {script(tmp_path, "cat; echo err >&2")!r}
-call, options = Invocation("ADD", "p", path, b"in", {ENV!r}), CallOptions(10.0, {BASE!r})
-outcome = {outcome}
-os.write(report, repr((outcome.exit_status, outcome.stdout, outcome.stderr)).encode())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr == "(0, b'in', b'err\\n')"
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_host_that_has_closed_its_stdio(tmp_path: Path, is_prepared: bool) -> None:
+    call, options = invocation(script(tmp_path, "cat; echo err >&2"), b"in"), CallOptions(10.0, BASE)
+
+    def host() -> None:
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        prepared = ProcessExecutor().prepare(call, options) if is_prepared else None
+        outcome = prepared.feed(b"in", 10.0) if prepared else ProcessExecutor().execute(call, options)
+        (tmp_path / "outcome").write_text(repr((outcome.exit_status, outcome.stdout, outcome.stderr)))
+
+    assert wait(fork(host)) == 0
+    assert (tmp_path / "outcome").read_text() == "(0, b'in', b'err\\n')"

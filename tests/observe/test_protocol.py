@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from libcni import AsyncCNIConfig, CNIError, PluginTimeoutError, RuntimeConf
-from libcni.observe import Observer, Operation
 from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, Notes, client, environments, failure_of, refusal
 
@@ -114,20 +113,3 @@ def test_the_observers_environment_reaches_every_plugin_over_the_inherited_one(
     assert len(envs) == 4, "ADD, ADD, and the DELs of the roll-back"
     assert [env["TRACEPARENT"] for env in envs] == ["ours"] * 4
     assert not any("TRACESTATE" in env for env in envs)
-
-
-def test_without_an_observer_the_environment_is_inherited_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRACEPARENT", "inherited")
-    executor = RecordingExecutor()
-    client(tmp_path, executor, None).add_network_list(NET, RT)
-    assert environments(executor)[0]["TRACEPARENT"] == "inherited"
-
-
-def test_the_base_class_can_be_used_as_it_is(tmp_path: Path) -> None:
-    client(tmp_path, RecordingExecutor(), Observer()).add_network_list(NET, RT)
-
-
-def test_two_operations_are_never_equal() -> None:
-    assert Operation("ADD") != Operation("ADD")

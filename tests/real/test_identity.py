@@ -384,7 +384,7 @@ def test_add_by_a_descriptor_of_this_program(node: RealNode, container: Namespac
 def test_a_container_that_starts_again_in_a_new_namespace_at_its_path(node: RealNode, container: Namespace) -> None:
     """The kernel gives the inode number of a removed namespace to the next one, mostly; here always."""
     net = chain(node)
-    for _ in range(20):
+    for _ in range(4):
         node.cni.add_network_list(net, conf(container))
         subprocess.run(["ip", "netns", "del", container.name], check=True)
         subprocess.run(["ip", "netns", "add", container.name], check=True)

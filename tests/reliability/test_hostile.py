@@ -98,13 +98,13 @@ def test_dark_corners(name: str, corner: str) -> None:
 def test_every_depth_of_nesting(name: str) -> None:
     """Near the library's limit and Python's: what one function can still read the next may not."""
     target = TARGETS[name]
-    for depth in [1, 9, 60, *range(MAX_DEPTH - 4, MAX_DEPTH + 2), 500, 900, 1000, 3000]:
+    for depth in [1, 60, *range(MAX_DEPTH - 2, MAX_DEPTH + 2), 900, 3000]:
         for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
             value = opening * depth + b"1" + closing * depth
             target(value)
             for seed in SEEDS[name][:1]:
                 target(b'{"unknown":' + value + b"," + seed[1:])
-                for key in ("name", "args", "dns", "ips", "msg", "code", "netns", "result", "libcni"):
+                for key in ("name", "args", "ips", "code", "result", "libcni"):
                     target(seed[:-1] + f',"{key}":'.encode() + value + b"}")
 
 

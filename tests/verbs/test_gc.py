@@ -223,17 +223,6 @@ def test_interfaces_that_share_a_rule_are_detached_in_two_attempts() -> None:
     assert node.stdin("GC", "a")["cni.dev/valid-attachments"] == []
 
 
-def test_an_interface_of_another_container_is_no_reason_for_a_second_attempt() -> None:
-    net = network("a", cniVersion="1.1.0")
-    kept, stale = (attached(net, RuntimeConf("c1", "/ns/c1", ifname)) for ifname in ("eth2", "eth1"))
-    node = Sharing(records=[kept, stale, record("c2", net)])
-    with pytest.raises(CNIErrorGroup):
-        collect(node, [("c1", "eth2")], net)
-    assert node.verbs() == ["DEL a", "DEL a", "GC a"]
-    valid = node.stdin("GC", "a")["cni.dev/valid-attachments"]
-    assert [one["ifname"] for one in valid] == ["eth2", "eth1"]
-
-
 class Busy(RecordingNode):
     """Another verb holds c1 for longer than GC waits for one container."""
 

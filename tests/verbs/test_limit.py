@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from helpers import network
 from nodes import FakeNode
 from processes import fork, wait
 
-from libcni import CNIConfig, LockTimeoutError, PluginError, RuntimeConf
+from libcni import AsyncCNIConfig, CNIConfig, LockTimeoutError, PluginError, RuntimeConf
 from libcni.protocol.invocation import Invocation
 from libcni.testing import RecordingExecutor, wait_until
 from libcni.verbs.limit import Turn, VerbLimit, verbs_at_once
@@ -112,18 +112,18 @@ def test_a_limit_that_is_none_is_refused(tmp_path: Path, value: int, kind: type[
 
 def test_many_verbs_need_no_more_descriptors_than_are_allowed(node: FakeNode) -> None:
     node.plugin("p", "sleep 0.1")
-    text = node.network("p").raw
-    code = f"""
-import asyncio, resource, libcni
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-net = libcni.NetworkConfigList.from_bytes({text!r})
-async def main():
-    cni = libcni.AsyncCNIConfig([{str(node.bin)!r}], {str(node.cache)!r})
-    containers = [libcni.RuntimeConf(f"c{{i}}", "/none", "eth0") for i in range(60)]
-    await asyncio.gather(*(cni.add_network_list(net, rt) for rt in containers))
-asyncio.run(main())
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+    net = node.network("p")
+
+    async def main() -> None:
+        cni = AsyncCNIConfig([node.bin], node.cache)
+        await asyncio.gather(*(cni.add_network_list(net, rt(number)) for number in range(60)))
+
+    def work() -> None:
+        os.closerange(3, 4096)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        asyncio.run(main())
+
+    assert wait(fork(work)) == 0
 
 
 class Gate:

@@ -87,7 +87,7 @@ def test_an_add_enters_the_namespace_once(cni: CNIConfig, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("options", "others", "hint"),
     [
-        ({"timeout": 0.4}, 0.1, "; its part of the verb's 0.4 s; other calls and waits had the rest"),
+        ({"timeout": 2}, 0.4, "; its part of the verb's 2 s; other calls and waits had the rest"),
         ({"timeout": 400}, 0.0, ""),
         ({"timeout": 400, "plugin_timeout": 20}, 0.0, ""),
         ({}, 0.0, ""),

@@ -6,16 +6,14 @@ import asyncio
 import errno
 import os
 import signal
-import subprocess
-import sys
-import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import network
 from nodes import FakeNode
-from processes import children
+from processes import children, fork, wait
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIErrorGroup, DelPolicy, Outcome, PluginError, RuntimeConf
 from libcni.executor.async_process import AsyncPreparedProcess
@@ -285,9 +283,9 @@ def test_a_second_cancellation_while_a_waiting_plugin_is_killed_stops_no_roll_ba
 
 
 def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None:
-    node.plugin("a", f"sleep 1.5; {PRINT}")
-    node.plugin("b", f"sleep 1.5; {PRINT}")
-    node.client(plugin_timeout=2.5).add_network_list(network("a", "b"), RT)
+    node.plugin("a", f"sleep 0.8; {PRINT}")
+    node.plugin("b", f"sleep 0.8; {PRINT}")
+    node.client(plugin_timeout=1.4).add_network_list(network("a", "b"), RT)
 
 
 def test_a_configuration_larger_than_the_pipe_reaches_the_plugin(node: ReadingNode) -> None:
@@ -318,28 +316,29 @@ def test_another_word_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kill_at", ["before the record", "while the first runs"])
-def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(tmp_path: Path, kill_at: str) -> None:
+def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: str
+) -> None:
     node = ReadingNode(tmp_path)
     node.plugin("a", f"{wait_until_started(node, 'b ADD started')}; echo $$ >{node.bin}/pid; exec sleep 60")
     node.plugin("b")
-    runtime = textwrap.dedent(f"""
-        import os, signal, time
-        import libcni, libcni.verbs.node
-        libcni.verbs.node.can_start_ahead = lambda: True
-        from libcni.store.records import RecordStore
-        if {kill_at!r} == "before the record":
-            RecordStore.begin = lambda self, record: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGKILL))
-        net = libcni.NetworkConfigList.from_dict(
-            {{"cniVersion": "1.0.0", "name": "net", "plugins": [{{"type": "a"}}, {{"type": "b"}}]}})
-        cni = libcni.CNIConfig([{str(node.bin)!r}], {str(node.cache)!r}, start_ahead="always")
-        cni.add_network_list(net, libcni.RuntimeConf("c1", None, "eth0"))
-    """)
-    process = subprocess.Popen([sys.executable, "-c", runtime])
+    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+
+    def wait_and_die(*_: object) -> None:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def runtime() -> None:
+        if kill_at == "before the record":
+            monkeypatch.setattr(RecordStore, "begin", wait_and_die)
+        node.cni.add_network_list(network("a", "b"), RT)
+
+    process = fork(runtime)
     waiting = "a" if kill_at == "before the record" else "b"
     wait_until(lambda: f"{waiting} ADD started" in node.log, 30)
     if kill_at != "before the record":
-        process.send_signal(signal.SIGKILL)
-    process.wait(30)
+        os.kill(process, signal.SIGKILL)
+    assert wait(process) == -signal.SIGKILL
     wait_until(lambda: f"{waiting} empty" in node.log, 30)
     assert f"{waiting} ADD read" not in node.log
     if kill_at != "before the record":
