@@ -1,8 +1,7 @@
 """JSON as text: parse strictly, return the text of each value, and build documents from these texts unchanged.
 
 A plugin must receive what the administrator wrote. Decoding and encoding again would change it: 1e400 becomes
-Infinity, 0.10000000000000000001 becomes 0.1, and a 5,000-digit integer is refused. So this module copies values as
-text.
+Infinity, and 0.10000000000000000001 becomes 0.1. So this module copies values as text.
 """
 
 from __future__ import annotations
@@ -36,25 +35,16 @@ class JSONTextError(ValueError):
         self.hint = hint
 
 
-class BigNumber:
-    """A number kept as text: an integer with more digits than Python decodes, or any number that is parsed exactly."""
+class ExactNumber:
+    """A number kept as text; see ``parse``."""
 
     __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
         self.text: str = text
 
-    def __repr__(self) -> str:
-        return f"<integer of {len(self.text)} digits>"
-
     def __str__(self) -> str:
         return self.text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BigNumber) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
 
 
 class Member(NamedTuple):
@@ -70,17 +60,8 @@ def _refuse_constant(name: str) -> Any:
     raise JSONTextError(f"{name} is not JSON")
 
 
-def _integer(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:  # more digits than sys.set_int_max_str_digits allows
-        return BigNumber(text)
-
-
-# The C scanner is fast only with int() itself. A document with a giant integer is scanned again, with the hook.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-_big_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
-_exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=BigNumber, parse_float=BigNumber)
+_exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=ExactNumber, parse_float=ExactNumber)
 
 
 def decode_utf8(data: bytes | str) -> str:
@@ -130,11 +111,10 @@ def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEP
 
 
 def parse(text: str, *, exact: bool = False) -> Any:
-    """Return the one JSON document in ``text``, decoded. An integer with thousands of digits becomes a BigNumber.
+    """Return the one JSON document in ``text``, decoded. ``exact``: each number becomes an ExactNumber.
 
-    ``exact``: each number becomes one.
-
-    Raises JSONTextError if the text is empty, not one JSON document, nested too deeply, or has NaN or Infinity.
+    Raises JSONTextError if the text is empty, not one JSON document, nested too deeply, or has NaN, Infinity or an
+    integer of thousands of digits.
     """
     start = _skip(text, 0)
     if start == len(text):
@@ -224,35 +204,34 @@ quote: Callable[[str], str] = encode_basestring_ascii
 
 
 def dumps(value: Any) -> str:
-    """Return ``value`` as compact ASCII JSON with keys in their order; a BigNumber as its text.
+    """Return ``value`` as compact ASCII JSON with keys in their order; an ExactNumber as its text.
 
     Raises ValueError for NaN, Infinity and a container that holds itself, TypeError for a value without a JSON form,
     and RecursionError for a value that is nested too deeply.
     """
     try:
         return _encoder.encode(value)
-    except _BigNumberFoundError:  # the C encoder cannot write one
-        return _dumps_big(value)
+    except _ExactNumberFoundError:  # the C encoder cannot write one
+        return _dumps_exact(value)
 
 
-def _dumps_big(value: Any) -> str:
-    if isinstance(value, BigNumber):
+def _dumps_exact(value: Any) -> str:
+    if isinstance(value, ExactNumber):
         return value.text
     if isinstance(value, dict):
-        return join_object([(dumps(str(key)), _dumps_big(item)) for key, item in value.items()])
+        return join_object([(dumps(str(key)), _dumps_exact(item)) for key, item in value.items()])
     if isinstance(value, list | tuple):
-        return join_array([_dumps_big(item) for item in value])
-    dump = getattr(value, "to_json", None)
-    return _encoder.encode(value) if dump is None else _dumps_big(dump())
+        return join_array([_dumps_exact(item) for item in value])
+    return _encoder.encode(value)
 
 
-class _BigNumberFoundError(Exception):
-    """The value to encode contains a BigNumber."""
+class _ExactNumberFoundError(Exception):
+    """The value to encode contains an ExactNumber."""
 
 
 def _encode_other(value: Any) -> Any:
-    if isinstance(value, BigNumber):
-        raise _BigNumberFoundError
+    if isinstance(value, ExactNumber):
+        raise _ExactNumberFoundError
     dump = getattr(value, "to_json", None)
     if dump is not None:
         return dump()
@@ -273,9 +252,8 @@ def _scan(text: str, index: int, decoder: json.JSONDecoder = _decoder) -> tuple[
     except JSONTextError as error:  # a constant; the decoder does not tell where
         starts = (found.start() for found in _TOKEN.finditer(text, index) if found[0].startswith(_CONSTANTS))
         raise JSONTextError(error.problem, _position(text, next(starts, index))) from None
-    except ValueError:
-        # int() refuses integers with too many digits (sys.set_int_max_str_digits). Only they need the slow scanner.
-        return _scan(text, index, _big_decoder)
+    except ValueError:  # int() takes quadratic time, so it refuses thousands of digits (sys.set_int_max_str_digits)
+        raise JSONTextError("it has an integer with too many digits") from None
 
 
 def _skip(text: str, index: int) -> int:

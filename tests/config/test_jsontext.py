@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from libcni.config import jsontext
 from libcni.config.jsontext import JSONTextError
 
-DIGITS = "9" * 5000
-NUMBERS = ["9007199254740993", "1e400", "0.10000000000000000001", DIGITS, "-0.0", "-0", "1.0", "1E+2", "0e-7"]
+NUMBERS = ["9007199254740993", "1e400", "0.10000000000000000001", "-0.0", "-0", "1.0", "1E+2", "0e-7"]
 
 space = st.sampled_from(["", " ", "\t", "\n", "\r", " \t", "\r\n", "\n\n\t"])  # st.text() would take most of the time
 numbers = st.sampled_from(NUMBERS) | st.from_regex(
@@ -80,7 +79,8 @@ BAD = [
     ('{"a":01}', "expected ',' or '}', found '1'", "line 1, column 7"),
     ('{"NaN":"Infinity",\n"b":[1,NaN]}', "NaN is not JSON", "line 2, column 8"),
     ('{"a":-Infinity}', "-Infinity is not JSON", "line 1, column 6"),
-    ('{"a":"\\"NaN",' + f'"b":{DIGITS},"c":Infinityx}}', "Infinity is not JSON", "line 1, column 50"),
+    ('{"a":"\\"NaN","b":1,"c":Infinityx}', "Infinity is not JSON", "line 1, column 24"),
+    ('{"a":[' + "9" * 5000 + "]}", "an integer with too many digits", None),
     ('{"a":"b\nc"}', "Invalid control character", "line 1, column 8"),
     ("[" * 100_000, "nested too deeply", None),
     ('{"a":' * 100_000, "nested too deeply", None),

@@ -9,9 +9,7 @@ from libcni import RuntimeConf
 from libcni.diagnosis import diagnose, find_stale_attachments
 
 
-@pytest.mark.parametrize(
-    "value", ["5", "[]", "{}", "true", '"x"', "[5]", "[[5]]", '[[{"subnet": 5}]]', pytest.param("1" * 5000, id="long")]
-)
+@pytest.mark.parametrize("value", ["5", "[]", "{}", "true", '"x"', "[5]", "[[5]]", '[[{"subnet": 5}]]'])
 def test_values_of_any_type_do_not_stop_the_doctor(healthy: FakeNode, value: str) -> None:
     ranges = '[[{"subnet": "10.1.0.0/30", "gateway": VALUE}, {"subnet": "fd00::/64"}]]'
     text = f"""{{"cniVersion": "1.0.0", "name": "odd", "plugins": [

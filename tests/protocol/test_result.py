@@ -147,6 +147,6 @@ def test_indented_text(indent: int | None) -> None:
 
 
 def test_indented_text_keeps_numbers_as_they_are_written() -> None:
-    numbers = ["1e400", "9" * 5000, "0.10000000000000000001"]
+    numbers = ["1e400", "-0.0", "0.10000000000000000001"]
     text = read(f'{{"cniVersion":"1.0.0","a":[{",".join(numbers)}]}}').to_json(2)
     assert [line.strip(" ,") for line in text.splitlines()[3:6]] == numbers

@@ -225,11 +225,3 @@ def test_an_unknown_boot_is_an_error_and_not_remembered(store: RecordStore, monk
         with pytest.raises(RecordError, match="boot ID cannot be read"):
             store.records()
     assert store.records() == [begun]
-
-
-def test_an_integer_of_five_thousand_digits_is_read_and_written_as_it_is() -> None:
-    digits = "1" * 5000
-    for data in (GO_FULL.replace(b"8080", digits.encode()), encode(replace(FULL, network_args=f'{{"a":[{digits}]}}'))):
-        record = decode(data, "/p")
-        assert record.state in {READY, STALE_BOOT}
-        assert digits in encode(record).decode()
