@@ -51,9 +51,12 @@ def plugin_error(invocation: Invocation, outcome: Outcome) -> PluginError:
 def _error_document(stdout: bytes) -> tuple[int, str, str] | None:
     """Return (code, msg, details) of the error document (spec 1.1.0, section 5), or None if stdout is not one."""
     try:
-        document = jsontext.parse(_bounded(stdout))
+        return _error_parts(jsontext.parse(_bounded(stdout)))
     except JSONTextError:
         return None
+
+
+def _error_parts(document: Any) -> tuple[int, str, str] | None:
     if not isinstance(document, dict) or not document.keys() & {"code", "msg"}:
         return None
     code, msg, details = (document.get(key) for key in ("code", "msg", "details"))
@@ -81,9 +84,10 @@ def read_add_result(invocation: Invocation, outcome: Outcome, version: str, *, s
         # A result without addresses is legal (spec 1.1.0, section 5), for example from tuning. An error document has
         # none either, so only such a result is checked for one.
         if not (result.interfaces or result.ips or result.routes):
-            document = _error_document(outcome.stdout)
-            if document is not None and not _RESULT_KEYS & result.to_dict().keys():
-                code, msg, _ = document
+            document = result.to_dict()
+            error = None if _RESULT_KEYS & document.keys() else _error_parts(document)
+            if error is not None:
+                code, msg, _ = error
                 problem = f"it printed an error document and exit status 0: {shorten(msg, 300)} (code {code})"
                 raise ResultProblem(problem)
         if strict and result.cni_version != version:

@@ -16,7 +16,7 @@ import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
-from libcni.config.jsontext import JSONTextError, Member, dumps, quote
+from libcni.config.jsontext import Member, dumps, quote
 from libcni.errors import ConfigError, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.files import MAX_RECORD_BYTES, record_error
@@ -33,13 +33,7 @@ RecordState = Literal["pending", "ready", "detaching", "stale-boot", "corrupt", 
 
 _ON_DISK: Final = (PENDING, READY, DETACHING)
 _KIND = "cniCacheV1"
-# A record nests results and configurations some levels deeper, and holds several of them. So its limits are higher than
-# theirs: each accepted document must be readable in its record.
-_DEEPER = 8
-_MAX_ELEMENTS = 200_000
-# The completion adds the result, as large as a result may be, and some fields.
-_ADDED_ELEMENTS = jsontext.MAX_ELEMENTS + 100
-_ADDED_BYTES = 4 * MAX_RESULT_BYTES  # a conversion to ASCII makes three of one
+_ADDED_BYTES = 4 * MAX_RESULT_BYTES  # of the result: a conversion to ASCII makes three bytes of one
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
 
@@ -211,28 +205,13 @@ def check_readable(record: Record) -> Record:
     """Return the record of an ADD that has not begun, if its file can be read back with any result that may come.
 
     Raises:
-        ConfigError: it has too many elements or bytes; the error names the argument that has the most of them.
+        ConfigError: it is too large.
     """
-    room, bytes_left = _MAX_ELEMENTS - _ADDED_ELEMENTS, MAX_RECORD_BYTES - _ADDED_BYTES
-    texts = (record.capability_args, record.network_args, *record.plugins)
-    # Each element takes a character at least, and a pair of CNI_ARGS is three elements. Most ADDs need no count.
-    if len(record.config) + sum(map(len, texts)) + 3 * len(record.args) < room:
-        return record
-    parts = {
-        "the plugins' configurations": jsontext.join_array(list(record.plugins)),
-        "capability_args": record.capability_args,
-        "network_args": record.network_args,
-        "args": dumps(record.args),
-    }
-    size = len(record.config) * 4 // 3 + sum(len(part.encode(errors="surrogatepass")) for part in parts.values())
-    try:
-        jsontext.check_size(",".join(parts.values()), room, math.inf)
-        if size > bytes_left:
-            raise JSONTextError(f"it has {size:,} bytes, and at most {bytes_left:,} are accepted")
-    except JSONTextError as error:
-        largest = max(parts, key=lambda name: len(parts[name]))
-        problem = f"the record of this ADD could not be read back: {error}, without the result"
-        raise ConfigError(problem, location=largest, hint="make it smaller") from error
+    texts = "".join((record.capability_args, record.network_args, dumps(record.args), *record.plugins))
+    size = len(record.config) * 4 // 3 + len(texts.encode(errors="surrogatepass"))
+    if size > MAX_RECORD_BYTES - _ADDED_BYTES:
+        problem = f"the record of this ADD could not be read back: it would have more than {MAX_RECORD_BYTES:,} bytes"
+        raise ConfigError(problem, hint="use a smaller configuration, or smaller arguments")
     return record
 
 
@@ -256,8 +235,7 @@ def decode(data: bytes, path: str) -> Record:
 
 
 def _decode(data: bytes, path: str) -> Record:
-    # Before decoding, which could fill the memory.
-    text = jsontext.check_size(jsontext.decode_utf8(data), _MAX_ELEMENTS, jsontext.MAX_DEPTH + _DEEPER)
+    text = jsontext.decode_utf8(data)
     found = _members(text)
     kind = _value(found, "kind")
     if kind is None and found.keys() & _RESULT_KEYS:
