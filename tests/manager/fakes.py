@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,11 +99,6 @@ def fails(verb: str, code: int = 100, msg: str = "no", *, when: str = "true") ->
 def removed(report: Report) -> list[str]:
     """Return the paths of the namespaces that were removed."""
     return [one.path for one in report.of("namespace-removed")]
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a text."""
-    return re.findall(r"\w+", text)
 
 
 class Killed(BaseException):

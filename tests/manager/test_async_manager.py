@@ -95,13 +95,29 @@ def slow(node: ManagerNode) -> ManagerNode:
     return node
 
 
-@pytest.mark.slow
-def test_twenty_containers_take_at_most_1_3_times_one(slow: ManagerNode) -> None:
-    manager = AsyncNetworkManager(slow.async_client(durable=True))
+@pytest.mark.parametrize(("manager", "client"), [(NetworkManager, AsyncCNIConfig), (AsyncNetworkManager, CNIConfig)])
+def test_a_manager_refuses_the_client_of_the_other_kind(manager: Any, client: Any) -> None:
+    right = manager.__name__.replace("NetworkManager", "CNIConfig")
+    with pytest.raises(TypeError, match=f"{manager.__name__} needs {right}, not {client.__name__}"):
+        manager(client(["/bin"]))
 
-    async def take(*containers: str) -> float:
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_twenty_containers_take_at_most_1_3_times_one(slow: ManagerNode, kind: str) -> None:
+    blocking, on_asyncio = (
+        NetworkManager(slow.client(durable=True)),
+        AsyncNetworkManager(slow.async_client(durable=True)),
+    )
+
+    async def take(*names: str) -> float:
         started = time.monotonic()
-        await asyncio.gather(*(manager.set_up(Container(one, "/ns", ["a", "b", "c"])) for one in containers))
+        containers = [Container(one, "/ns", ["a", "b", "c"]) for one in names]
+        if kind == "threads":
+            with ThreadPoolExecutor(len(names)) as pool:
+                list(pool.map(blocking.set_up, containers))
+        else:
+            await asyncio.gather(*map(on_asyncio.set_up, containers))
         return time.monotonic() - started
 
     async def go() -> tuple[float, float]:
@@ -110,27 +126,4 @@ def test_twenty_containers_take_at_most_1_3_times_one(slow: ManagerNode) -> None
     one, twenty = asyncio.run(go())
     assert one >= 3 * SECONDS
     assert twenty <= 1.3 * one, f"{twenty:.2f} s against {one:.2f} s"
-    assert len(manager.cni.get_cached_attachments()) == 63
-
-
-@pytest.mark.slow
-def test_twenty_containers_in_threads_take_at_most_1_3_times_one(slow: ManagerNode) -> None:
-    manager = NetworkManager(slow.client(durable=True))
-
-    def take(*containers: str) -> float:
-        started = time.monotonic()
-        with ThreadPoolExecutor(len(containers)) as pool:
-            list(pool.map(lambda one: manager.set_up(Container(one, "/ns", ["a", "b", "c"])), containers))
-        return time.monotonic() - started
-
-    one, twenty = take("first"), take(*(f"c{number}" for number in range(20)))
-    assert one >= 3 * SECONDS
-    assert twenty <= 1.3 * one, f"{twenty:.2f} s against {one:.2f} s"
-    assert len(manager.cni.get_cached_attachments()) == 63
-
-
-@pytest.mark.parametrize(("manager", "client"), [(NetworkManager, AsyncCNIConfig), (AsyncNetworkManager, CNIConfig)])
-def test_a_manager_refuses_the_client_of_the_other_kind(manager: Any, client: Any) -> None:
-    right = manager.__name__.replace("NetworkManager", "CNIConfig")
-    with pytest.raises(TypeError, match=f"{manager.__name__} needs {right}, not {client.__name__}"):
-        manager(client(["/bin"]))
+    assert len(slow.cni.get_cached_attachments()) == 63

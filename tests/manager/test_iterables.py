@@ -52,9 +52,11 @@ def test_gc_keeps_every_container_that_an_iterator_names(
     assert set(tool.there) == {"c1", "c3"}
 
 
-@pytest.mark.parametrize("live", [iter(()), (one for one in ""), map(str, []), lambda: iter(())])
-def test_gc_refuses_an_iterator_without_elements(attached: ManagerNode, make: Make, live: Any) -> None:
-    with pytest.raises(TypeError, match=r"give \[\] for none"):
+@pytest.mark.parametrize(
+    "live", [iter(()), (one for one in ""), map(str, []), lambda: iter(()), None, "c1", b"c1", lambda: None]
+)
+def test_gc_refuses_what_may_be_a_mistake_for_none(attached: ManagerNode, make: Make, live: Any) -> None:
+    with pytest.raises(TypeError, match=r"\[\] for none"):
         make().gc(live)
     assert attached.calls() == []
 

@@ -141,27 +141,6 @@ def test_operations_of_a_thread_that_holds_a_container_do_not_wait_for_it(node: 
     other.tear_down("c1")
 
 
-def test_a_container_of_other_records_is_another_container(node: ManagerNode, tmp_path: Path) -> None:
-    node.configure("a")
-    held = node.manager()
-    there = node.manager(client={"cache_dir": tmp_path / "there", "timeout": 0.1})
-    with held.locked("c1"), ThreadPoolExecutor() as pool:
-        blocker = threading.Event()
-        locked = threading.Event()
-
-        def hold() -> None:
-            with there.locked("c1"):
-                locked.set()
-                blocker.wait()
-
-        holding = pool.submit(hold)
-        assert locked.wait(10)
-        with pytest.raises(LockTimeoutError):
-            there.tear_down("c1")
-        blocker.set()
-        holding.result()
-
-
 def test_operations_of_a_task_that_holds_a_container_do_not_wait_for_it(node: ManagerNode) -> None:
     node.configure("a")
     manager = node.async_manager(client={"timeout": 0.2})
@@ -181,3 +160,14 @@ def test_operations_of_a_task_that_holds_a_container_do_not_wait_for_it(node: Ma
 
     asyncio.run(go())
     assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0"]
+
+
+def test_a_container_of_other_records_is_another_container(node: ManagerNode, tmp_path: Path) -> None:
+    node.configure("a")
+    there = node.manager(client={"cache_dir": tmp_path / "there", "timeout": 0.1})
+    held = there.locked("c1")
+    with node.manager().locked("c1"), ThreadPoolExecutor(1) as other:
+        other.submit(held.__enter__).result()
+        with pytest.raises(LockTimeoutError):
+            there.tear_down("c1")
+        other.submit(held.__exit__, None, None, None).result()

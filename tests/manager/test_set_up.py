@@ -21,7 +21,7 @@ from libcni.errors import AttachmentExistsError, NetworkNotFoundError, PluginTim
 from libcni.manager import Container, NetworkRequest
 from libcni.observe.protocol import Observer, Operation
 from libcni.testing import wait_until
-from manager.fakes import FakeNamespaces, ManagerNode, fails
+from manager.fakes import FakeNamespaces, Killed, ManagerNode, fails
 
 
 def test_a_plan_says_what_a_set_up_would_attach_and_runs_nothing(node: ManagerNode) -> None:
@@ -84,21 +84,14 @@ def test_a_second_set_up_is_refused_and_leaves_the_first_alone(node: ManagerNode
     assert node.calls() == ["ADD a c1 eth0", "DEL a c1 eth0", "ADD a c1 eth0"]
 
 
-def test_loopback_comes_first_as_lo(node: ManagerNode) -> None:
+@pytest.mark.parametrize("loopback", [True, network("loopback", name="my-loopback")])
+def test_loopback_comes_first_as_lo(node: ManagerNode, loopback: Any) -> None:
     node.plugin("loopback")
     node.configure("a")
-    result = node.manager(loopback=True).set_up(Container("c1", "/ns"))
+    result = node.manager(loopback=loopback).set_up(Container("c1", "/ns"))
     assert node.calls("ADD") == ["ADD loopback c1 lo", "ADD a c1 eth0"]
     assert list(result.interfaces) == ["lo", "eth0"]
     assert result.primary()[0].compressed == "10.1.0.5"
-
-
-def test_loopback_may_be_the_callers_own_network(node: ManagerNode) -> None:
-    node.plugin("mylo")
-    node.configure("a")
-    lo = network("mylo", name="my-loopback")
-    node.manager(loopback=lo).set_up(Container("c1", "/ns"))
-    assert node.calls("ADD") == ["ADD mylo c1 lo", "ADD a c1 eth0"]
 
 
 def test_a_configuration_in_the_request_needs_no_file(node: ManagerNode) -> None:
@@ -173,23 +166,25 @@ def test_container_returns_what_set_up_returned(node: ManagerNode) -> None:
     assert manager.container("other") is None
 
 
-def test_cancelled_or_killed_what_is_attached_by_then_is_found_by_tear_down(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
-
-    class Interrupted(BaseException):
-        pass
-
-    manager = node.manager()
-
+@pytest.mark.parametrize("on_cancel", ["keep", "rollback"])
+def test_an_interrupted_set_up_is_found_by_tear_down_or_rolled_back(
+    node: ManagerNode, make: Callable[..., Any], on_cancel: str
+) -> None:
     def interrupt(event: Any) -> None:
-        if event.kind == "attachment-added":
-            raise Interrupted
+        if event.kind == "attachment-added" and event.network == "b":
+            raise Killed
 
+    for name in ("a", "b", "c"):
+        node.configure(name)
+    tool = FakeNamespaces()
     node.on_event = interrupt
-    with pytest.raises(Interrupted):
-        manager.set_up(Container("c1", "/ns", ["a", "b"]))
-    assert [one.network for one in node.manager().tear_down("c1").of("detached")] == ["a"]
+    with pytest.raises(Killed):
+        make(namespaces=tool, on_cancel=on_cancel).set_up(Container("c1", networks=["a", "b", "c"]))
+    if on_cancel == "keep":
+        assert node.calls("DEL") == []
+        make(namespaces=tool).tear_down("c1")
+    assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
+    assert (node.cni.get_cached_attachments(), tool.there) == ([], {})
 
 
 class Raising(Observer):
@@ -245,25 +240,6 @@ def test_an_exception_before_an_add_leaves_the_live_attachment_of_before_alone(
         make(client={"observer": RaisingAtOnce()}).set_up(Container("c1", "/ns"))
     assert node.calls() == ["ADD a c1 eth0"]
     assert [one.state for one in node.cni.get_cached_attachments()] == ["ready"]
-
-
-def test_an_interrupted_set_up_is_rolled_back_on_request(node: ManagerNode, make: Callable[..., Any]) -> None:
-    class Interrupted(BaseException):
-        pass
-
-    def interrupt(event: Any) -> None:
-        if event.kind == "attachment-added" and event.network == "b":
-            raise Interrupted
-
-    node.configure("a")
-    node.configure("b")
-    tool = FakeNamespaces()
-    manager = make(namespaces=tool, on_cancel="rollback")
-    node.on_event = interrupt
-    with pytest.raises(Interrupted):
-        manager.set_up(Container("c1", networks=["a", "b"]))
-    assert node.calls("DEL") == ["DEL b c1 eth1", "DEL a c1 eth0"]
-    assert (node.cni.get_cached_attachments(), tool.there) == ([], {})
 
 
 @pytest.mark.parametrize("on_cancel", ["keep", "rollback"])

@@ -39,13 +39,6 @@ def test_neither_configurations_nor_the_caller_are_needed(three_attached: Manage
     assert three_attached.calls("DEL") == ["DEL a c1 x5", "DEL c c1 x1", "DEL b c1 x9"]
 
 
-def test_what_was_recorded_is_used_after_the_configuration_has_changed(three_attached: ManagerNode) -> None:
-    three_attached.network("a", "b", "c")
-    three_attached.manager().tear_down("c1")
-    assert three_attached.calls("DEL")[0] == "DEL a c1 x5"
-    assert len(three_attached.calls("DEL")) == 3
-
-
 @pytest.mark.parametrize("policy", [DelPolicy(), DelPolicy(keep_going=True)])
 def test_interfaces_that_share_a_rule_are_detached_in_two_attempts(node: ManagerNode, policy: DelPolicy) -> None:
     flag = node.conf_dir / "first-is-gone"
