@@ -68,7 +68,10 @@ class TearDown:
             # A full or read-only disk must not stop a tear-down.
             logger.warning("container %s: the tear-down goes on without its lock: %s", self.container_id, error)
         attachments = await context.attachments(self.container_id)
-        targets, unreadable = self._targets(attachments)
+        # The set-up ended with the refused ADD. It never ran the ADDs that came after it, and a DEL of them would free
+        # the addresses of the program that has attached the container.
+        was_refused = any(one.record.is_refused for one in attachments)
+        targets, unreadable = self._targets(attachments, () if was_refused else self.unrecorded)
         errors: list[CNIError] = [
             unnamed_error(one) for one in unreadable if may_belong_to(one.path, self.container_id)
         ]
@@ -97,7 +100,9 @@ class TearDown:
         CNIErrorGroup.raise_any(f"tear-down of container {self.container_id}: {{}} failed", report.errors, report)
         return report
 
-    def _targets(self, attachments: list[Attachment]) -> tuple[list[_Target], list[Attachment]]:
+    def _targets(
+        self, attachments: list[Attachment], unrecorded: Sequence[PlannedAttachment]
+    ) -> tuple[list[_Target], list[Attachment]]:
         """Return the attachments to detach in order, and the records that do not name their attachment."""
         cni = self.context.cni
         targets: dict[tuple[str, str], _Target] = {}
@@ -114,7 +119,7 @@ class TearDown:
                 delete = partial(cni.del_attachment, attachment, policy=self.policy, timeout=self.context.timeout)
                 targets.setdefault(key, _Target(*key, delete))
         # Go through them as well: an ADD of another program, or one whose record was lost, may have left resources.
-        missing = [one for one in self.unrecorded if (one.net.name, one.rt.ifname) not in targets]
+        missing = [one for one in unrecorded if (one.net.name, one.rt.ifname) not in targets]
         every = [*(self._target(one.net, one.rt) for one in reversed(missing)), *targets.values()]
         return [one for one in every if self.ifnames is None or one.ifname in self.ifnames], unreadable
 
