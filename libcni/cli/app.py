@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from libcni import printable
 from libcni.cli.commands import COMMANDS
 from libcni.cli.failures import UsageError, report_errors
+from libcni.cli.inputs import Target
 from libcni.cli.parser import complete, overview, parser_of
 from libcni.cli.render import print_block
 from libcni.cli.session import Session
@@ -65,6 +66,8 @@ def _run(argv: Sequence[str], interruption: Interruption) -> None:
     given = vars(parser_of(command).parse_intermixed_args(argv[1:]))
     interruption.install()
     session = Session(**{name: given.pop(name) for name in Session.__dataclass_fields__})
+    if "capabilities" in given:
+        given["target"] = Target(**{name: given.pop(name) for name in Target._fields})
     with report_errors(session):
         if session.output == "openmetrics" and command.name != "doctor":
             raise UsageError("only doctor has --output openmetrics")

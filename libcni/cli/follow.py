@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 
 import libcni
 from libcni import printable
-from libcni.cli.containers import short_ids
-from libcni.cli.listing import attachment_data, matches, row
+from libcni.cli.listing import attachment_data, matches, row, short_ids
 from libcni.cli.session import Session
 
 _LOOK_EVERY, _READ_EVERY = 0.2, 2.0

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcni
 from libcni import ConfigError
@@ -26,18 +26,30 @@ def container_id_of(netns: str) -> str:
     return f"cnitool-{digest[:20]}"
 
 
-def parameters(
-    netns: str | None, ifname: str, *, container: str | None = None, args: str = "", capabilities: str = ""
-) -> RuntimeConf:
-    """Return the parameters of an attachment. Without ``container`` the ID is derived from ``netns``."""
-    path = os.path.abspath(netns) if netns else netns  # "" means: without a namespace
-    return libcni.RuntimeConf(
-        container or container_id_of(netns or ""),
-        path,
-        ifname,
-        args=libcni.parse_args(args) if args else None,
-        capability_args=capability_args(capabilities) if capabilities else None,
-    )
+class Target(NamedTuple):
+    """The arguments of add, check, del and explain: an attachment, which need not be recorded."""
+
+    network: str
+    netns: str | None
+    ifname: str
+    container: str | None
+    args: str
+    capabilities: str
+
+    def net(self) -> str | NetworkConfigList:
+        """Return the network's name, or its configuration if a path was given."""
+        return network_of(self.network)
+
+    def conf(self) -> RuntimeConf:
+        """Return the parameters of the attachment. Without a container its ID is derived from the namespace."""
+        path = os.path.abspath(self.netns) if self.netns else self.netns  # "" means: without a namespace
+        return libcni.RuntimeConf(
+            self.container or container_id_of(self.netns or ""),
+            path,
+            self.ifname or "eth0",
+            args=libcni.parse_args(self.args) if self.args else None,
+            capability_args=capability_args(self.capabilities) if self.capabilities else None,
+        )
 
 
 def capability_args(text: str) -> dict[str, Any]:

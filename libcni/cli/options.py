@@ -90,6 +90,9 @@ CAPABILITIES = Argument(
     "--capabilities", variable="CAP_ARGS", default="", metavar="OBJECT|@FILE",
     help='Capability arguments, JSON or YAML: {"portMappings": [...]}.',
 )  # fmt: skip
+TARGET = (NETWORK, NETNS, IFNAME, CONTAINER, CNI_ARGS, CAPABILITIES)
+"""The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
+OPTIONAL_TARGET = (OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES)
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
 NO_TRUNC = Argument("--no-trunc", action="store_true", help="Do not shorten container IDs.")
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")

@@ -9,12 +9,12 @@ from typing import Literal
 
 import libcni
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import network_of, parameters
-from libcni.cli.options import CAPABILITIES, CNI_ARGS, CONTAINER, IFNAME, NETNS, NETWORK, Argument
+from libcni.cli.inputs import Target
+from libcni.cli.options import TARGET, Argument
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    NETWORK, NETNS, IFNAME, CONTAINER, CNI_ARGS, CAPABILITIES,
+    *TARGET,
     Argument("--on-existing", choices=("refuse", "replace", "allow"), default="refuse", metavar="WORD",
         help="What to do if the container has that interface: refuse, replace or allow."),
     Argument("--rollback", action=BooleanOptionalAction, default=True, help="Undo an ADD that fails."),
@@ -27,12 +27,7 @@ ARGUMENTS = (
 
 def add(  # noqa: PLR0913, PLR0917 - the options of the command
     session: Session,
-    network: str,
-    netns: str,
-    ifname: str,
-    container: str | None,
-    args: str,
-    capabilities: str,
+    target: Target,
     on_existing: Literal["refuse", "replace", "allow"],
     rollback: bool,
     strict: bool,
@@ -45,19 +40,19 @@ def add(  # noqa: PLR0913, PLR0917 - the options of the command
     Example:
       libcni add front /run/netns/web -c web --capabilities '{mac: "c2:11:22:33:44:55"}'
     """
-    if not network or not netns:
+    if not target.network or not target.netns:
         raise UsageError("NETWORK and NETNS must not be empty")
-    rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
+    rt = target.conf()
     try:
         result = session.client().add_network_list(
-            network_of(network), rt, on_existing=on_existing, rollback=rollback, strict=strict,
+            target.net(), rt, on_existing=on_existing, rollback=rollback, strict=strict,
             negotiate_version=negotiate,
         )  # fmt: skip
     except libcni.PluginError as error:
         # Each plugin has words of its own for this, and none knows the namespace that was meant.
         if rt.netns and not os.path.exists(rt.netns):
-            named = f"/run/netns/{netns}"
-            meant = f": did you mean {named}?" if "/" not in netns and os.path.exists(named) else ""
+            named = f"/run/netns/{target.netns}"
+            meant = f": did you mean {named}?" if "/" not in target.netns and os.path.exists(named) else ""
             error.add_note(f"the namespace {rt.netns} does not exist{meant}")
         raise
     if session.output == "yaml":

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.follow import follow
-from libcni.cli.listing import attachment_data, matches, row
+from libcni.cli.listing import attachment_data, matches, recorded_container, row, short_ids
 from libcni.cli.options import NO_TRUNC, ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session

@@ -5,38 +5,27 @@ from __future__ import annotations
 import os
 
 import libcni
-from libcni.cli.containers import recorded_container, short_ids
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import corrupt_error, find_attachments, identity_data, no_record_error
-from libcni.cli.options import (
-    CAPABILITIES,
-    CNI_ARGS,
-    CONTAINER,
-    IFNAME_OR_ALL,
-    OPTIONAL_NETNS,
-    OPTIONAL_NETWORK,
-    Argument,
+from libcni.cli.inputs import Target
+from libcni.cli.listing import (
+    corrupt_error,
+    find_attachments,
+    identity_data,
+    no_record_error,
+    recorded_container,
+    short_ids,
 )
+from libcni.cli.options import OPTIONAL_TARGET, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
 ARGUMENTS = (
-    OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES,
+    *OPTIONAL_TARGET,
     Argument("--all", dest="every", action="store_true", help="Check all recorded attachments."),
 )  # fmt: skip
 
 
-def check(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    network: str,
-    netns: str,
-    ifname: str,
-    container: str | None,
-    args: str,
-    capabilities: str,
-    every: bool,
-) -> None:
+def check(session: Session, target: Target, every: bool) -> None:
     """Check an attachment.
 
     Uses the configuration that its ADD used. Prints nothing if the attachment is in order. With --container ID alone:
@@ -45,18 +34,18 @@ def check(  # noqa: PLR0913, PLR0917 - the options of the command
     Example:
       libcni check -c web
     """
-    if every and (network or container):
+    if every and (target.network or target.container):
         raise UsageError("--all contradicts NETWORK and --container")
-    if every or (container and not network):
-        _check_recorded(session, container or "", ifname)
-    elif network and (netns or container):
-        cni, net = session.client(), network_of(network)
-        ifname = ifname or "eth0"
-        if container:
-            container = recorded_container(cni, container)
+    if every or (target.container and not target.network):
+        _check_recorded(session, target.container or "", target.ifname)
+    elif target.network and (target.netns or target.container):
+        cni, net = session.client(), target.net()
+        if target.container:
+            container: str | None = recorded_container(cni, target.container)
         else:
-            container = _container_in(cni, net if isinstance(net, str) else net.name, netns, ifname)
-        rt = parameters(netns or None, ifname, container=container, args=args, capabilities=capabilities)
+            name = net if isinstance(net, str) else net.name
+            container = _container_in(cni, name, target.netns or "", target.ifname or "eth0")
+        rt = target._replace(netns=target.netns or None, container=container).conf()
         try:
             cni.check_network_list(net, rt)
         except libcni.NamespaceMismatchError as error:

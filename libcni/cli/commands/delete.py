@@ -6,23 +6,14 @@ import sys
 
 import libcni
 from libcni.cli.failures import UsageError
-from libcni.cli.inputs import network_of, parameters
+from libcni.cli.inputs import Target
 from libcni.cli.listing import corrupt_error, find_attachments, whole_id_hint
-from libcni.cli.options import (
-    CAPABILITIES,
-    CNI_ARGS,
-    CONTAINER,
-    IFNAME_OR_ALL,
-    OPTIONAL_NETNS,
-    OPTIONAL_NETWORK,
-    SKIP_MISSING,
-    Argument,
-)
+from libcni.cli.options import OPTIONAL_TARGET, SKIP_MISSING, Argument
 from libcni.cli.session import Session
 from libcni.cli.stale import note_left
 
 ARGUMENTS = (
-    OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES,
+    *OPTIONAL_TARGET,
     Argument("--keep-going", action="store_true", help="Go on after a plugin that fails."),
     Argument("--use-given", action="store_true",
         help="Use the given configuration and namespace, and remove the interface whoever made it."),
@@ -30,18 +21,7 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def delete(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    network: str,
-    netns: str | None,
-    ifname: str,
-    container: str | None,
-    args: str,
-    capabilities: str,
-    keep_going: bool,
-    use_given: bool,
-    skip_missing: bool,
-) -> None:
+def delete(session: Session, target: Target, keep_going: bool, use_given: bool, skip_missing: bool) -> None:
     """Detach a container from a network.
 
     With --container ID alone: from all networks that it is attached to, by its records. Without a record: del fails
@@ -53,13 +33,12 @@ def delete(  # noqa: PLR0913, PLR0917 - the options of the command
     policy = libcni.DelPolicy(
         use_given=use_given, refuse_unrecorded=True, keep_going=keep_going, skip_missing=skip_missing
     )
-    if network and (netns or container):
-        rt = parameters(netns, ifname or "eth0", container=container, args=args, capabilities=capabilities)
-        note_left(session, session.client().del_network_list(network_of(network), rt, policy=policy))
+    if target.network and (target.netns or target.container):
+        note_left(session, session.client().del_network_list(target.net(), target.conf(), policy=policy))
     elif use_given:
         raise UsageError("--use-given needs NETWORK: the configuration to use")
-    elif container:
-        _from_records(session, container, ifname, policy)
+    elif target.container:
+        _from_records(session, target.container, target.ifname, policy)
     else:
         raise UsageError("give NETWORK and NETNS, or --container ID")
 

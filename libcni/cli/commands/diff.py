@@ -9,8 +9,7 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.containers import recorded_container, short_ids
-from libcni.cli.listing import identity_data, matches, note_left_out
+from libcni.cli.listing import identity_data, matches, note_left_out, recorded_container, short_ids
 from libcni.cli.options import NO_TRUNC, OPTIONAL_NETWORK, RECORDED_CONTAINER
 from libcni.cli.render import Table
 from libcni.cli.session import Session

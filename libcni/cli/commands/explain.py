@@ -8,33 +8,22 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.containers import recorded_container
-from libcni.cli.inputs import network_of, parameters
-from libcni.cli.listing import decoded, find_attachments
-from libcni.cli.options import CAPABILITIES, CNI_ARGS, CONTAINER, IFNAME, NETNS, NETWORK, Argument
+from libcni.cli.inputs import Target
+from libcni.cli.listing import decoded, find_attachments, recorded_container
+from libcni.cli.options import NETNS, NETWORK, TARGET, Argument
 from libcni.cli.render import Block, Fields
 from libcni.cli.session import Session
 
 _VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS")
 ARGUMENTS = (
-    NETWORK, NETNS.but(nargs="?", default="/run/netns/example", help="As for add."), IFNAME, CONTAINER, CNI_ARGS,
-    CAPABILITIES,
+    NETWORK, NETNS.but(nargs="?", default="/run/netns/example", help="As for add."), *TARGET[2:],
     Argument("--verb", action="append", type=str.upper, choices=_VERBS, metavar="VERB",
         help="Only this verb: add, check, del, gc, status; repeatable."),
 )  # fmt: skip
 _OTHERS = "(plus this program's environment without CNI_*)"
 
 
-def explain(  # noqa: PLR0913, PLR0917 - the options of the command
-    session: Session,
-    network: str,
-    netns: str,
-    ifname: str,
-    container: str | None,
-    args: str,
-    capabilities: str,
-    verb: list[str] | None,
-) -> None:
+def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     """Show what each verb would run.
 
     For each verb: the order of the plugins, and the stdin and environment of each. Runs nothing. CHECK and DEL are
@@ -45,9 +34,8 @@ def explain(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     cni = session.client()
     wanted = {*(verb or _VERBS)}
-    given = network_of(network)
-    container = recorded_container(cni, container) if container else None
-    rt = parameters(netns, ifname, container=container, args=args, capabilities=capabilities)
+    given = target.net()
+    rt = target._replace(container=recorded_container(cni, target.container or "")).conf()
     # Only this attachment: the container's other attachments were made with other configurations.
     name = given if isinstance(given, str) else given.name
     recorded = find_attachments(cni, rt.container_id, network=name, ifname=rt.ifname)

@@ -8,11 +8,10 @@ from typing import Any
 
 import libcni
 from libcni.cli.completion import containers
-from libcni.cli.containers import recorded_container
 from libcni.cli.ended import collect_ended
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import load_document, network_of
-from libcni.cli.listing import identity_data
+from libcni.cli.listing import identity_data, recorded_container
 from libcni.cli.options import IGNORED_NETNS, INCLUDE_GO, OPTIONAL_NETWORK, Argument
 from libcni.cli.render import Table, print_block
 from libcni.cli.session import Session

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from libcni.cli.completion import owners
-from libcni.cli.containers import short_ids
 from libcni.cli.failures import UsageError
-from libcni.cli.listing import attachment_data, corrupt_error, find_attachments, no_record_error, note_left_out, row
+from libcni.cli.listing import (
+    attachment_data,
+    corrupt_error,
+    find_attachments,
+    no_record_error,
+    note_left_out,
+    row,
+    short_ids,
+)
 from libcni.cli.options import ONLY_NETWORK, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session

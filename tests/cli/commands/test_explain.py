@@ -15,6 +15,9 @@ def test_explain_shows_del_from_the_record(node: CommandNode) -> None:
     assert [call["plugin"] for call in verb["calls"]] == ["fake-tuning", "fake-bridge"]
     assert verb["calls"][0]["environment"]["CNI_NETNS"] == node.netns("a")
     assert verb["calls"][0]["stdin"]["prevResult"]["ips"]
+    assert verb["calls"][0].keys() == {
+        "plugin", "path", "injected", "removed", "environment", "stdin", "stdin_text",
+    }  # fmt: skip
     assert "from the record" in verb["note"]
     ran = node.run("explain", "dbnet", "-c", "nobody", "--verb", "del", "-o", "json")
     assert [call["plugin"] for call in ran.data["verbs"][0]["calls"]] == ["fake"]
