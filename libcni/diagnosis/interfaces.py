@@ -122,10 +122,16 @@ def _moved(node: Reading, macs: set[str | None]) -> str:
 
 
 def _recorded_routes(one: Attachment) -> Iterator[str]:
+    """Yield the destinations of the recorded routes, and of those that the kernel makes for the addresses."""
     result = result_of(one)
-    for route in result.routes if result is not None else ():
+    destinations = [route.dst for route in result.routes] if result is not None else []
+    # An address of one host has no route of its own.
+    subnets = (
+        [ip.address for ip in result.ips if not ip.address.endswith(("/32", "/128"))] if result is not None else []
+    )
+    for text in dict.fromkeys([*destinations, *subnets]):
         with suppress(ValueError):
-            yield str(ipaddress.ip_network(route.dst, strict=False))
+            yield str(ipaddress.ip_network(text, strict=False))
 
 
 def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:

@@ -206,13 +206,10 @@ def _duplicates(node: Reading) -> Observations:
 
 def _unreserved(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
     """Find addresses of the pool that an interface has, and of which neither a reservation nor a record is left."""
-    known = node.recorded_addresses | {one.address for one in reservations}
     pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
+    known = node.recorded_addresses | {one.address for one in reservations} | {str(one.gateway) for one in pool}
     for space in node.spaces.values():
-        # The node's own namespace has the gateway.
-        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
-            continue
-        for link in space.network.links.values():
+        for link in space.network.links.values() if space.network else ():
             for address in (text.partition("/")[0] for text in link.addresses):
                 if address not in known and any(ipaddress.ip_address(address) in one for one in pool):
                     yield NodeFinding(

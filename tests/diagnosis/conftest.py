@@ -32,6 +32,8 @@ class OperatorNode(RealNode):
         self.server = server
         # The doctor looks for addresses in all namespaces of the machine, those of other tests included.
         self.net = f"10.{random.randrange(1, 224)}.{random.randrange(256)}"
+        self.second = f"172.{random.randrange(20, 32)}.{random.randrange(256)}"
+        self.net6 = f"fd{random.randrange(256):02x}:{random.randrange(1, 65536):x}"
         self.new_namespace = new_namespace
         self.env = {
             **os.environ,

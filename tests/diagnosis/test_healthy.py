@@ -46,12 +46,12 @@ def static(node: OperatorNode) -> None:
 
 
 def ipv6_only(node: OperatorNode) -> None:
-    node.configure("net", node.bridge("fd00:77::/64", ipMasq=True, isDefaultGateway=True))
+    node.configure("net", node.bridge(f"{node.net6}::/64", ipMasq=True, isDefaultGateway=True))
     attach(node, "c1")
 
 
 def dual_stack(node: OperatorNode) -> None:
-    ranges = [[{"subnet": f"{node.net}.0/24"}], [{"subnet": "fd00:78::/64"}]]
+    ranges = [[{"subnet": f"{node.net}.0/24"}], [{"subnet": f"{node.net6}::/64"}]]
     ipam = {"type": "host-local", "dataDir": str(node.leases), "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
     node.configure("net", {"type": "bridge", "bridge": "br-node", "isGateway": True, "ipMasq": True, "ipam": ipam})
     attach(node, "c1")
@@ -59,7 +59,7 @@ def dual_stack(node: OperatorNode) -> None:
 
 def several_interfaces(node: OperatorNode) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24", ipMasq=True))
-    node.configure("other", node.bridge("10.226.0.0/24", bridge="br-other"))
+    node.configure("other", node.bridge(f"{node.second}.0/24", bridge="br-other"))
     netns = node.new_namespace().path
     for ifname, network in (("eth0", "net"), ("eth1", "net"), ("net1", "other")):
         node.cni.add_network_list(network, RuntimeConf("c1", netns, ifname))
@@ -100,7 +100,7 @@ def limited_and_routed_by_source(node: OperatorNode) -> None:
         node.bridge(f"{node.net}.0/24", isDefaultGateway=True),
         {"type": "bandwidth", "capabilities": {"bandwidth": True}},
     )
-    node.configure("routed", node.bridge("10.227.0.0/24", bridge="br-2", isDefaultGateway=True), {"type": "sbr"})
+    node.configure("routed", node.bridge(f"{node.second}.0/24", bridge="br-2", isDefaultGateway=True), {"type": "sbr"})
     attach(node, "c1")
     attach(node, "c2", network="routed")
 

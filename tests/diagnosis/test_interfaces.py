@@ -27,7 +27,8 @@ def test_a_node_in_order_has_no_finding(made: MadeNode) -> None:
         (lambda inside: inside.links.clear(), "there is no interface eth0 in"),
         (lambda inside: setattr(inside.links["eth0"], "is_up", False), "eth0 is down in"),
         (lambda inside: inside.links["eth0"].addresses.clear(), "its address 10.1.0.2 is not on eth0"),
-        (lambda inside: object.__setattr__(inside, "routes", ()), "its route to 0.0.0.0/0 is not in"),
+        (lambda inside: object.__setattr__(inside, "routes", ()), "its route to 0.0.0.0/0, 10.1.0.0/24 is not in"),
+        (lambda inside: object.__setattr__(inside, "routes", inside.routes[:1]), "its route to 10.1.0.0/24 is not in"),
     ],
 )
 def test_what_cuts_a_container_off_is_mended_by_a_reload(
@@ -146,7 +147,7 @@ def test_a_route_of_a_network_with_host_bits_is_the_kernels(made: MadeNode) -> N
     inside = made.attach("c1")
     text = (made.records[0].result or "").replace("0.0.0.0/0", "10.9.0.1/16")
     made.records[0] = made.records[0].with_fields(result=text)
-    object.__setattr__(inside, "routes", (IPRoute("10.9.0.0/16", "", 3),))
+    object.__setattr__(inside, "routes", (IPRoute("10.9.0.0/16", "", 3), IPRoute("10.1.0.0/24", "", 3)))
     assert made.findings(check_interfaces) == []
 
 
