@@ -14,7 +14,16 @@ from typing import Any
 from libcni._netlink import Link, Network
 from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.diagnosis.reading import Reading, id_of, name_of, reload_command, reload_in_place, result_of
+from libcni.diagnosis.reading import (
+    Reading,
+    attach_command,
+    drop_command,
+    id_of,
+    name_of,
+    reload_command,
+    reload_in_place,
+    result_of,
+)
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
@@ -77,6 +86,11 @@ def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
             yield about(seen, "DEL is refused as long as it is there", "move it back before it is detached")
             return
         seen = f"there is no interface {one.ifname} in {one.netns}"
+        if stuck := node.stuck_plugin(one):
+            meaning = f"the container has lost this network, and DEL of {stuck} fails without the interface"
+            commands = (drop_command(one), attach_command(node, one))
+            yield about(seen, meaning, "drop the record, and attach with the same parameters:", commands)
+            return
         yield about(seen, "the container has lost this network", *again)
         return
     if not link.is_up and (result is None or result.ips):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shlex
 import time
@@ -16,9 +17,11 @@ from libcni._iptables import Table
 from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
 from libcni.client import CNIConfig
+from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
-from libcni.config.host_local import reservation_directories
+from libcni.config.host_local import is_in_ranges, plugin_documents, reservation_directories
 from libcni.config.network import NetworkConfigList
+from libcni.diagnosis.report import quoted
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
@@ -29,6 +32,9 @@ from libcni.store.records import RecordStore, without_hash
 _NAMED = "/run/netns"
 FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 _IN_A_LINE = 20
+
+_DEL_NEEDS_INTERFACE = {"host-device", "sbr"}
+"""Plugins whose DEL fails in a namespace that has lost the interface (versions up to 1.1.1 at least)."""
 
 Identity = tuple[int, int]
 
@@ -121,6 +127,14 @@ class Reading:
         """Return the namespace that an attachment's path leads to now, or None."""
         identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
         return self.spaces.get(identity) if identity is not None else None
+
+    def stuck_plugin(self, one: Attachment) -> str:
+        """Return the plugin whose DEL cannot succeed because the interface no longer exists, or ""."""
+        space = self.space_of(one)
+        if space is None or space.network is None or one.ifname in space.network.links:
+            return ""
+        types = (str(document.get("type")) for document in plugin_documents(self.recorded(one)))
+        return next((name for name in types if name in _DEL_NEEDS_INTERFACE), "")
 
     @functools.cached_property
     def live(self) -> tuple[tuple[Attachment, Network], ...]:
@@ -365,6 +379,24 @@ def detach_command(container_id: str, ifname: str, network: str | None = None) -
     """Return the command that detaches from the record, or without a namespace with the file that ``network`` has."""
     given = [network, ""] if network else []
     return shlex.join(["libcni", "del", *given, "-c", container_id, "-i", ifname])
+
+
+def drop_command(one: Attachment) -> str:
+    """Return the command that releases what can be released, and drops the record although a plugin's DEL fails."""
+    return f"{detach_command(one.container_id, one.ifname)} --keep-going || libcni forget {quoted(id_of(one))}"
+
+
+def attach_command(node: Reading, one: Attachment) -> str:
+    """Return the command that attaches a container without a record as its record says, with its address."""
+    words = ["libcni", "add", one.network, one.netns, "-c", one.container_id, "-i", one.ifname]
+    args = dict(one.args)
+    if asked := [address for address in addresses_of(one) if is_in_ranges(node.recorded(one), address)][:1]:
+        args |= {"IgnoreUnknown": "1", "IP": asked[0]}
+    if args:
+        words += ["--args", format_args(tuple(args.items()))]
+    if one.capability_args:
+        words += ["--capabilities", json.dumps(one.capability_args)]
+    return shlex.join([*words, *(["--owner", one.owner] if one.owner else [])])
 
 
 def reload_command(*attachments: Attachment) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 
 from libcni.diagnosis.ipam import Unrecorded, look_for
 from libcni.diagnosis.locks import plugin_processes
-from libcni.diagnosis.reading import Reading, detach_command, id_of, name_of
+from libcni.diagnosis.reading import Reading, detach_command, drop_command, id_of, name_of
 from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
@@ -98,6 +98,8 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
             meaning += f", and process {space.process} lives in {one.netns}"
             remedy = "if the container has failed, or may lose this network, detach it:"
             return about(seen, meaning, remedy, disrupts=(Disruption(detach, (id_of(one),)),))
+        if stuck := node.stuck_plugin(one):
+            return about(seen, f"{meaning}; DEL of {stuck} fails without the interface", commands=(drop_command(one),))
         return about(seen, meaning, commands=(detach,))
     # The environment of the processes names this attachment and this lock file, so no other runtime's plugin is named.
     kill = "kill " + " ".join(str(found.pid) for found in processes)

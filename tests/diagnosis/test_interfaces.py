@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni._netlink import IPRoute, Link, Network
 from libcni.diagnosis.interfaces import check_interfaces, run_checks
@@ -169,3 +170,37 @@ def test_a_check_is_not_run_if_a_plugin_is_missing(made: MadeNode) -> None:
     skipped, checked = run_checks(made.reading(), set(), run_check=True)
     assert skipped == NotChecked("interfaces", "container c1, net, eth0", "CHECK: there is no plugin host-local")
     assert checked == Checked("interfaces", "CHECK of 1 attachment, 0 passed")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_a_plugin_whose_del_needs_the_interface_is_no_dead_end(node: OperatorNode, *, reloaded: bool) -> None:
+    node.configure("net", node.bridge(f"{node.net}.0/24", isDefaultGateway=True), {"type": "sbr"})
+    container = node.attach("c1")
+    node.attach("c2")
+    leased = node.leased()
+    container.run("ip", "link", "del", "eth0")
+    if reloaded:
+        node.type("libcni reload c1", code=1)
+        node.type(node.finding("or a plugin failed in it").commands[0])
+        assert node.leased().keys() == {f"{node.net}.3"}
+        assert node.states() == ["ready"]
+        return
+    drop, attach = node.finding("there is no interface eth0").commands
+    node.type(drop)
+    node.type(attach)
+    assert node.leased() == leased
+    assert container.addresses("eth0") == [f"{node.net}.2/24"]
+    node.assert_healthy()
+
+
+def test_what_is_attached_anew_has_the_parameters_of_its_record(made: MadeNode) -> None:
+    device = {"type": "host-device", "device": "nic0", "ipam": IPAM}
+    inside = made.attach("c1", device, args=(("K", "V"),), capability_args='{"mac": "02:00:00:00:00:01"}', owner="me")
+    inside.links.clear()
+    drop, attach = made.finding(check_interfaces).commands
+    assert drop == "libcni del -c c1 -i eth0 --keep-going || libcni forget c1:eth0"
+    assert attach == (
+        f"libcni add net {made.netns('c1')} -c c1 -i eth0 --args 'K=V;IgnoreUnknown=1;IP=10.1.0.2' "
+        """--capabilities '{"mac": "02:00:00:00:00:01"}' --owner me"""
+    )
