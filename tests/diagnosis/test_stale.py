@@ -72,25 +72,6 @@ def test_the_masquerade_rules_of_the_other_interface_of_a_container_stay(
     assert "CNI-" not in masquerade_rules()
 
 
-@pytest.mark.real
-def test_another_namespace_at_the_recorded_path(node: OperatorNode, named_namespace: str) -> None:
-    node.cni.add_network_list("net", RuntimeConf("c1", f"/run/netns/{named_namespace}", "eth0"))
-    # While the first one is open, the kernel cannot give its inode to the second one.
-    with open(f"/run/netns/{named_namespace}", "rb"):
-        subprocess.run(["ip", "netns", "del", named_namespace], check=True)
-        subprocess.run(["ip", "netns", "add", named_namespace], check=True)
-        node.mend("was replaced by another one")
-    node.assert_healthy()
-
-
-@pytest.mark.real
-def test_an_attachment_of_before_the_reboot(node: OperatorNode) -> None:
-    node.attach("c1").run("ip", "link", "del", "eth0")
-    node.change_record("c1", bootId="another")
-    node.mend("before the last reboot")
-    node.assert_healthy()
-
-
 BOOTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
