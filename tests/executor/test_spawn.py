@@ -31,9 +31,23 @@ _CONTENT, _CLOEXEC, _ADD, _OPEN_EXEC_PERM, _ALLOW = 4, 1, 1, 0x40000, 1
 _EVENT = struct.Struct("=IBBHQii")
 
 
+class HeldStart:
+    """A start that the kernel waits with until this is called."""
+
+    def __init__(self, held: int, go: int) -> None:
+        self._held, self._go = held, go
+
+    async def begins(self) -> None:
+        """Wait until the start has begun."""
+        await asyncio.to_thread(os.read, self._held, 1)
+
+    def __call__(self) -> None:
+        os.write(self._go, b"!")
+
+
 @contextmanager
-def held_start(path: str) -> Iterator[Callable[[], None]]:
-    """Keep the kernel from starting an executable, until the function that this yields is called, or for 10 s.
+def held_start(path: str) -> Iterator[HeldStart]:
+    """Keep the kernel from starting an executable, until what this yields is called, or for 10 s.
 
     Fails if the time has passed before the call.
     """
@@ -43,10 +57,12 @@ def held_start(path: str) -> Iterator[Callable[[], None]]:
         pytest.skip(f"fanotify_init: {os.strerror(ctypes.get_errno())}")
     assert libc.fanotify_mark(listener, _ADD, ctypes.c_uint64(_OPEN_EXEC_PERM), -100, os.fsencode(path)) == 0
     read_end, write_end = os.pipe()
+    held, is_held = os.pipe()
 
     def allow() -> None:
         os.close(write_end)
         *_, descriptor, _ = _EVENT.unpack(os.read(listener, _EVENT.size))
+        os.write(is_held, b"!")
         os.set_blocking(read_end, False)
         deadline = time.monotonic() + 10
         is_in_time = False
@@ -57,17 +73,15 @@ def held_start(path: str) -> Iterator[Callable[[], None]]:
         os.write(listener, struct.pack("=iI", descriptor, _ALLOW))
         os._exit(0 if is_in_time else 3)
 
-    def let_it_start() -> None:
-        os.write(write_end, b"!")
-
     listening = fork(allow)
     os.close(listener)
     os.close(read_end)
     try:
-        yield let_it_start
+        yield HeldStart(held, write_end)
         assert wait(listening) == 0, "nothing else ran while the executable was being started"
     finally:
-        os.close(write_end)
+        for descriptor in (write_end, held, is_held):
+            os.close(descriptor)
 
 
 def test_other_threads_run_while_a_process_starts(tmp_path: Path) -> None:
@@ -82,7 +96,7 @@ def test_other_threads_run_while_a_process_starts(tmp_path: Path) -> None:
 def test_an_event_loop_runs_while_a_process_starts(tmp_path: Path) -> None:
     path = script(tmp_path, "echo '{}'")
 
-    async def main(let_it_start: Callable[[], None]) -> None:
+    async def main(let_it_start: HeldStart) -> None:
         asyncio.get_running_loop().call_later(0.1, let_it_start)
         assert (await AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE))).stdout == b"{}\n"
 
@@ -143,9 +157,9 @@ def test_a_call_that_is_cancelled_while_its_process_starts(tmp_path: Path, monke
     path = script(tmp_path, "exec sleep 30")
     monkeypatch.setattr(async_process, "START_WAIT", 20.0)  # a busy machine may take longer than the library waits
 
-    async def main(let_it_start: Callable[[], None]) -> None:
+    async def main(let_it_start: HeldStart) -> None:
         task = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)))
-        await asyncio.sleep(0.1)
+        await let_it_start.begins()
         # The event loop waits for the start, so a thread must end it.
         threading.Timer(0.02, let_it_start).start()
         task.cancel()
@@ -161,10 +175,10 @@ def test_a_call_that_is_cancelled_before_its_process_starts(tmp_path: Path) -> N
     """The thread is busy with another start."""
     held, path = script(tmp_path, "echo '{}'", name="held"), script(tmp_path, f"touch {tmp_path}/ran")
 
-    async def main(let_it_start: Callable[[], None]) -> None:
+    async def main(let_it_start: HeldStart) -> None:
         executor = AsyncProcessExecutor()
         first = asyncio.create_task(executor.execute(invocation(held), CallOptions(20.0, BASE)))
-        await asyncio.sleep(0.05)
+        await let_it_start.begins()
         second = asyncio.create_task(executor.execute(invocation(path), CallOptions(20.0, BASE)))
         await asyncio.sleep(0.05)
         second.cancel()
@@ -192,10 +206,10 @@ def test_many_calls_that_wait_for_their_start_have_no_descriptors_yet(tmp_path: 
         asked.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         return asked[-1]
 
-    async def main(let_it_start: Callable[[], None]) -> None:
+    async def main(let_it_start: HeldStart) -> None:
         executor = AsyncProcessExecutor()
         first = asyncio.create_task(executor.execute(invocation(held), CallOptions(20.0, BASE)))
-        await asyncio.sleep(0.05)
+        await let_it_start.begins()
         before = len(os.listdir("/proc/self/fd"))
         options = CallOptions(20.0, BASE, opened)
         waiting = [asyncio.create_task(executor.execute(invocation(path), options)) for _ in range(40)]
@@ -229,9 +243,9 @@ def test_a_forked_worker_has_no_descriptor_of_a_process_that_is_being_started(tm
         ]
         assert not [link for link in links if "cni-stdin" in link], links
 
-    async def main(let_it_start: Callable[[], None]) -> None:
+    async def main(let_it_start: HeldStart) -> None:
         call = asyncio.create_task(AsyncProcessExecutor().execute(invocation(path), CallOptions(20.0, BASE)))
-        await asyncio.sleep(0.05)
+        await let_it_start.begins()
         assert wait(fork(has_none)) == 0
         let_it_start()
         await call
