@@ -35,7 +35,7 @@ from libcni.testing import wait_until
 from libcni.verbs import node as verbs_node
 
 
-@pytest.fixture(params=["never", "always"])
+@pytest.fixture(params=["never", pytest.param("always", marks=pytest.mark.slow)])
 def node(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """Return a node whose plugins start in their turn, and one whose plugins start ahead."""
     monkeypatch.setattr(verbs_node, "can_start_ahead", lambda: True)
