@@ -68,37 +68,6 @@ def test_cancelling_kills_the_plugin_and_leaves_the_record_pending(cni: AsyncCNI
     assert cni.get_cached_attachments() == []
 
 
-def test_a_task_group_that_fails_cancels_its_verbs(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    slow = network_of(node, "sleep 30")
-
-    async def main() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(cni.add_network_list(slow, rt()))
-            group.create_task(fail_soon())
-
-    async def fail_soon() -> None:
-        await asyncio.sleep(0.1)
-        raise ValueError
-
-    started = time.monotonic()
-    with pytest.raises(ExceptionGroup):
-        run(main())
-    assert time.monotonic() - started < 5
-
-
-def test_waiting_for_ones_turn_ends_with_the_verbs_own_time(cni: AsyncCNIConfig, node: FakeNode) -> None:
-    net = network_of(node, "sleep 1")
-
-    async def main() -> None:
-        first = asyncio.create_task(cni.add_network_list(net, rt()))
-        await asyncio.sleep(0.05)
-        with pytest.raises(libcni.LockTimeoutError, match="container c1"):
-            await cni.add_network_list(net, rt(), timeout=0.1)
-        await first
-
-    run(main())
-
-
 def test_waiting_behind_one_that_wakes_up_ends_with_the_verbs_own_time_too(cni: AsyncCNIConfig, node: FakeNode) -> None:
     """The first task calls again at once, when the second one's turn has come and it has not run yet."""
     net = network_of(node, 'test "$CNI_IFNAME" != slow0 || sleep 2')

@@ -248,21 +248,6 @@ def test_an_add_whose_observer_raises_is_rolled_back(
     assert cni.get_cached_attachments() == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("out of a signal handler")])
-def test_an_interrupted_add_stays_pending_and_is_cleaned_up_by_the_next(
-    node: FakeNode, rt: RuntimeConf, error: BaseException
-) -> None:
-    executor = RecordingExecutor({("a", "ADD"): [error, RESULT]})
-    cni = node.client(executor=executor)
-    with pytest.raises(type(error)):
-        cni.add_network_list(network("a"), rt)
-    assert executor.verbs == [("ADD", "a")]
-    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["pending"]
-    cni.add_network_list(network("a"), rt)
-    assert executor.verbs == [("ADD", "a"), ("DEL", "a"), ("ADD", "a")]
-    assert [attachment.state for attachment in cni.get_cached_attachments()] == ["ready"]
-
-
 def test_allow_replaces_the_record_where_it_is(node: FakeNode) -> None:
     cni = node.client()
     first, second = RuntimeConf("c", "", "eth0"), RuntimeConf("b-c", "", "eth0")

@@ -90,25 +90,3 @@ def test_loopback(node: RealNode, container: Namespace, version: str) -> None:
     node.cni.del_network_list(net, rt)
     assert "UP" not in container.link("lo")["flags"]
     assert os.listdir(node.results) == []
-
-
-def test_one_plugin_alone(node: RealNode, container: Namespace) -> None:
-    plugin = libcni.PluginConfig.from_dict({"cniVersion": "1.0.0", "name": "lonet", "type": "loopback"})
-    rt = runtime_conf(container, "lo")
-    node.cni.add_network(plugin, rt)
-    assert "UP" in container.link("lo")["flags"]
-    node.cni.check_network(plugin, rt)
-    node.cni.del_network(plugin, rt)
-    assert "UP" not in container.link("lo")["flags"]
-    assert os.listdir(node.results) == []
-
-
-def test_what_cannot_be_rolled_back_stays_recorded(node: RealNode, container: Namespace) -> None:
-    net = node.network({"type": "macvlan", "master": "card1", "ipam": STATIC})
-    with pytest.raises(libcni.PluginError) as caught:
-        node.cni.add_network_list(net, runtime_conf(container))
-    assert (caught.value.plugin, caught.value.code, caught.value.msg) == ("macvlan", 999, "Link not found")
-    [error] = caught.value.rollback_errors  # macvlan 1.1.1 looks for its master on DEL too
-    assert isinstance(error, libcni.PluginError)
-    assert (error.verb, error.msg) == ("DEL", "Link not found")
-    assert [attachment.state for attachment in node.cni.get_cached_attachments()] == ["pending"]

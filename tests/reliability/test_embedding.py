@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -142,28 +141,6 @@ def test_with_no_descriptor_left(c_node: CNode, spare: int) -> None:
     c_node.client().del_network_list(net, RT)
     c_node.wait_for_plugins()
     assert {owner[1] for owner in c_node.owners()} == {"c0"}
-
-
-def test_in_threads(c_node: CNode) -> None:
-    net, cni = c_node.chain(slow=1), c_node.client()
-    problems: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            for _ in range(5):
-                rt = RuntimeConf(f"c{number}", None, "eth0")
-                cni.add_network_list(net, rt)
-                cni.del_network_list(net, rt)
-        except BaseException as error:  # noqa: BLE001 - it is told in the main thread
-            problems.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
-    assert c_node.owners() == []
 
 
 def test_after_a_fork(c_node: CNode) -> None:

@@ -23,7 +23,7 @@ from libcni.errors import (
     PluginTimeoutError,
     RecordError,
 )
-from libcni.protocol.invocation import Invocation, Outcome
+from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
 from libcni.verbs.add import add as add_verb
 
@@ -64,37 +64,6 @@ def test_the_order_of_things() -> None:
     result = add(node)
     assert node.log == ["find a b", "lock net c1", "siblings", "begin net", "ADD a", "ADD b", "complete net"]
     assert result.to_dict() == RESULT
-
-
-def test_what_each_plugin_is_called_with() -> None:
-    node = RecordingNode({("ADD", "a"): printed(from_a=1), ("ADD", "b"): printed(from_b=2)})
-    result = add(node, {"type": "a", "capabilities": {"mac": True}}, "b", rt=GIVEN)
-    first, second = node.calls
-    assert first == Invocation(
-        verb="ADD",
-        plugin="a",
-        path="/opt/cni/bin/a",
-        stdin=first.stdin,
-        env={
-            "CNI_COMMAND": "ADD",
-            "CNI_CONTAINERID": "c1",
-            "CNI_NETNS": "/run/netns/blue",
-            "CNI_IFNAME": "eth0",
-            "CNI_ARGS": "K=V",
-            "CNI_PATH": "/opt/cni/bin:/usr/lib/cni",
-        },
-        network="net",
-        container_id="c1",
-        ifname="eth0",
-        index=0,
-    )
-    base = {"cniVersion": "1.0.0", "name": "net", "args": {"cni": {"labels": []}}}
-    assert json.loads(first.stdin) == {**base, "type": "a", "runtimeConfig": {"mac": "x"}}
-    assert json.loads(second.stdin) == {**base, "type": "b", "prevResult": {**RESULT, "from_a": 1}}
-    assert second.env == first.env
-    assert second.index == 1
-    assert result.to_dict() == {**RESULT, "from_b": 2}
-    assert result.unused_capabilities == ("other",)
 
 
 def test_the_record_says_what_was_used() -> None:

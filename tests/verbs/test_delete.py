@@ -19,7 +19,7 @@ from libcni.errors import (
 )
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Outcome
-from libcni.store.record import CORRUPT, LEGACY, PENDING, READY, STALE_BOOT, Record
+from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
 from libcni.verbs.add import add
 from libcni.verbs.delete import delete as del_verb
 from libcni.verbs.reports import DelReport, PluginReport
@@ -71,17 +71,6 @@ def test_what_its_add_used_is_used(net: NetworkConfigList | None, rt: RuntimeCon
     assert got["args"] == {"cni": "recorded"}
     assert node.calls[0].env["CNI_ARGS"] == "K=recorded"
     assert node.calls[0].env["CNI_NETNS"] == report.netns == netns
-
-
-@pytest.mark.parametrize(("rt", "said"), [(BARE, "recorded"), (CALLERS, "given")])
-def test_use_given(rt: RuntimeConf, said: str) -> None:
-    node = RecordingNode(records=[attached(CHAIN, GIVEN)])
-    delete(node, OTHER, rt, use_given=True)
-    assert node.verbs() == ["DEL x"]
-    got = node.stdin("DEL", "x")
-    assert (got["runtimeConfig"], got["args"]) == ({"mac": said}, {"cni": said})
-    assert node.calls[0].env["CNI_ARGS"] == f"K={said}"
-    assert got["prevResult"] == RESULT
 
 
 @pytest.mark.parametrize("result", ['{"cniVersion":"9.9.9"}', "[]", '{"ips":5}'])
@@ -168,18 +157,6 @@ def test_a_recorded_configuration_that_cannot_be_used(config: bytes, caplog: pyt
     assert node.recorded == {IDENTITY: record}
     delete(node, OTHER)
     assert node.verbs() == ["DEL x"]
-
-
-def test_bare_results_of_before_0_8_need_the_callers_configuration() -> None:
-    legacy = Record("net", "c1", "eth0", state=LEGACY, result='{"cniVersion":"0.4.0"}', path="/cache/x")
-    node = RecordingNode(records=[legacy])
-    with pytest.raises(RecordError):
-        delete(node, None)
-    delete(node, CHAIN, CALLERS)
-    got = node.stdin("DEL", "a")
-    assert got["prevResult"] == {"cniVersion": "1.0.0"}
-    assert got["runtimeConfig"] == {"mac": "given"}
-    assert node.recorded == {}
 
 
 @pytest.mark.parametrize("recorded", [{"version": "", "plugins": ()}, {}])

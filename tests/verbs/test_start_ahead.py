@@ -288,14 +288,6 @@ def test_a_plugins_time_counts_from_its_configuration(node: ReadingNode) -> None
     node.client(plugin_timeout=1.4).add_network_list(network("a", "b"), RT)
 
 
-def test_a_configuration_larger_than_the_pipe_reaches_the_plugin(node: ReadingNode) -> None:
-    node.plugin("a")
-    node.plugin("b", f'printf %s "$config" | wc -c >> {node.log_file}; {PRINT}')
-    node.cni.add_network_list(network("a", {"type": "b", "x": "y" * 2_000_000}), RT)
-    assert any(line.isdigit() and int(line) > 2_000_000 for line in node.log)
-    assert children() == []
-
-
 def test_an_executor_without_prepare_works_as_before(tmp_path: Path) -> None:
     from libcni.executor import ProcessExecutor
 
