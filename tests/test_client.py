@@ -183,12 +183,6 @@ def test_a_configuration_directory_that_cannot_be_read_stops_no_del(
         cni.add_network_list("net", rt)
 
 
-# what is cached
-
-
-# what bad input gets: nothing run, nothing written
-
-
 # time and locks
 
 

@@ -11,13 +11,11 @@ from helpers import RT
 from nodes import FakeNode
 
 from libcni import (
-    AttachmentExistsError,
     InvalidIdentifierError,
     RecordError,
     RuntimeConf,
 )
 from libcni.store import record
-from libcni.testing import network_namespace, why_no_namespaces
 from libcni.verbs import node as verbs_node
 
 
@@ -53,22 +51,6 @@ def test_field_21_records_from_before_a_reboot_are_told_apart(node: FakeNode, mo
     }
     cni.gc_network_list(net, [])
     assert node.states() == []
-
-
-@pytest.mark.skipif(why_no_namespaces() is not None, reason="no network namespaces here")
-def test_a_record_of_another_namespace_is_detached_first(node: FakeNode) -> None:
-    net, cni = node.network("a"), node.client()
-    with network_namespace() as first, network_namespace() as second:
-        cni.add_network_list(net, RuntimeConf("c1", first.path, "eth0"))
-        (one,) = cni.get_cached_attachments()
-        status = os.stat(first.path)
-        assert one.record.netns_id == (status.st_dev, status.st_ino)
-        with pytest.raises(AttachmentExistsError):
-            cni.add_network_list(net, RuntimeConf("c1", first.path, "eth0"))
-        cni.add_network_list(net, RuntimeConf("c1", second.path, "eth0"), on_existing="replace")
-    assert node.verbs() == ["ADD a", "DEL a", "ADD a"]
-    cni.add_network_list(net, RuntimeConf("c1", "/run/netns/third", "eth0"))
-    assert node.verbs()[3:] == ["DEL a", "ADD a"], "its namespace has gone"
 
 
 @pytest.mark.parametrize("make", ["file", "link"])
