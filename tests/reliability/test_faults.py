@@ -18,7 +18,6 @@ from nodes import FakeNode
 
 from libcni import (
     CNIConfig,
-    CNIError,
     CNIErrorGroup,
     GCReport,
     NotAttachedError,
@@ -28,7 +27,6 @@ from libcni import (
     RuntimeConf,
 )
 from libcni import _system as system
-from libcni.options import DelPolicy
 from libcni.store import files as disk
 from libcni.store import records
 from libcni.testing import wait_until
@@ -304,24 +302,6 @@ def test_the_cache_directory_is_removed_under_a_running_runtime(node: FakeNode) 
     shutil.rmtree(node.cache)
     cni.add_network_list(net, RT)
     assert node.states() == ["ready"]
-
-
-def test_the_plugin_directory_is_removed(node: FakeNode) -> None:
-    net, cni = node.network("a", cniVersion="1.1.0"), node.client()
-    attach(cni, node)
-    shutil.rmtree(node.bin)
-    for verb in (
-        lambda: cni.add_network_list(net, RuntimeConf("c2", None, "eth0")),
-        lambda: cni.check_network_list(net, RT),
-        lambda: cni.del_network_list(net, RT),
-    ):
-        with pytest.raises(CNIError, match='plugin "a" not found'):
-            verb()
-    with pytest.raises(CNIErrorGroup):
-        cni.gc_network_list(net, [])
-    assert node.states() == ["ready"]
-    cni.del_network_list(net, RT, policy=DelPolicy(skip_missing=True))
-    assert node.states() == []
 
 
 AGAIN = """[ $CNI_COMMAND = DEL ] && exit 0

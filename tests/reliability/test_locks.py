@@ -14,7 +14,7 @@ from helpers import RT
 from nodes import FakeNode
 from processes import fork, wait
 
-from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf, repair_records
+from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf
 from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
@@ -166,14 +166,6 @@ def test_field_12_no_lock_is_held_on_the_configuration_directory(node: FakeNode)
     assert cni.get_cached_attachments()[0].state == "pending"
     (node.root / "seen").touch()
     verb.join()
-
-
-def test_repair_waits_until_no_verb_runs(tmp_path: Path) -> None:
-    hold = take(tmp_path, LockRequest(("net",), "c1"))
-    with pytest.raises(LockTimeoutError, match="all containers"):
-        repair_records(tmp_path, timeout=0.1)
-    hold.close()
-    repair_records(tmp_path, timeout=0.1)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
