@@ -15,7 +15,7 @@ PARALLEL := -n 4 --dist load
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs package clean
+.PHONY: help setup demo demo-real demo-runc test test-slow soak fuzz conformance-go check types format coverage bench docs docs-serve package clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -92,6 +92,10 @@ bench: $(READY) ## compare with Go libcni, in under 10 minutes
 docs: $(READY) ## build the documentation into site/
 	@scripts/need docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+
+docs-serve: $(READY) ## show the documentation, with its search, on http://127.0.0.1:8000
+	@scripts/need docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --quiet
 
 package: $(READY) ## build sdist and wheel into dist/, and test the installed wheel, with branch coverage
 	@scripts/need package

@@ -12,7 +12,7 @@
     ├── AttachmentExistsError               ADD: this container already has that interface
     │   └── InterfaceExistsError                 ADD: the namespace has that interface, and no record knows it
     ├── NamespaceMismatchError              DEL, CHECK: the given namespace is not the recorded one
-    ├── NotAttachedError                    CHECK: there is no completed ADD to check
+    ├── NotAttachedError                    CHECK: no completed ADD is on record, or what it made no longer exists
     ├── LockTimeoutError (TimeoutError)     another verb held the container or the network too long
     ├── RecordError                         a record on disk cannot be read or written
     └── CNIErrorGroup (ExceptionGroup)      several of the above, from an operation that goes on after errors (GC)
@@ -433,7 +433,7 @@ class NamespaceMismatchError(_AttachmentError):
 
 
 class NotAttachedError(_AttachmentError):
-    """CHECK was refused because the attachment has no completed ADD. Nothing was run.
+    """CHECK or a reload was refused: no completed ADD is on record, or what it made no longer exists. Nothing was run.
 
     Attributes:
         container_id (str): the container.

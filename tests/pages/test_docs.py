@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nodes import Namespace
 
 import libcni.diagnosis
 import libcni.executor
@@ -73,6 +75,25 @@ def test_the_page_runs_and_prints_what_it_says(
         code = re.sub("|".join(places), lambda found: places[found[0]], match["code"])
         exec(compile(code, page, "exec"), names)
         assert capsys.readouterr().out == (match["out"] or "")
+
+
+@pytest.mark.real
+def test_the_recipe_for_a_restart_detaches_keeps_and_mends(
+    places: dict[str, str], fake_state: Path, container: Namespace
+) -> None:
+    page = (DOCS / "how-to/embed.md").read_text()
+    cni = libcni.CNIConfig(places["/opt/cni/bin"], places["/var/lib/cni"], conf_dir=places["/etc/cni/net.d"])
+    names: dict[str, Any] = {"libcni": libcni, "cni": cni}
+    end = page.index('\n\ncni.add_network_list("dbnet", libcni.RuntimeConf("old"')
+    exec(page[page.index("def restart(") : end], names)
+    alive = {"kept": container.path, "damaged": container.path}
+    for name, ifname in (("kept", "eth0"), ("old", "eth9")):
+        cni.add_network_list("dbnet", libcni.RuntimeConf(name, container.path, ifname))
+    names["restart"]("dbnet", alive)
+    (fake_state / "interfaces/damaged.eth0").unlink()
+    names["restart"]("dbnet", alive)
+    assert sorted(one.container_id for one in cni.get_cached_attachments()) == ["damaged", "kept"]
+    assert sorted(path.name for path in (fake_state / "interfaces").iterdir()) == ["damaged.eth0", "kept.eth0"]
 
 
 def test_the_tutorial_has_the_network_of_these_tests() -> None:
