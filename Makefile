@@ -95,7 +95,7 @@ docs: $(READY) ## build the documentation into site/
 
 docs-serve: $(READY) ## show the documentation, with its search, on http://127.0.0.1:8000
 	@scripts/need docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --quiet
+	@echo http://127.0.0.1:8000 && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict --quiet
 
 package: $(READY) ## build sdist and wheel into dist/, and test the installed wheel, with branch coverage
 	@scripts/need package
