@@ -52,6 +52,14 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     Parameters, units, return values and errors are those of CNIConfig.
     If a verb is cancelled, it kills the running plugin and leaves the record pending, for DEL or GC.
+
+    Examples:
+        >>> import asyncio
+        >>> async def attach():
+        ...     cni = AsyncCNIConfig("/opt/cni/bin", "cache", executor=executor.on_asyncio)
+        ...     return (await cni.add_network_list(net, rt)).ips[0].address
+        >>> asyncio.run(attach())
+        '10.1.0.5/16'
     """
 
     _is_async = True

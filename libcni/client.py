@@ -59,6 +59,13 @@ class CNIConfig(ClientBase[Executor]):
 
     Each verb may also raise ConfigError if ``conf_dir`` cannot be read, and InvalidIdentifierError if a name breaks
     the specification's rules. In both cases nothing was run.
+
+    Examples:
+        >>> cni = CNIConfig("/opt/cni/bin", "cache", executor=executor)  # without executor it runs the plugins
+        >>> cni.add_network_list(net, rt).ips[0].address
+        '10.1.0.5/16'
+        >>> [plugin.plugin for plugin in cni.del_network_list(net, rt).plugins]
+        ['bridge']
     """
 
     def _default_executor(self) -> Executor:

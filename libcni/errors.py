@@ -86,6 +86,13 @@ class CNIError(Exception):
         rollback_errors (tuple[CNIError, ...]): the errors of the roll-back of a failed ADD. If there are any, the
             attachment's record still exists, and ``str`` says so.
         record_state (str): the state of that record, ``pending`` after an ADD; "" if a roll-back left several, or none.
+
+    Examples:
+        >>> try:
+        ...     cni.network("nowhere")
+        ... except CNIError as error:
+        ...     print(type(error).__name__)
+        NetworkNotFoundError
     """
 
     rollback_errors: tuple[CNIError, ...] = ()
@@ -132,6 +139,13 @@ class ConfigError(CNIError, ValueError):
         problem (str): what is wrong, without the file and the location.
         file (str | None): the document's path; None if the document was not read from a file.
         location (str | None): where in the document, such as ``plugins[1].type`` or ``line 3, column 7``.
+
+    Examples:
+        >>> try:
+        ...     NetworkConfigList.from_bytes(b'{"cniVersion": "1.0.0", "name": "db", "plugins": "bridge"}')
+        ... except ConfigError as error:
+        ...     print(error.location)
+        plugins
     """
 
     def __init__(
@@ -159,6 +173,13 @@ class NetworkNotFoundError(ConfigError, LookupError):
     Attributes:
         network (str | None): the requested name; None if any network was accepted.
         known (tuple[str, ...]): the names of the networks that exist.
+
+    Examples:
+        >>> try:
+        ...     cni.network("nowhere")
+        ... except NetworkNotFoundError as error:
+        ...     print(error.network, error.known)
+        nowhere ('dbnet',)
     """
 
     def __init__(  # noqa: PLR0913 - the error's fields
@@ -187,6 +208,13 @@ class InvalidIdentifierError(CNIError, ValueError):
             ``plugin type``, ``CNI_ARGS key`` ...
         value (object): the invalid value.
         rule (str): the rule that the value breaks, in words.
+
+    Examples:
+        >>> try:
+        ...     cni.add_network_list(net, RuntimeConf("c 1", None, "eth0"))
+        ... except InvalidIdentifierError as error:
+        ...     print(error.kind, repr(error.value))
+        container ID 'c 1'
     """
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
@@ -201,6 +229,13 @@ class VersionError(CNIError, ValueError):
 
     Attributes:
         version (object): the version that the caller or the document gave.
+
+    Examples:
+        >>> try:
+        ...     Result.from_bytes(b'{"cniVersion": "1.1.0"}').as_version("7.0.0")
+        ... except VersionError as error:
+        ...     print(error.version)
+        7.0.0
     """
 
     def __init__(self, message: str, *, version: object = None, hint: str | None = None) -> None:
@@ -215,6 +250,13 @@ class PluginNotFoundError(CNIError):
         plugin (str): the plugin's type.
         searched (tuple[str, ...]): the directories that were searched, in order.
         rejected (tuple[str, ...]): files of that name that cannot be run, each with the reason.
+
+    Examples:
+        >>> try:
+        ...     CNIConfig("/nowhere", "cache").add_network_list(net, rt)
+        ... except PluginNotFoundError as error:
+        ...     print(error.plugin, error.searched)
+        bridge ('/nowhere',)
     """
 
     def __init__(
@@ -259,6 +301,14 @@ class PluginError(CNIError):
         signal (int | None): the number of the signal that ended the plugin.
         seconds (float): how long the plugin ran.
         was_run (bool): False if the plugin certainly did not run, for example because its file is no program.
+
+    Examples:
+        >>> executor.answers["bridge", "ADD"] = error_outcome(11, "no free address")
+        >>> try:
+        ...     cni.add_network_list(net, rt)
+        ... except PluginError as error:
+        ...     print(error.plugin, error.verb, error.code, error.msg, error.retryable)
+        bridge ADD 11 no free address True
     """
 
     # The text is built here once, from fields. Callers compare fields, so the text may change between releases.
@@ -339,7 +389,17 @@ class PluginError(CNIError):
 
 
 class PluginTimeoutError(PluginError, TimeoutError):
-    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL."""
+    """A plugin was stopped at its deadline: SIGTERM, the grace period, then SIGKILL.
+
+    Examples:
+        >>> def attach():
+        ...     try:
+        ...         return cni.add_network_list(net, rt, timeout=5)
+        ...     except PluginTimeoutError as error:
+        ...         print(f"{error.plugin} was stopped after {error.seconds:.0f} s")
+        >>> attach().ips[0].address
+        '10.1.0.5/16'
+    """
 
     def _usual_hint(self) -> str:
         # VERSION does no work. A plugin that does not answer at once is broken, and more time does not help.
@@ -348,7 +408,16 @@ class PluginTimeoutError(PluginError, TimeoutError):
 
 
 class InvalidOutputError(PluginError):
-    """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large."""
+    """A plugin exited with 0, but its stdout is not a result: empty, not JSON, wrong types, or too large.
+
+    Examples:
+        >>> executor.answers["bridge", "ADD"] = Outcome(stdout=b"done")
+        >>> try:
+        ...     cni.add_network_list(net, rt)
+        ... except InvalidOutputError as error:
+        ...     print(error.plugin, error.stdout)
+        bridge done
+    """
 
 
 class _AttachmentError(CNIError):
@@ -382,6 +451,14 @@ class AttachmentExistsError(_AttachmentError):
         container_id (str): the container of the ADD.
         ifname (str): the interface's name.
         network (str): the network that the interface is attached to now.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> try:
+        ...     cni.add_network_list(net, rt)
+        ... except AttachmentExistsError as error:
+        ...     print(error.container_id, error.ifname, error.network)
+        c1 eth0 dbnet
     """
 
     def _usual_hint(self) -> str:
@@ -399,6 +476,15 @@ class InterfaceExistsError(AttachmentExistsError):
         ifname (str): the interface's name.
         network (str): the network of the verb.
         netns (str): the network namespace that has the interface.
+
+    Examples:
+        >>> def attach():
+        ...     try:
+        ...         return cni.add_network_list(net, rt)
+        ...     except InterfaceExistsError as error:
+        ...         print(f"{error.netns} has an interface {error.ifname} of another program")
+        >>> attach().ips[0].address
+        '10.1.0.5/16'
     """
 
     def _usual_hint(self) -> str:
@@ -422,6 +508,15 @@ class NamespaceMismatchError(_AttachmentError):
         network (str): the network.
         netns (str): the namespace that the caller gave.
         recorded_netns (str): the namespace that the attachment was made in.
+
+    Examples:
+        >>> def detach():
+        ...     try:
+        ...         return cni.del_network_list(net, rt)
+        ...     except NamespaceMismatchError as error:
+        ...         print(f"attached in {error.recorded_netns}, not in {error.netns}")
+        >>> detach().errors
+        []
     """
 
     def _usual_hint(self) -> str:
@@ -441,6 +536,13 @@ class NotAttachedError(_AttachmentError):
         network (str): the network.
         state (str): the state of the attachment: ``pending``, ``detaching``, ``gone`` or ``stale-boot``; "" if there is
             no record.
+
+    Examples:
+        >>> try:
+        ...     cni.check_network_list(net, rt)
+        ... except NotAttachedError as error:
+        ...     print(error.container_id, error.network)
+        c1 dbnet
     """
 
     def _usual_hint(self) -> str:
@@ -456,6 +558,15 @@ class LockTimeoutError(CNIError, TimeoutError):
         what (str): the locked object, for example ``container c1`` or ``network dbnet``.
         path (str): the lock file.
         seconds (float): how long the caller waited.
+
+    Examples:
+        >>> def attach():
+        ...     try:
+        ...         return cni.add_network_list(net, rt, timeout=5)
+        ...     except LockTimeoutError as error:
+        ...         print(f"waited {error.seconds:.0f} s for {error.what}; nothing was run")
+        >>> attach().ips[0].address
+        '10.1.0.5/16'
     """
 
     def __init__(self, message: str, *, what: str = "", path: str = "", seconds: float = 0.0) -> None:
@@ -476,6 +587,17 @@ class RecordError(CNIError):
         errno (int | None): the operating system's error number.
         missing (str): what the record lacks for a DEL: ``attachment`` if it does not name one, ``configuration`` if it
             holds no usable one; else "".
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> import os
+        >>> [attachment] = cni.get_cached_attachments()
+        >>> os.truncate(attachment.path, 1)
+        >>> try:
+        ...     cni.check_network_list(net, rt)
+        ... except RecordError as error:
+        ...     print(error.path == attachment.path)
+        True
     """
 
     def __init__(
@@ -511,6 +633,11 @@ class CNIErrorGroup(CNIError, ExceptionGroup[CNIError]):  # noqa: N818 - named l
     Attributes:
         report (Any): the report of the operation, which tells what succeeded: a GCReport, a DelReport, or one
             of the manager's reports; None if there is none.
+
+    Examples:
+        >>> group = CNIErrorGroup("2 of 9 attachments stay", [RecordError("disk full"), CNIError("no such file")])
+        >>> [type(error).__name__ for error in group.exceptions]
+        ['RecordError', 'CNIError']
     """
 
     report: Any = None

@@ -73,6 +73,11 @@ class DelPolicy:
             InterfaceExistsError and run nothing. Otherwise the plugins free its address while the interface lives.
         keep_going: call the other plugins after a plugin has failed. The record stays; DEL raises a CNIErrorGroup.
         skip_missing: skip a plugin whose executable is missing.
+
+    Examples:
+        >>> report = cni.del_network_list(net, rt, policy=DelPolicy(keep_going=True))
+        >>> report.errors
+        []
     """
 
     use_given: bool = False
@@ -94,6 +99,11 @@ class AddOptions(TypedDict, total=False):
         allow_own_netns: accept this program's own network namespace.
         on_cancel: what a cancelled or interrupted ADD does. ``keep`` (the default): leave its record pending, for DEL
             and GC; ``rollback``: roll back before it ends.
+
+    Examples:
+        >>> options: AddOptions = {"on_existing": "replace"}
+        >>> cni.add_network_list(net, rt, **options).ips[0].address
+        '10.1.0.5/16'
     """
 
     rollback: bool
@@ -109,6 +119,11 @@ class CheckOptions(TypedDict, total=False):
 
     Attributes:
         use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> options: CheckOptions = {"use_given": True}
+        >>> cni.check_network_list(net, rt, **options)
     """
 
     use_given: bool
@@ -119,6 +134,11 @@ class DelOptions(TypedDict, total=False):
 
     Attributes:
         policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
+
+    Examples:
+        >>> options: DelOptions = {"policy": DelPolicy(keep_going=True)}
+        >>> cni.del_network_list(net, rt, **options).errors
+        []
     """
 
     policy: DelPolicy | None
@@ -129,6 +149,11 @@ class StatusOptions(TypedDict, total=False):
 
     Attributes:
         negotiate_version: ask the plugins, and use the highest version that all of them support.
+
+    Examples:
+        >>> options: StatusOptions = {}
+        >>> cni.network_status(net, **options).ready
+        True
     """
 
     negotiate_version: bool
@@ -144,6 +169,11 @@ class GCOptions(TypedDict, total=False):
         negotiate_version: ask the plugins, and use the highest version that all of them support.
         include_go: for a client without an owner: detach records of Go libcni, too. They name no owner, and may be
             the running containers of podman or containerd.
+
+    Examples:
+        >>> options: GCOptions = {"dry_run": True}
+        >>> cni.gc_network_list(net, [], **options).stale
+        ()
     """
 
     dry_run: bool

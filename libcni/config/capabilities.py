@@ -85,6 +85,10 @@ class PortMapping(_Capability):
         container_port (int): 0 to 65535.
         protocol (str): ``tcp``, ``udp`` or ``sctp``, in any case.
         host_ip (str | None): the host's address to map; None: all addresses of the host.
+
+    Examples:
+        >>> CapabilityArgs(portMappings=[PortMapping(hostPort=8080, containerPort=80)]).to_args()
+        {'portMappings': [{'hostPort': 8080, 'containerPort': 80, 'protocol': 'tcp'}]}
     """
 
     host_port: _Port
@@ -101,6 +105,10 @@ class Bandwidth(_Capability):
         ingress_burst (int | None): bits.
         egress_rate (int | None): out of the container, bits per second.
         egress_burst (int | None): bits.
+
+    Examples:
+        >>> CapabilityArgs(bandwidth=Bandwidth(ingressRate=1_000_000, ingressBurst=100_000)).to_args()
+        {'bandwidth': {'ingressRate': 1000000, 'ingressBurst': 100000}}
     """
 
     ingress_rate: _Bits | None = None
@@ -117,6 +125,10 @@ class IPRange(_Capability):
         range_start (str | None): the first address of the pool.
         range_end (str | None): the last address of the pool.
         gateway (str | None): the subnet's gateway.
+
+    Examples:
+        >>> CapabilityArgs(ipRanges=[[IPRange(subnet="10.1.0.0/16", rangeStart="10.1.0.9")]]).to_args()
+        {'ipRanges': [[{'subnet': '10.1.0.0/16', 'rangeStart': '10.1.0.9'}]]}
     """
 
     subnet: _CIDR
@@ -132,6 +144,10 @@ class DNSServers(_Capability):
         servers (Sequence[str]): addresses of name servers.
         searches (Sequence[str]): domains.
         options (Sequence[str]): resolver options, such as ``ndots:2``.
+
+    Examples:
+        >>> CapabilityArgs(dns=DNSServers(servers=["10.1.0.1"])).to_args()["dns"]["servers"]
+        ['10.1.0.1']
     """
 
     servers: Sequence[_IP] = ()
@@ -156,6 +172,10 @@ class CapabilityArgs(_Capability):
 
     Raises:
         ConfigError: the convention does not allow a value; the error names its location.
+
+    Examples:
+        >>> CapabilityArgs(mac="c2:11:22:33:44:55", ips=["10.1.0.7/16"]).to_args()
+        {'ips': ['10.1.0.7/16'], 'mac': 'c2:11:22:33:44:55'}
     """
 
     port_mappings: Sequence[PortMapping] | None = None

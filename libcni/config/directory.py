@@ -28,6 +28,11 @@ class ConfigDirectory:
         networks: the usable networks in load order: ``.conflist`` files by name, then ``.conf`` and ``.json`` by name.
             If several files have the same network name, the first one is used and the others are in ``problems``.
         problems: one error for each file that cannot be used, in the same order.
+
+    Examples:
+        >>> directory = read_config_directory("net.d")
+        >>> [network.name for network in directory.networks], directory.problems
+        (['dbnet'], ())
     """
 
     directory: str

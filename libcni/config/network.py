@@ -46,6 +46,10 @@ class PluginConfig:
         warnings: probable mistakes in the object.
         forwarded: the object's members that the plugin receives unchanged, computed from ``text``.
         forwarded_text: the same members as text.
+
+    Examples:
+        >>> PluginConfig.from_dict({"type": "bridge", "ipam": {"type": "host-local"}}).ipam_type
+        'host-local'
     """
 
     type: str
@@ -113,6 +117,11 @@ class NetworkConfigList:
         file: the path that the document was read from, or None.
         is_list: False if the list was made from a single plugin configuration.
         warnings: probable mistakes in the document.
+
+    Examples:
+        >>> net = NetworkConfigList.from_dict({"cniVersion": "1.1.0", "name": "dbnet", "plugins": [{"type": "bridge"}]})
+        >>> net.name, [plugin.type for plugin in net.plugins]
+        ('dbnet', ['bridge'])
     """
 
     name: str

@@ -41,6 +41,11 @@ class RuntimeConf:
     Raises:
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
         ConfigError: ``capability_args`` or ``network_args`` is no mapping, or a value in it has no JSON form.
+
+    Examples:
+        >>> rt = RuntimeConf("c1", "/run/netns/c1", "eth0", args={"K8S_POD_NAME": "web"})
+        >>> rt.container_id, rt.args
+        ('c1', (('K8S_POD_NAME', 'web'),))
     """
 
     container_id: str

@@ -30,6 +30,10 @@ class ConfigChange:
         key: its place, such as ``plugins[0].ipam.subnet``.
         recorded: the value that ADD used; None if the key was missing.
         current: the value of today; None if the key is missing.
+
+    Examples:
+        >>> ConfigChange("mtu", recorded=1500, current=9000).key
+        'mtu'
     """
 
     key: str

@@ -31,6 +31,11 @@ class ExplainedCall:
         injected: the keys of stdin that are not in the plugin's configuration, or not with that value.
         removed: the keys of the plugin's configuration that are not in stdin.
         source: the drop-in file that the configuration comes from, or None.
+
+    Examples:
+        >>> call = explain(net, rt, ["/opt/cni/bin"]).verbs[0].calls[0]
+        >>> call.invocation.plugin, call.injected
+        ('bridge', ('cniVersion', 'name'))
     """
 
     invocation: Invocation
@@ -47,6 +52,10 @@ class ExplainedVerb:
         verb: ``ADD``, ``CHECK``, ``DEL``, ``GC`` or ``STATUS``.
         calls: the calls in order.
         note: why the verb makes no calls, or no more calls; else "".
+
+    Examples:
+        >>> [(verb.verb, len(verb.calls)) for verb in explain(net, rt, ["/opt/cni/bin"]).verbs]
+        [('ADD', 1), ('CHECK', 1), ('DEL', 1), ('GC', 1), ('STATUS', 1)]
     """
 
     verb: VerbName
@@ -63,6 +72,11 @@ class Explanation:
         verbs: ADD, CHECK, DEL, GC and STATUS.
         unused_capabilities: the names of capability arguments that no plugin declares.
         missing: one error for each plugin whose executable is missing.
+
+    Examples:
+        >>> explanation = explain(net, rt, ["/opt/cni/bin"])
+        >>> [verb.verb for verb in explanation.verbs], [error.plugin for error in explanation.missing]
+        (['ADD', 'CHECK', 'DEL', 'GC', 'STATUS'], ['bridge'])
     """
 
     net: NetworkConfigList
@@ -137,7 +151,7 @@ class _Player(RecordingExecutor):
         # The explanation goes on, so that one missing plugin does not hide the others.
         except PluginNotFoundError as error:
             self.missing[plugin] = error
-            return ""
+            return plugin  # not "": a DEL with given arguments takes that for a plugin to skip
 
     def play(
         self, verb: VerbName, net: NetworkConfigList, run: Callable[[], object], note: str = "", origin: str = ""
@@ -148,7 +162,10 @@ class _Player(RecordingExecutor):
         # A verb that refuses its arguments is an explanation, too: the error says why nothing would run.
         except CNIError as error:
             note = note or str(error)
-        made = [one.invocation for one in self.calls]
+        made = [
+            replace(one.invocation, path="") if one.invocation.plugin in self.missing else one.invocation
+            for one in self.calls
+        ]
         calls = tuple(ExplainedCall(one, *_changes(net, one), net.plugins[one.index].source) for one in made)
         return ExplainedVerb(verb, calls, note or origin)
 

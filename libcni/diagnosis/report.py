@@ -28,6 +28,10 @@ class Disruption:
     Attributes:
         command: the shell command.
         containers: the containers, as ``ID:IFNAME``.
+
+    Examples:
+        >>> Disruption("libcni del front -c web", containers=("web",)).containers
+        ('web',)
     """
 
     command: str
@@ -49,6 +53,10 @@ class NodeFinding:
             address or rules.
         disrupts: the commands that would help at a price, for the time when it can be paid.
         containers: the attachments that it is about, as ``ID:IFNAME``.
+
+    Examples:
+        >>> NodeFinding("bridge", "error", "cni0", "the bridge is down", commands=("ip link set cni0 up",)).commands
+        ('ip link set cni0 up',)
     """
 
     check: NodeCheck
@@ -69,6 +77,10 @@ class Checked:
     Attributes:
         check: the name of the check.
         what: the objects, with their number.
+
+    Examples:
+        >>> print(Checked("records", "12 records in /var/lib/cni").what)
+        12 records in /var/lib/cni
     """
 
     check: NodeCheck
@@ -83,6 +95,10 @@ class NotChecked:
         check: the name of the check.
         subject: the object.
         reason: why it was not checked.
+
+    Examples:
+        >>> print(NotChecked("firewall", "nat", "nft is not installed").reason)
+        nft is not installed
     """
 
     check: NodeCheck
@@ -102,6 +118,12 @@ class DoctorReport:
         findings: the problems, in the order of the checks.
         checked: the objects that were checked. Without a finding they are in order; nothing is known of others.
         not_checked: the objects that could not be checked.
+
+    Examples:
+        >>> report = diagnose(cni)
+        >>> for finding in report.findings:
+        ...     print(finding.subject, finding.commands)
+        /opt/cni/bin ()
     """
 
     findings: tuple[NodeFinding, ...] = ()

@@ -29,6 +29,11 @@ class StaleAttachment:
     Attributes:
         attachment: the recorded attachment.
         reason: the evidence, such as ``its namespace /run/netns/c1 has gone``.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> for stale in find_stale_attachments(cni):
+        ...     print(stale.attachment.container_id, stale.reason)
     """
 
     attachment: Attachment

@@ -40,6 +40,9 @@ class ProcessExecutor:
         output_limit: bytes that a plugin may print on stdout, and on stderr: 16 MiB by default.
         grace: seconds from the deadline until the call ends: 0.5 by default. The plugin gets SIGTERM at the deadline,
             and SIGKILL after four fifths of the grace.
+
+    Examples:
+        >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=ProcessExecutor(grace=2.0))
     """
 
     def __init__(self, *, output_limit: int = OUTPUT_LIMIT, grace: float = GRACE) -> None:

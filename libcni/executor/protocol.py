@@ -27,6 +27,10 @@ class CallOptions:
         inherit: a descriptor that the plugin inherits, -1 for none, or a function that returns it; see ``inherited``.
         on_started: called once the plugin has started and has its configuration, before the wait for its end; None:
             nothing. An executor may leave it out.
+
+    Examples:
+        >>> CallOptions(timeout=5.0).timeout
+        5.0
     """
 
     timeout: float | None = None
@@ -52,6 +56,13 @@ class Executor(Protocol):
 
     It may have a method ``prepare(invocation, options)``, which starts a plugin before its configuration is known. It
     ignores ``stdin`` and ``timeout`` and returns a PreparedPlugin, or None if the plugin cannot be started now.
+
+    Examples:
+        >>> class Logged(ProcessExecutor):
+        ...     def execute(self, invocation, options):
+        ...         print(invocation.verb, invocation.plugin)
+        ...         return super().execute(invocation, options)
+        >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=Logged())
     """
 
     def find(self, plugin: str, path: Sequence[str], /) -> str:

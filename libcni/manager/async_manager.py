@@ -27,6 +27,15 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
 
     If a set-up is cancelled, its attachments so far stay recorded, for a tear-down or GC. With
     ``on_cancel="rollback"`` they are detached first.
+
+    Examples:
+        >>> import asyncio
+        >>> async def set_up():
+        ...     cni = libcni.AsyncCNIConfig("/opt/cni/bin", "cache", executor=executor.on_asyncio)
+        ...     manager = AsyncNetworkManager(cni, networks=[net])
+        ...     return await manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> list(asyncio.run(set_up()).interfaces)
+        ['eth0']
     """
 
     _client_class = AsyncCNIConfig

@@ -43,6 +43,10 @@ class NetworkRequest:
 
     Raises:
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
+
+    Examples:
+        >>> NetworkRequest("front", ifname="eth0", args={"K8S_POD_NAME": "web"}).ifname
+        'eth0'
     """
 
     network: str | NetworkConfigList
@@ -79,6 +83,10 @@ class Container:
     Raises:
         TypeError: ``networks`` is a string.
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
+
+    Examples:
+        >>> Container("c1", "/run/netns/c1", ["front", NetworkRequest("back", ifname="net1")]).id
+        'c1'
     """
 
     id: str
@@ -111,6 +119,10 @@ class PlannedAttachment:
         net: the network's configuration.
         rt: the attachment's parameters.
         reference: as in NetworkRequest.
+
+    Examples:
+        >>> [(one.net.name, one.rt.ifname) for one in manager.plan(Container("c1", "/run/netns/c1"))]
+        [('dbnet', 'eth0')]
     """
 
     net: NetworkConfigList

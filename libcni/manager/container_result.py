@@ -26,6 +26,11 @@ class Address:
     Attributes:
         address: the address with its network, as the standard library's type.
         gateway: the gateway in the plugin's result, or None.
+
+    Examples:
+        >>> from ipaddress import ip_address, ip_interface
+        >>> Address(ip_interface("10.1.0.5/16"), ip_address("10.1.0.1")).address.network
+        IPv4Network('10.1.0.0/16')
     """
 
     address: IPInterface
@@ -50,6 +55,11 @@ class InterfaceResult:
         mtu: its MTU in bytes, or None.
         pci_id: the device's PCI address, or None.
         socket_path: the socket of a vhost-user interface, or None.
+
+    Examples:
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> [str(one.address) for one in result.interfaces["eth0"].addresses]
+        ['10.1.0.5/16']
     """
 
     name: str
@@ -71,6 +81,11 @@ class AttachmentResult:
         ifname: the interface name given to ADD.
         result: the result of ADD.
         reference: ``namespace/name`` of its NetworkAttachmentDefinition, or "". It is not recorded.
+
+    Examples:
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> [(one.network, one.ifname) for one in result.attachments]
+        [('dbnet', 'eth0')]
     """
 
     network: str
@@ -125,6 +140,11 @@ class ResolvConf:
         nameservers: addresses, the first preferred.
         search: domains to search for short names, the first preferred.
         options: resolver options, such as ``ndots:2``.
+
+    Examples:
+        >>> print(ResolvConf(("10.1.0.1",), ("example.org",)).text(), end="")
+        nameserver 10.1.0.1
+        search example.org
     """
 
     nameservers: tuple[str, ...] = ()
@@ -148,6 +168,11 @@ class ContainerResult:
         netns: the path of the namespace that the plugins received.
         attachments: the attachments in the order of their set-up, loopback included.
         unused_capabilities: the container's capability arguments that none of its networks declares.
+
+    Examples:
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> list(result.interfaces), [str(one.address) for one in result.addresses]
+        (['eth0'], ['10.1.0.5/16'])
     """
 
     container_id: str

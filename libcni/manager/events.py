@@ -25,6 +25,10 @@ class Event:
         detail: a text for people.
         error: the error of a problem, or None.
         when: the time, UTC.
+
+    Examples:
+        >>> print(Event("network-added", network="dbnet").network)
+        dbnet
     """
 
     kind: Kind

@@ -54,6 +54,10 @@ class NetworkSelection(BaseModel):
         infiniband_guid (str | None): capability argument: the InfiniBand GUID.
         device_id (str | None): capability argument: the device to use.
         cni_args (dict[str, Any] | None): the object under ``args.cni``.
+
+    Examples:
+        >>> NetworkSelection(name="storage", interface="net1", mac="c2:11:22:33:44:55").capability_args()
+        {'mac': 'c2:11:22:33:44:55'}
     """
 
     # Unknown keys are refused: a misspelt "default-route" would silently route a pod through the wrong network.
@@ -130,6 +134,10 @@ class NetworkAttachmentDefinition:
         namespace: the object's namespace.
         net: its configuration; None if ``spec.config`` is empty: then the node's network of that name is used.
         annotations: the object's annotations, for example ``k8s.v1.cni.cncf.io/resourceName``.
+
+    Examples:
+        >>> NetworkAttachmentDefinition("storage", net=net).net.name
+        'dbnet'
     """
 
     name: str
@@ -196,6 +204,15 @@ class AttachmentDefinitions:
 
     Args:
         definitions: the definitions; if two have the same namespace and name, the last one is used.
+
+    Examples:
+        >>> definitions = AttachmentDefinitions.from_yaml('''
+        ... kind: NetworkAttachmentDefinition
+        ... metadata: {name: storage}
+        ... spec: {config: '{"cniVersion": "1.0.0", "name": "storage", "type": "macvlan"}'}
+        ... ''')
+        >>> definitions.get("storage").net.name
+        'storage'
     """
 
     def __init__(self, definitions: Iterable[NetworkAttachmentDefinition] = ()) -> None:
@@ -266,6 +283,10 @@ class Pod:
         uid: the pod's UID.
         sandbox_id: the ID of its infrastructure container, which is the container's ID for CNI.
         netns: the path of its network namespace.
+
+    Examples:
+        >>> dict(Pod("default", "web", "5f0c", sandbox_id="c1").args())["K8S_POD_NAME"]
+        'web'
     """
 
     namespace: str

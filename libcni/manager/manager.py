@@ -29,6 +29,14 @@ class NetworkManager(ManagerBase[CNIConfig]):
 
     Every method takes ``timeout`` in seconds, which must be greater than 0. None means no limit. Without the argument,
     the client's timeout applies.
+
+    Examples:
+        >>> manager = NetworkManager(cni)
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> list(result.interfaces)
+        ['eth0']
+        >>> manager.tear_down("c1").of("detached")[0].network
+        'dbnet'
     """
 
     _client_class = CNIConfig

@@ -20,6 +20,13 @@ class NamespaceError(CNIError):
 
     Attributes:
         name (str): its name.
+
+    Examples:
+        >>> try:
+        ...     Namespaces("/dev/null/netns").create("blue")
+        ... except NamespaceError as error:
+        ...     print(error.name)
+        blue
     """
 
     def __init__(self, message: str, *, name: str = "", hint: str | None = None) -> None:
@@ -34,6 +41,11 @@ class Namespaces:
 
     Args:
         directory: the directory of the names.
+
+    Examples:
+        >>> namespaces = Namespaces("/run/netns")
+        >>> namespaces.path("blue")
+        '/run/netns/blue'
     """
 
     def __init__(self, directory: str | os.PathLike[str] = "/run/netns") -> None:

@@ -45,6 +45,10 @@ class NetworkSet:
         kept: the names of networks whose file is unusable at the moment: their last good configuration is in force.
         missing: network name to its first plugin that is missing.
         directories: the directories that were read.
+
+    Examples:
+        >>> [network.name for network in manager.reload().networks]
+        ['dbnet']
     """
 
     networks: tuple[NetworkConfigList, ...] = ()

@@ -36,6 +36,11 @@ class Item:
         ifname: the interface's name, or "".
         path: the file of an unreadable record or of the namespace, or "".
         error: the error of this item alone, or None. The report has all errors.
+
+    Examples:
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> [(item.outcome, item.network, item.ifname) for item in manager.tear_down("c1").items]
+        [('detached', 'dbnet', 'eth0')]
     """
 
     outcome: Outcome
@@ -53,6 +58,12 @@ class Report:
     Attributes:
         items: one for each attachment, in the order of the calls; then one for each namespace.
         errors: all errors.
+
+    Examples:
+        >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
+        >>> report = manager.gc([])
+        >>> [item.container_id for item in report.of("detached")], report.errors
+        (['c1'], ())
     """
 
     items: tuple[Item, ...] = ()

@@ -27,6 +27,10 @@ class NetworkState:
         is_default: whether it is one of the default networks.
         kept: whether its file is unusable at the moment, so that its last good configuration is in force.
         plugins: each plugin's answer to STATUS.
+
+    Examples:
+        >>> [(one.name, one.ready, one.is_default) for one in manager.status().networks]
+        [('dbnet', True, True)]
     """
 
     name: str
@@ -47,6 +51,11 @@ class ManagerStatus:
         reason: why not, or "".
         networks: the state of each network that was asked, in order, loopback first.
         problems: the errors of unusable files and directories.
+
+    Examples:
+        >>> status = manager.status()
+        >>> status.ready, [(network.name, network.ready) for network in status.networks]
+        (True, [('dbnet', True)])
     """
 
     ready: bool

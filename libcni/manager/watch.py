@@ -20,6 +20,10 @@ class Watch:
     """A thread that reloads a configuration at intervals, from ``NetworkManager.watch``. A context manager.
 
     ``close`` ends it.
+
+    Examples:
+        >>> with manager.watch(interval=1.0):
+        ...     pass  # here the manager follows changes of /etc/cni/net.d
     """
 
     def __init__(self, configuration: Configuration, interval: float) -> None:

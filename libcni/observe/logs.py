@@ -27,6 +27,9 @@ class LoggingObserver(Observer):
         logger: the logger; None: ``libcni.calls``.
         level: the level for success. Failures are logged as warnings.
         redact: replace the values of capability arguments in ``cni_config``.
+
+    Examples:
+        >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", observer=LoggingObserver(redact=True))
     """
 
     def __init__(

@@ -38,6 +38,10 @@ class OpenTelemetryObserver(Observer):
     Args:
         tracer_provider: the provider of spans; None: the global one.
         meter_provider: the provider of metrics; None: the global one.
+
+    Examples:
+        >>> from opentelemetry.sdk.trace import TracerProvider
+        >>> observer = OpenTelemetryObserver(TracerProvider())
     """
 
     def __init__(

@@ -28,6 +28,11 @@ class Operation:
         network: the network's name, "" if the verb has none.
         container_id: the container's ID, "" if the verb has none.
         ifname: the interface's name, "" if the verb has none.
+
+    Examples:
+        >>> operation = Operation("ADD", "dbnet", "c1", "eth0")
+        >>> {operation: "began at 12:00"}[operation]
+        'began at 12:00'
     """
 
     verb: OperationName
@@ -42,6 +47,14 @@ class Observer:
     Each ``begin`` is followed by its ``end``, and each ``before_call`` by its ``after_call``, also after errors. A
     shared client calls the methods for several operations at once, from their threads or tasks. A method should not
     raise: its exception ends the verb, except in a roll-back, where it is logged.
+
+    Examples:
+        >>> class Verbs(Observer):
+        ...     def before_call(self, operation, invocation):
+        ...         print(invocation.verb, invocation.plugin)
+        >>> cni = libcni.CNIConfig("/opt/cni/bin", "cache", executor=executor, observer=Verbs())
+        >>> result = cni.add_network_list(net, rt)
+        ADD bridge
     """
 
     def begin(self, operation: Operation) -> Mapping[str, str | None] | None:

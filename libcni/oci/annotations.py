@@ -44,6 +44,11 @@ class Wanted(NamedTuple):
         requests (list[NetworkRequest] | None): the networks in order; [] for none; None: the node's default network.
         args (Args): CNI_ARGS for every network.
         capabilities (dict[str, Any]): capability arguments for the first network.
+
+    Examples:
+        >>> wanted = read_wanted({"libcni.networks": "front, back@net1"}, {})
+        >>> [(one.network, one.ifname) for one in wanted.requests]
+        [('front', None), ('back', 'net1')]
     """
 
     requests: list[NetworkRequest] | None

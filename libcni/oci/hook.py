@@ -50,6 +50,9 @@ class Hook:
         timeout: seconds for one hook. An attach keeps a third of them for the roll-back.
         resolv_conf: write the networks' name servers to ``resolv.conf`` in the bundle.
         observer: receives the begin and end of every verb and plugin call.
+
+    Examples:
+        >>> hook = Hook("/opt/cni/bin", "cache", "/etc/cni/net.d", timeout=20.0)
     """
 
     def __init__(  # noqa: PLR0913 - the options of the command

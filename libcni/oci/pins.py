@@ -38,6 +38,10 @@ class Pin(NamedTuple):
         path (str): the pin's path, which the plugins receive as CNI_NETNS.
         container_id (str): the container.
         pid (int): the container's first process when the pin was made.
+
+    Examples:
+        >>> Pin("/run/libcni/netns/web.4711", "web", 4711).container_id
+        'web'
     """
 
     path: str
@@ -61,6 +65,10 @@ class Pins:
 
     Args:
         directory: the directory; made with the first pin.
+
+    Examples:
+        >>> Pins("nothing").all()
+        []
     """
 
     def __init__(self, directory: str = DIRECTORY) -> None:

@@ -38,6 +38,11 @@ class Ended(NamedTuple):
         attachments (tuple[Attachment, ...]): attachments of this hook whose container has ended.
         pins (tuple[Pin, ...]): pinned namespaces of such containers.
         seen (int): the number of all attachments of this hook.
+
+    Examples:
+        >>> ended = Ended(attachments=(), pins=(), seen=3)
+        >>> print(f"{ended.seen} containers seen, {len(ended.attachments)} have ended")
+        3 containers seen, 0 have ended
     """
 
     attachments: tuple[Attachment, ...]

@@ -24,6 +24,10 @@ class ContainerState(NamedTuple):
         pid (int): the container's first process; 0 if the runtime gives none, as for a stopped container.
         bundle (str): the absolute path of the container's bundle.
         annotations (Mapping[str, str]): the container's annotations.
+
+    Examples:
+        >>> ContainerState("web", "created", pid=4711, annotations={"libcni.networks": "front"}).status
+        'created'
     """
 
     container_id: str

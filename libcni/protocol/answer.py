@@ -24,6 +24,10 @@ class PluginInfo:
     Attributes:
         cni_version: the spec version of the answer.
         supported_versions: the spec versions that the plugin supports, in the plugin's order.
+
+    Examples:
+        >>> PluginInfo("1.1.0", ("1.0.0", "1.1.0")).supported_versions
+        ('1.0.0', '1.1.0')
     """
 
     cni_version: str

@@ -26,6 +26,12 @@ class Invocation:
         container_id: the container's ID, "" if the verb has none.
         ifname: the interface's name, "" if the verb has none.
         index: the plugin's index in the list, from 0.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> call = executor.calls[0].invocation
+        >>> call.verb, call.path, call.env["CNI_IFNAME"]
+        ('ADD', '/opt/cni/bin/bridge', 'eth0')
     """
 
     verb: str
@@ -49,6 +55,10 @@ class Outcome:
         stdout: the plugin's whole stdout.
         stderr: the end of the plugin's stderr.
         seconds: how long the plugin ran.
+
+    Examples:
+        >>> Outcome(exit_status=1, stdout=b'{"code": 11, "msg": "no free address"}').stdout
+        b'{"code": 11, "msg": "no free address"}'
     """
 
     exit_status: int | None = 0

@@ -131,6 +131,10 @@ class Interface(_Part):
         socket_path: ``socketPath``: the path of a socket file that belongs to it. Since 1.1.0.
         pci_id: ``pciID``: the PCI device that belongs to it. Since 1.1.0.
         extra: keys that the specification does not have.
+
+    Examples:
+        >>> Interface("eth0", mac="c2:11:22:33:44:55", sandbox="/run/netns/blue").sandbox
+        '/run/netns/blue'
     """
 
     name: str = ""
@@ -161,6 +165,10 @@ class IPConfig(_Part):
         interface: the index of its interface in ``Result.interfaces``, from 0.
         version: "4" or "6"; in results of 0.3.0 to 0.4.0 only.
         extra: keys that the specification does not have.
+
+    Examples:
+        >>> [ip.address for ip in cni.add_network_list(net, rt).ips]
+        ['10.1.0.5/16']
     """
 
     address: str
@@ -198,6 +206,10 @@ class Route(_Part):
         table: the number of the routing table. Since 1.1.0.
         scope: how far the destination is, as Linux numbers it: 0 global, 253 link, 254 host. Since 1.1.0.
         extra: keys that the specification does not have.
+
+    Examples:
+        >>> Route("0.0.0.0/0", gw="10.1.0.1", priority=100).gw
+        '10.1.0.1'
     """
 
     dst: str
@@ -227,6 +239,10 @@ class DNS(_Part):
         search: domains to search for short names, the first preferred.
         options: resolver options, such as ``ndots:2``.
         extra: keys that the specification does not have.
+
+    Examples:
+        >>> DNS(nameservers=("10.1.0.1",), search=("example.org",)).nameservers
+        ('10.1.0.1',)
     """
 
     nameservers: tuple[str, ...] = ()
@@ -273,6 +289,11 @@ class Result:
         routes: its routes.
         dns: its name resolution.
         unused_capabilities: the capability arguments given to this ADD that no plugin of the network declares.
+
+    Examples:
+        >>> result = Result.from_bytes(b'{"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/16"}]}')
+        >>> result.ips[0].address, result.as_version("0.4.0").to_dict()["ips"]
+        ('10.1.0.5/16', [{'version': '4', 'address': '10.1.0.5/16'}])
     """
 
     cni_version: str

@@ -49,6 +49,11 @@ class Attachment:
         capability_args: the capability arguments that ADD received.
         problem: why it is corrupt, else "".
         record: the record itself.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> [(one.container_id, one.ifname, one.state) for one in cni.get_cached_attachments()]
+        [('c1', 'eth0', 'ready')]
     """
 
     container_id: str

@@ -32,6 +32,10 @@ class RepairReport:
         moved_to: their new paths in the same order; "" if a record could not be moved; () on a dry run.
         temporary: the removed temporary files of killed writers; those that are younger than an hour stay.
         left: files that repair did not change, each as "path: reason".
+
+    Examples:
+        >>> repair_records("cache", dry_run=True).corrupt
+        ()
     """
 
     corrupt: tuple[Attachment, ...] = ()

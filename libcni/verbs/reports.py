@@ -31,6 +31,12 @@ class PluginReport:
         state: ``done``, ``failed`` (see ``error``) or ``skipped`` (its executable is missing).
         error: why it failed, or None.
         seconds: how long it ran.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.del_attachment(cni.get_cached_attachments()[0])
+        >>> [one.plugin for one in report.plugins if one.state == "done"]
+        ['bridge']
     """
 
     plugin: str
@@ -48,6 +54,12 @@ class DelReport:
         record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
         netns: the CNI_NETNS that the plugins received.
         left: what the plugins are known to leave behind, in words. The commands of ``libcni doctor`` remove it.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.del_attachment(cni.get_cached_attachments()[0])
+        >>> [(plugin.plugin, plugin.state) for plugin in report.plugins]
+        [('bridge', 'done')]
     """
 
     plugins: tuple[PluginReport, ...]
@@ -68,6 +80,11 @@ class ForgetReport:
     Attributes:
         path: the file that was removed.
         plugins: the types of the plugins whose effects may still exist; () if the record did not name them.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> cni.forget_attachment(cni.get_cached_attachments()[0]).plugins
+        ('bridge',)
     """
 
     path: str
@@ -86,6 +103,12 @@ class GCReport:
         plugins: the types of the plugins that ran GC.
         disabled: whether the configuration sets ``disableGC``; then GC did nothing.
         errors: the errors, in the order in which they happened.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.gc_network_list(net, valid=[])
+        >>> [one.container_id for one in report.detached], report.errors
+        (['c1'], ())
     """
 
     stale: tuple[Attachment, ...] = ()
@@ -107,6 +130,11 @@ class PluginValidation:
         supported_versions: its answer to VERSION; () if it did not answer.
         capabilities: the capabilities that its configuration declares.
         problem: why it cannot serve this configuration, or None.
+
+    Examples:
+        >>> report = cni.validate_network_list(net)
+        >>> [(one.plugin, one.path) for one in report.plugins]
+        [('bridge', '/opt/cni/bin/bridge')]
     """
 
     plugin: str
@@ -124,6 +152,11 @@ class ValidationReport:
         network: its name.
         version: the spec version that the verbs would use.
         plugins: one for each plugin, in list order.
+
+    Examples:
+        >>> report = cni.validate_network_list(net)
+        >>> report.version, report.problems
+        ('1.1.0', ())
     """
 
     network: str
@@ -151,6 +184,10 @@ class PluginStatus:
             ``unsupported`` (the network's version has no STATUS, so the plugin was not asked); ``missing`` (no
             executable).
         error: why it cannot, or None.
+
+    Examples:
+        >>> [(one.plugin, one.state, one.error) for one in cni.network_status(net).plugins]
+        [('bridge', 'ready', None)]
     """
 
     plugin: str
@@ -165,6 +202,11 @@ class NetworkStatus:
     Attributes:
         network: its name.
         plugins: one for each plugin that was asked, in list order.
+
+    Examples:
+        >>> status = cni.network_status(net)
+        >>> status.ready, [(one.plugin, one.state) for one in status.plugins]
+        (True, [('bridge', 'ready')])
     """
 
     network: str

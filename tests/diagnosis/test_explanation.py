@@ -76,6 +76,7 @@ def test_a_missing_plugin_is_named_and_the_rest_is_explained() -> None:
     found = explained(document("a", "missing"))
     assert [error.plugin for error in found.missing] == ["missing"]
     assert [call.invocation.path for call in verb(found, "ADD").calls] == ["/bin/a", ""]
+    assert [call.invocation.path for call in verb(found, "DEL").calls] == ["", "/bin/a"]
 
 
 @pytest.mark.parametrize(
