@@ -23,6 +23,11 @@ PLUGINS = "/usr/lib/cni"
 PLUGIN_PATH = f"{Path(__file__).parents[1] / 'testdata/no-ip6-nat'}:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH for the plugins: on it portmap's CHECK is sound. See ip6tables in that directory."""
 
+PASS_ON = """[ $CNI_COMMAND != ADD ] || tr -d '\\n' < "$stdin" | sed 's/.*"prevResult":\\(.*\\)}$/\\1/'; exit 0"""
+"""The body of a fake plugin that passes the result on."""
+
+both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
+
 
 class Blocking:
     """An object for asyncio whose coroutine methods block: one test serves both clients, or both managers."""

@@ -8,31 +8,21 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import Namespace, NewNamespace, RealNode
+from nodes import PASS_ON, Namespace, NewNamespace, RealNode, both_clients
 
 import libcni
-from libcni import AsyncCNIConfig, CNIConfig, InterfaceExistsError, NamespaceMismatchError, PluginError, RuntimeConf
+from libcni import InterfaceExistsError, NamespaceMismatchError, PluginError, RuntimeConf
 
 pytestmark = pytest.mark.real
-
-both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
 
 ONLY_ETH0 = "ip -n {name} link del eth0; ip -n {name} link add eth0 type veth peer name theirs"
 NAMESPACE = "ip netns del {name}; ip netns add {name}; ip -n {name} link add eth0 type veth peer name theirs"
 replaced = pytest.mark.parametrize("how", [ONLY_ETH0, NAMESPACE], ids=["interface", "namespace"])
 
 ONE_ADDRESS = {"rangeStart": "10.98.0.2", "rangeEnd": "10.98.0.2"}
-
-PASS_ON = """[ $CNI_COMMAND != ADD ] || tr -d '\\n' < "$stdin" | sed 's/.*"prevResult":\\(.*\\)}$/\\1/'; exit 0"""
-
-
-@pytest.fixture
-def node(tmp_path: Path, host: Namespace, request: pytest.FixtureRequest) -> RealNode:
-    return RealNode(tmp_path, host, getattr(request, "param", CNIConfig))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import Namespace, RealNode
+from nodes import PASS_ON, Namespace, RealNode, both_clients
 from processes import wait
 
 import libcni
@@ -33,17 +33,8 @@ from libcni.testing import wait_until
 pytestmark = pytest.mark.real
 
 
-PASS_ON = """[ $CNI_COMMAND != ADD ] || tr -d '\\n' < "$stdin" | sed 's/.*"prevResult":\\(.*\\)}$/\\1/'; exit 0"""
-
-
-@pytest.fixture
-def node(tmp_path: Path, host: Namespace, request: pytest.FixtureRequest) -> RealNode:
-    return RealNode(tmp_path, host, getattr(request, "param", CNIConfig))
-
-
 # Both clients run the same verbs. With asyncio another thread enters namespaces and reads records, and the roll-back
 # is a task of its own: these are the tests in which that could matter.
-both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
 
 
 def bridged(

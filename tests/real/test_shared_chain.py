@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nodes import PLUGIN_PATH, Namespace, NewNamespace, RealNode
+from nodes import PLUGIN_PATH, Namespace, NewNamespace, RealNode, both_clients
 
-from libcni import AsyncCNIConfig, CNIConfig, PluginError, RuntimeConf
+from libcni import CNIConfig, PluginError, RuntimeConf
 from libcni.manager import Container, NetworkManager
 
 pytestmark = pytest.mark.real
 
-both_clients = pytest.mark.parametrize("node", [CNIConfig, AsyncCNIConfig], indirect=True, ids=["blocking", "asyncio"])
 Detach = Callable[[RealNode], object]
 
 

@@ -51,10 +51,14 @@ class ReadingNode(FakeNode):
         return self.log_file.read_text().splitlines() if self.log_file.exists() else []
 
 
-@pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
-def node(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ReadingNode:
+@pytest.fixture(autouse=True)
+def _can_start_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     # Another test's plugins, and those of a machine with one core, must not decide whether a plugin starts ahead.
     monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
+
+
+@pytest.fixture(params=[CNIConfig, AsyncCNIConfig], ids=["blocking", "asyncio"])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> ReadingNode:
     return ReadingNode(tmp_path, request.param)
 
 
@@ -146,54 +150,51 @@ def test_an_interrupt_while_a_plugin_waits_unfed_kills_it(node: ReadingNode, err
     assert sorted(os.listdir("/proc/self/fd")) == descriptors
 
 
+class Prepared:
+    """A process of an executor of one's own, which may have no finaliser that kills it."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def discard(self) -> None:
+        self.events.append("discarded")
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        self.events.append("fed")
+        return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
+
+
+class Preparing(RecordingExecutor):
+    """An executor that reports no start: ``on_started`` is optional."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared: list[Prepared] = []
+
+    def prepare(self, *_: object) -> Prepared:
+        self.prepared.append(Prepared())
+        return self.prepared[-1]
+
+
 def test_the_blocking_client_discards_a_prepared_plugin_of_any_executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An executor of one's own may have no finaliser that kills the process."""
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
-    discarded: list[str] = []
-
-    class Prepared:
-        def discard(self) -> None:
-            discarded.append("discarded")
-
-        def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-            raise AssertionError
-
-    class Preparing(RecordingExecutor):
-        def prepare(self, *_: object) -> Prepared:
-            return Prepared()
-
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RecordStore, "begin", interrupted)
-    cni = CNIConfig(["/bin"], tmp_path, executor=Preparing(), start_ahead="always")
+    executor = Preparing()
     with pytest.raises(KeyboardInterrupt):
-        cni.add_network_list(network("a"), RT)
-    assert discarded == ["discarded"]
+        CNIConfig(["/bin"], tmp_path, executor=executor, start_ahead="always").add_network_list(network("a"), RT)
+    assert [one.events for one in executor.prepared] == [["discarded"]]
 
 
-def test_a_process_is_fed_once_although_its_executor_reports_no_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``on_started`` is optional. The second plugin is the same call but for its configuration."""
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
-    fed: list[Prepared] = []
-
-    class Prepared:
-        def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
-            assert self not in fed
-            fed.append(self)
-            return Outcome(stdout=b'{"cniVersion":"1.0.0"}')
-
-    class Preparing(RecordingExecutor):
-        def prepare(self, *_: object) -> Prepared:
-            return Prepared()
-
+def test_a_process_is_fed_once_although_its_executor_reports_no_start(tmp_path: Path) -> None:
+    """The second plugin is the same call but for its configuration."""
     executor = Preparing()
     CNIConfig(["/bin"], tmp_path, executor=executor, start_ahead="always").add_network_list(network("a", "a"), RT)
-    assert (len(fed), len(executor.calls)) == (1, 1)
+    assert [one.events.count("fed") for one in executor.prepared].count(1) == 1
+    assert len(executor.calls) == 1
 
 
 def test_a_process_gets_no_other_plugins_configuration(node: ReadingNode) -> None:
@@ -229,7 +230,6 @@ def test_a_process_whose_feed_failed_is_not_fed_for_the_next_call(
 def test_a_second_ctrl_c_while_a_waiting_plugin_is_killed_keeps_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
     node = ReadingNode(tmp_path)
     node.plugin("a")
     node.plugin("b", f"[ $CNI_COMMAND != DEL ] || exit 1; {PRINT}")
@@ -255,7 +255,6 @@ def test_a_second_ctrl_c_while_a_waiting_plugin_is_killed_keeps_no_lock(
 def test_a_second_cancellation_while_a_waiting_plugin_is_killed_stops_no_roll_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
     node = ReadingNode(tmp_path, AsyncCNIConfig)
     node.plugin("a", f"[ $CNI_COMMAND = DEL ] || {{ {wait_until_started(node, 'b ADD started')}; sleep 60; }}")
     node.plugin("b")
@@ -314,7 +313,6 @@ def test_a_killed_runtime_leaves_a_waiting_plugin_without_its_configuration(
     node = ReadingNode(tmp_path)
     node.plugin("a", f"{wait_until_started(node, 'b ADD started')}; echo $$ >{node.bin}/pid; exec sleep 60")
     node.plugin("b")
-    monkeypatch.setattr("libcni.verbs.node.can_start_ahead", lambda: True)
 
     def wait_and_die(*_: object) -> None:
         time.sleep(0.5)
