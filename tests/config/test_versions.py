@@ -77,39 +77,6 @@ def test_unknown_versions_come_with_a_hint(version: str, hint: str) -> None:
     assert caught.value.version == version
 
 
-@pytest.mark.parametrize(
-    ("version", "versions", "chosen"),
-    [
-        (None, None, "0.1.0"),
-        ("", None, "0.1.0"),
-        ("1.0.0", None, "1.0.0"),
-        ("0.4.0", ["1.0.0", "0.3.1"], "1.0.0"),
-        ("1.1.0", ["1.0.0"], "1.1.0"),
-        (None, ["0.3.0", "9.0.0", "0.10.0"], "0.3.0"),
-        ("2.0.0", ["1.0.0"], "1.0.0"),
-        ("0.4.0", [], "0.4.0"),
-        (None, ["1.1", "1.0.0"], "1.0.0"),
-    ],
-)
-def test_the_highest_known_version_is_chosen(version: str | None, versions: list[str] | None, chosen: str) -> None:
-    assert choose_version(version, versions) == chosen
-
-
-@pytest.mark.parametrize(
-    ("version", "versions", "problem"),
-    [
-        ("9.9.9", None, 'unknown spec version "9.9.9"'),
-        ("bogus", None, "at most three numbers"),
-        (None, [], "empty list"),
-        ("8.0.0", ["9.0.0"], "none of the spec versions 9.0.0, 8.0.0 is known"),
-        ("1.0.0", ["x"], "at most three numbers"),
-    ],
-)
-def test_no_version_to_choose(version: str | None, versions: list[str] | None, problem: str) -> None:
-    with pytest.raises(VersionError, match=problem):
-        choose_version(version, versions)
-
-
 @pytest.mark.parametrize("version", ["x" * 10_000, "9." * 5000, "1.2." + "y" * 10_000])
 def test_a_long_version_is_shortened_in_the_error(version: str) -> None:
     for versions in (None, [version] * 100):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni import Invocation, Outcome, PluginTimeoutError
+from libcni import Invocation, Outcome
 from libcni.observe import LoggingObserver, Operation
 from libcni.testing import RecordingExecutor
 from observe.canned import NET, RT, client, failure_of, fields, refusal
@@ -39,13 +39,6 @@ def test_a_failure_is_a_warning_with_code_and_text(tmp_path: Path, caplog: pytes
     assert fields(verb)["outcome"] == "PluginError"
     assert fields(verb)["code"] == 11
     assert "busy" in fields(verb)["error"]
-
-
-def test_a_timeout_is_logged_with_its_class(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    timeout = PluginTimeoutError("too slow", None, Outcome(None, seconds=2.5))
-    failure_of(client(tmp_path, RecordingExecutor({("bridge", "ADD"): timeout}), LoggingObserver()))
-    assert fields(caplog.records[0])["outcome"] == "PluginTimeoutError"
-    assert fields(caplog.records[0])["seconds"] == 2.5
 
 
 def test_the_message_of_a_log_record_is_printable(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable
 from functools import cache
@@ -174,23 +173,3 @@ def test_between_1_0_and_1_1_nothing_is_lost(source: str, data: st.DataObject) -
     for target in PLAIN:
         note(target)
         assert convert(document, target) == {**document, "cniVersion": target}
-
-
-@pytest.mark.parametrize("source", FLAT)
-@given(data=st.data())
-@settings(max_examples=10)
-def test_the_way_up_does_not_matter(source: str, data: st.DataObject) -> None:
-    document = data.draw(of_version(source))
-    for between, target in itertools.product(LISTED, PLAIN):
-        note(f"{target} by way of {between}")
-        assert convert(document, between, target) == convert(document, target)
-
-
-@pytest.mark.parametrize("source", PLAIN)
-@given(data=st.data())
-@settings(max_examples=10)
-def test_the_way_down_does_not_matter(source: str, data: st.DataObject) -> None:
-    document = data.draw(of_version(source).filter(lambda found: "ips" in found))
-    for between, target in itertools.product(LISTED, FLAT):
-        note(f"{target} by way of {between}")
-        assert convert(document, between, target) == convert(document, target)

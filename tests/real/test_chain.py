@@ -122,13 +122,6 @@ def test_on_asyncio(node: RealNode, container: Namespace, other: Namespace) -> N
     assert os.listdir(node.results) == []
 
 
-def test_check_needs_0_4_0(node: RealNode, container: Namespace) -> None:
-    net = network(node, "0.3.1")
-    node.cni.add_network_list(net, first(container))
-    with pytest.raises(libcni.VersionError):
-        node.cni.check_network_list(net, first(container))
-
-
 def _delete_address(container: Namespace) -> None:
     container.ip("address", "delete", "10.77.0.2/24", "dev", "eth0")
 
@@ -166,34 +159,6 @@ def test_check_fails_with_the_plugins_own_code(
         node.cni.check_network_list(net, rt)
     assert (caught.value.plugin, caught.value.verb, caught.value.code) == (plugin, "CHECK", code)
     assert msg in caught.value.msg
-
-
-def test_failed_add_is_rolled_back(node: RealNode, container: Namespace) -> None:
-    wrong = libcni.RuntimeConf(
-        "c1", container.path, "eth0", capability_args={"portMappings": [{**PORT, "protocol": "nonsense"}]}
-    )
-    with pytest.raises(libcni.PluginError) as caught:
-        node.cni.add_network_list(network(node), wrong)
-    assert caught.value.plugin == "portmap"
-    assert caught.value.rollback_errors == ()
-    assert container.links() == ["lo"]
-    assert bridge_ports(node) == []
-    assert node.leased() == {}
-    assert os.listdir(node.results) == []
-
-
-def test_del_works_after_the_namespace_has_gone(node: RealNode, container: Namespace) -> None:
-    net = network(node)
-    node.cni.add_network_list(net, first(container))
-    subprocess.run(["ip", "netns", "delete", container.name], check=True)
-    try:
-        node.cni.del_network_list(net, libcni.RuntimeConf("c1", None, "eth0"))
-    finally:
-        subprocess.run(["ip", "netns", "add", container.name], check=True)  # for the fixture to remove
-    assert node.leased() == {}
-    assert os.listdir(node.results) == []
-    assert not node.host.rules("filter", "10.77.0.2")
-    assert not node.host.rules("nat", "to-destination")  # bridge 1.1.1 leaves its ipMasq rule where CNI_NETNS is empty
 
 
 def test_a_runtime_that_is_killed_within_add_leaves_no_firewall_rule(node: RealNode, container: Namespace) -> None:

@@ -15,7 +15,7 @@ import pytest
 from processes import fork, wait
 
 from libcni import _system as system
-from libcni.errors import LockTimeoutError, RecordError
+from libcni.errors import RecordError
 from libcni.store import lock_file, locks
 from libcni.store.locks import LockRequest, LockSet
 from store.canned import opened
@@ -164,24 +164,6 @@ def test_a_hold_that_is_forgotten_lets_go(hold: Make, tmp_path: Path) -> None:
     assert lost.try_acquire()
     del lost
     assert hold(container="c1").try_acquire()
-
-
-def test_a_timeout_says_what_and_where(hold: Make) -> None:
-    error = hold("n", "m", container="c1").timeout(2.0)
-    assert isinstance(error, LockTimeoutError)
-    assert (error.what, error.seconds) == ("network n, network m, container c1", 2.0)
-    assert error.path.endswith("/locks")
-    assert "2.0 s" in str(error)
-    assert hold("n").timeout(0).what == "network n"
-    assert hold(every=True).timeout(0).what == "all containers"
-
-
-def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="cannot be opened: Not a directory") as caught:
-        LockSet(str(tmp_path / "file" / "cache"), LockRequest((), "c1"))
-    assert caught.value.path == str(tmp_path / "file" / "cache" / "locks")
-    assert caught.value.errno == errno.ENOTDIR
 
 
 @pytest.fixture

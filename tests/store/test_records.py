@@ -519,27 +519,6 @@ def test_a_cache_directory_that_cannot_be_one(tmp_path: Path) -> None:
         store.forget(bare(path=f"{store.results}/net-c1-eth0"))
 
 
-def test_one_record_that_cannot_be_read_does_not_hide_the_others(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for container_id in ("c1", "c2"):
-        store.begin(bare(container_id=container_id))
-    real = os.open
-
-    def failing(path: Any, *args: Any, **more: Any) -> int:
-        if path == "net-c1-eth0":
-            raise OSError(errno.EIO, "Input/output error")
-        return real(path, *args, **more)
-
-    monkeypatch.setattr(system, "open", failing)
-    assert [record.state for record in store.records()] == [CORRUPT, READY]
-    assert "Input/output error" in store.records()[0].problem
-    with pytest.raises(RecordError, match="cannot be read: Input/output error"):
-        store.find(("net", "c1", "eth0"))
-    with pytest.raises(RecordError):
-        store.of_interface("c1", "eth0")
-
-
 def test_a_name_that_others_keep_taking_and_leaving_is_an_error(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
