@@ -207,7 +207,7 @@ def _duplicates(node: Reading) -> Observations:
 def _unreserved(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
     """Find addresses of the pool that an interface has, and of which neither a reservation nor a record is left."""
     pool = [one for ranges in range_sets(node.configured(network)) for one in ranges]
-    known = node.recorded_addresses | {one.address for one in reservations} | {str(one.gateway) for one in pool}
+    known = {*node.recorded_addresses, *(one.address for one in reservations), *(str(one.gateway) for one in pool)}
     for space in node.spaces.values():
         for link in space.network.links.values() if space.network else ():
             for address in (text.partition("/")[0] for text in link.addresses):

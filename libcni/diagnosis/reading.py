@@ -193,20 +193,21 @@ class Reading:
         return found
 
     @functools.cached_property
-    def recorded_addresses(self) -> frozenset[str]:
-        """The addresses of all records."""
-        return frozenset(address for one in self.attachments for address in addresses_of(one))
+    def recorded_addresses(self) -> dict[str, list[Attachment]]:
+        """The addresses of all records, each with its attachments."""
+        found: dict[str, list[Attachment]] = {}
+        for one in self.attachments:
+            for address in addresses_of(one):
+                found.setdefault(address, []).append(one)
+        return found
 
     def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
         """Return the attachments on record of a network that have an IP address in a namespace."""
         identity = namespace_identity(netns)
         return [
             one
-            for one in self.attachments
-            if one.network == network
-            and address in addresses_of(one)
-            and one.netns
-            and namespace_identity(one.netns) == identity
+            for one in self.recorded_addresses.get(address, [])
+            if one.network == network and one.netns and namespace_identity(one.netns) == identity
         ]
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:

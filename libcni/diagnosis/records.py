@@ -14,7 +14,7 @@ from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
 from libcni.store.locks import LockRequest, is_locked
 from libcni.store.record import CORRUPT, DETACHING, PENDING
-from libcni.store.repair import repair_records
+from libcni.store.repair import temporary_files
 
 _warning = partial(NodeFinding, "records", "warning")
 
@@ -140,12 +140,12 @@ def _set_aside(node: Reading) -> Observations:
 
 def _temporary(node: Reading) -> Observations:
     try:
-        report = repair_records(node.cni.cache_dir, dry_run=True)
+        temporary = temporary_files(node.cni.cache_dir)
     except RecordError as error:
         yield NotChecked("records", error.path, str(error))
         return
-    if report.temporary:
+    if temporary:
         yield _warning(
-            node.cni.cache_dir, f"{counted(len(report.temporary), 'temporary file')} of killed programs",
+            node.cni.cache_dir, f"{counted(len(temporary), 'temporary file')} of killed programs",
             "they use space, nothing else", commands=("libcni repair --yes",),
         )  # fmt: skip

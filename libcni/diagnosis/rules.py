@@ -205,7 +205,7 @@ def _left_over(node: Reading) -> Observations:
         if node.record_error or node.unknown_namespace or is_known or not addresses:
             continue
         # Another runtime's container may have them.
-        if any(node.holders(address) for address in addresses - node.recorded_addresses):
+        if any(node.holders(address) for address in addresses - node.recorded_addresses.keys()):
             continue
         yield NodeFinding(
             "rules", "warning", f"rules of container {container_id}, {network}",

@@ -20,7 +20,7 @@ from libcni.testing import wait_until
 def configure_hanging(node: OperatorNode, body: str) -> None:
     """Install a plugin that hangs after bridge has made the interface, and write a network with it."""
     node.plugin("oper-hangs", body)
-    node.configure("net", node.bridge("10.231.0.0/24"), "oper-hangs")
+    node.configure("net", node.bridge(f"{node.net}.0/24"), "oper-hangs")
 
 
 @pytest.mark.real
@@ -42,7 +42,7 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
 
 @pytest.mark.real
 def test_an_add_that_was_refused_for_an_interface(node: OperatorNode) -> None:
-    node.configure("net", node.bridge("10.231.0.0/24"))
+    node.configure("net", node.bridge(f"{node.net}.0/24"))
     container = node.new_namespace()
     container.run("ip", "link", "add", "eth0", "type", "veth", "peer", "x")
     links = container.links_and_addresses()
