@@ -60,7 +60,8 @@ def test_doctor_reports_an_ended_container_with_what_to_type(
     printed = " ".join(capsys.readouterr().out.split())
     assert "container c1, front, eth0" in printed
     assert "its runtime did not run the poststop hook" in printed
-    assert "libcni gc --runtime runc" in printed
+    assert f"libcni gc --conf-dir {node.conf_dir} " in printed
+    assert " --runtime runc --runtime crun" in printed
 
 
 @pytest.mark.parametrize("words", [("gc",), ("gc", "front", "--runtime", "runc"), ("gc", "--runtime", "runk")])
