@@ -43,3 +43,12 @@ def show(document: Any) -> str:
     if isinstance(document, list):
         return "[" + ",".join(map(show, document)) + "]"
     return document.text if isinstance(document, Number) else json.dumps(document, ensure_ascii=False)
+
+
+def plain(document: Any) -> Any:
+    """Return a document whose numbers are text as an ordinary one."""
+    if isinstance(document, dict):
+        return {key: plain(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [plain(value) for value in document]
+    return json.loads(document.text) if isinstance(document, Number) else document

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import libcni
+from conformance.exact import plain
 from conformance.golang import call
 from conformance.vectors import TESTDATA
 from libcni.testing import RecordingExecutor
@@ -123,12 +124,3 @@ def test_go_reads_what_is_written_here(case: dict[str, Any], go_program: Path, t
         case["rt"]["args"],
         case["rt"]["capability_args"],
     )
-
-
-def plain(document: Any) -> Any:
-    """Return a document whose numbers are text as an ordinary one."""
-    if isinstance(document, dict):
-        return {key: plain(value) for key, value in document.items()}
-    if isinstance(document, list):
-        return [plain(value) for value in document]
-    return json.loads(document.text) if hasattr(document, "text") else document

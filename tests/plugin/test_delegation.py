@@ -133,6 +133,11 @@ def test_a_del_that_fails_too_does_not_hide_why_add_failed(tmp_path: Path) -> No
     assert "exit status 9" in answer.stderr
 
 
+def test_a_code_as_the_0_4_0_text_prints_it_is_positive(tmp_path: Path) -> None:
+    write_delegate(tmp_path, ADD="""echo '{"code": -11, "msg": "full"}'; exit 1""")
+    assert call(tmp_path).code == 11
+
+
 def test_an_error_document_with_exit_status_0_is_an_error(tmp_path: Path) -> None:
     write_delegate(tmp_path, ADD=f"echo '{ERROR}'")
     answer = call(tmp_path)

@@ -7,135 +7,107 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
+from processes import fork, wait
 
-from libcni.testing import call_plugin
-from plugin.plugins import LIBRARY, config, write_plugin
+from libcni.plugin import Plugin, Request
+from libcni.testing import Answer, call_plugin
+from libcni.testing.calling import environment
+from plugin.plugins import Recorder, config, write_plugin
 
 QUIET = "plugin.add(lambda r: None)\nplugin.delete(lambda r: None)"
+DONE = '{"cniVersion": "1.1.0"}\n'
 
 
-def test_a_plugin_answers_with_one_document_and_its_exit_status(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "quiet", QUIET)
-    answer = call_plugin(path, "ADD", config())
-    assert (answer.status, answer.stdout, answer.stderr) == (0, '{"cniVersion": "1.1.0"}\n', "")
-    answer = call_plugin(path, "ADD", config("9.9.9"))
-    assert (answer.status, answer.code) == (1, 1)
+def run_forked(plugin: Plugin, verb: str = "ADD", *, closed: int = -1) -> Answer:
+    """Let a forked child be the plugin's process; one of its descriptors 0 to 2 may be closed."""
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(json.dumps(config()).encode())
+        stdin.seek(0)
+
+        def work() -> None:
+            for number, file in enumerate((stdin, stdout, stderr)):
+                os.dup2(file.fileno(), number)
+            if closed >= 0:
+                os.close(closed)
+            os.environ.update(environment(verb, {}))
+            # As the interpreter starts with them: None for a closed one.
+            streams: list[Any] = [None if n == closed else os.fdopen(n, "w" if n else "r") for n in range(3)]
+            sys.stdin, sys.stdout, sys.stderr = streams
+            vars(sys)["__stdout__"] = sys.stdout
+            try:
+                plugin.run()
+            except SystemExit as end:
+                for stream in filter(None, (sys.stdout, sys.stderr)):
+                    stream.flush()
+                os._exit(int(str(end.code)))
+
+        status = wait(fork(work))
+        stdout.seek(0)
+        stderr.seek(0)
+        return Answer(status, stdout.read().decode(), stderr.read().decode())
 
 
-@pytest.mark.parametrize("document", [b'{"cniVersion": "1.1.0"', b'{"a" 1}', b"nope", b""])
-def test_what_is_not_json_has_its_code_where_nothing_has_imported_json(tmp_path: Path, document: bytes) -> None:
-    answer = call_plugin(write_plugin(tmp_path, "quiet", QUIET), "ADD", document)
-    assert (answer.status, answer.code, answer.stderr) == (1, 6, "")
+def talk(request: Request) -> None:
+    print("from print")  # noqa: T201 - what an author may do
+    if sys.__stdout__:
+        sys.__stdout__.write("from the first stdout\n")
+        sys.__stdout__.flush()
+    os.write(1, b"from the descriptor\n")
+    subprocess.run(["echo", "from a child"], check=True)
+    subprocess.run(["sh", "-c", "echo on stderr >&2"], check=False)
 
 
-def test_no_command_says_what_the_plugin_is(tmp_path: Path) -> None:
-    answer = call_plugin(write_plugin(tmp_path, "quiet", QUIET), "")
-    assert (answer.status, answer.stdout) == (0, "")
-    assert answer.stderr.startswith("CNI plugin quiet\nCNI protocol versions supported: 0.1.0, ")
+def broken(request: Request) -> None:
+    raise ZeroDivisionError
 
 
-TALK = """
-@plugin.add
-def add(request):
-    print("from print")
-    sys.__stdout__.write("from the first stdout\\n")
-    os.write(1, b"from the descriptor\\n")
-    subprocess.run(["echo", "from a child"])
-    print("on stderr", file=sys.stderr)
-plugin.delete(lambda r: None)
-"""
-
-
-def test_nothing_that_a_function_prints_spoils_the_document(tmp_path: Path) -> None:
-    answer = call_plugin(write_plugin(tmp_path, "talk", TALK), "ADD", config())
-    assert answer.stdout == '{"cniVersion": "1.1.0"}\n'
+def test_nothing_that_a_function_prints_spoils_the_document() -> None:
+    answer = run_forked(Recorder(add=talk).plugin)
+    assert (answer.status, answer.stdout) == (0, DONE)
     lines = {"from print", "from the first stdout", "from the descriptor", "from a child", "on stderr"}
     assert set(answer.stderr.splitlines()) == lines
 
 
-def test_a_daemon_that_a_function_leaves_does_not_hold_stdout(tmp_path: Path) -> None:
-    body = 'plugin.add(lambda r: subprocess.Popen(["sleep", "60"], stderr=subprocess.DEVNULL).__class__ and None)'
-    path = write_plugin(
-        tmp_path,
-        "daemon",
-        body.replace("subprocess.DEVNULL", "subprocess.DEVNULL, stdout=1") + "\nplugin.delete(lambda r: None)",
-    )
-    read, write = os.pipe()
-    env = {
-        "CNI_COMMAND": "ADD",
-        "CNI_CONTAINERID": "c",
-        "CNI_NETNS": "/x",
-        "CNI_IFNAME": "eth0",
-        "PATH": os.environ["PATH"],
-    }
-    stdin = b'{"cniVersion": "1.1.0", "name": "net"}'
-    subprocess.run([path], env=env, input=stdin, stdout=write, stderr=subprocess.DEVNULL, check=True)
-    os.close(write)
-    with os.fdopen(read) as stdout:
-        assert stdout.read() == '{"cniVersion": "1.1.0"}\n'  # ends although the daemon lives
-
-
-def test_a_closed_stderr_does_not_matter(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "talk", TALK.replace('echo", "from a child"', 'sh", "-c", "echo from a child >&2"'))
-    done = closed("2>&-", path, "ADD")
-    assert (done.returncode, done.stdout) == (0, '{"cniVersion": "1.1.0"}\n')
-    broken = write_plugin(tmp_path, "broken", "plugin.add(lambda r: 1 / 0)\nplugin.delete(lambda r: None)")
-    done = closed("2>&-", broken, "ADD")
-    assert (done.returncode, json.loads(done.stdout)["code"]) == (1, 999)
-    assert closed("2>&-", path, "").returncode == 0
-
-
-def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "quiet", QUIET)
-    assert json.loads(closed("<&-", path, "ADD").stdout)["code"] == 6
-    assert closed("<&-", path, "VERSION").returncode == 0
-
-
-def test_a_closed_stdout_leaves_the_exit_status(tmp_path: Path) -> None:
-    path = write_plugin(tmp_path, "quiet", QUIET)
-    done = closed(">&-", path, "ADD")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def closed(redirection: str, path: Path, verb: str) -> subprocess.CompletedProcess[str]:
-    env = {
-        "CNI_COMMAND": verb,
-        "CNI_CONTAINERID": "c",
-        "CNI_NETNS": "/x",
-        "CNI_IFNAME": "eth0",
-        "PATH": os.environ["PATH"],
-    }
-    command = ["sh", "-c", f"exec {path} {redirection}"]
-    text = json.dumps(config())
-    return subprocess.run(command, env=env, input=text, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(("error", "msg"), [("1 / 0", "division by zero"), ("sys.exit(3)", "called sys.exit(3)")])
-def test_a_function_that_breaks_off_still_answers(tmp_path: Path, error: str, msg: str) -> None:
-    body = f"@plugin.add\ndef add(request):\n    {error}\nplugin.delete(lambda r: None)"
-    answer = call_plugin(write_plugin(tmp_path, "broken", body), "ADD", config())
+def test_a_closed_stderr_does_not_matter() -> None:
+    assert run_forked(Recorder(add=talk).plugin, closed=2) == Answer(0, DONE, "")
+    answer = run_forked(Recorder(add=broken).plugin, closed=2)
     assert (answer.status, answer.code) == (1, 999)
-    assert msg in answer.document["msg"]
-    assert "Traceback" in answer.stderr
+    assert run_forked(Recorder().plugin, "", closed=2).status == 0
 
 
-HEAVY = ("pydantic", "dataclasses", "pathlib", "subprocess", "traceback", "ipaddress", "yaml", "filelock")
+def test_a_closed_stdin_is_an_empty_one() -> None:
+    assert run_forked(Recorder().plugin, closed=0).code == 6
+    assert run_forked(Recorder().plugin, "VERSION", closed=0).status == 0
 
 
-def test_importing_the_plugin_side_loads_next_to_nothing() -> None:
-    code = (
-        f"import sys; sys.path.insert(0, {str(LIBRARY)!r}); before = set(sys.modules)\n"
-        "import json; import libcni.plugin\n"
-        "print(*sorted(set(sys.modules) - before))"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "libcni.plugin.dispatch" in loaded
-    assert loaded.isdisjoint(HEAVY)
-    foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"libcni"}
-    assert foreign == set()
+def test_a_closed_stdout_leaves_the_exit_status() -> None:
+    assert run_forked(Recorder().plugin, closed=1) == Answer(0, "", "")
+
+
+def test_a_daemon_that_a_function_leaves_does_not_hold_stdout(tmp_path: Path) -> None:
+    body = "plugin.delete(lambda r: subprocess.Popen(['sleep', '60'], stderr=subprocess.DEVNULL, stdout=1) and None)"
+    path = write_plugin(tmp_path, "daemon", f"plugin.add(lambda r: None)\n{body}")
+    assert not call_plugin(path, "DEL", config()).stdout_held
+
+
+# What follows needs an interpreter that has imported nothing else.
+
+
+def test_a_plugin_answers_with_one_document_and_its_exit_status(tmp_path: Path) -> None:
+    path = write_plugin(tmp_path, "quiet", QUIET)
+    assert call_plugin(path, "ADD", config()) == Answer(0, DONE, "")
+    answer = call_plugin(path, "ADD", config("9.9.9"))
+    assert (answer.status, answer.code) == (1, 1)
+
+
+@pytest.mark.parametrize("document", [b'{"cniVersion": "1.1.0"', b'{"a" 1}', b""])
+def test_what_is_not_json_has_its_code_where_nothing_has_imported_json(tmp_path: Path, document: bytes) -> None:
+    answer = call_plugin(write_plugin(tmp_path, "quiet", QUIET), "ADD", document)
+    assert (answer.status, answer.code, answer.stderr) == (1, 6, "")
 
 
 def test_a_no_op_loads_no_more_than_the_import(tmp_path: Path) -> None:
@@ -145,7 +117,7 @@ def test_a_no_op_loads_no_more_than_the_import(tmp_path: Path) -> None:
     answer = call_plugin(path, "ADD", config(prevResult={"ips": [{"address": "10.0.0.2/24"}]}))
     assert answer.status == 0
     assert "libcni.plugin.request" in answer.stderr
-    for name in ("delegation", "arguments", "runtime_config"):
+    for name in ("delegation", "loader", "runtime_config"):
         assert f"libcni.plugin.{name}" not in answer.stderr.split()
 
 

@@ -35,6 +35,13 @@ def test_a_plugin_that_hangs_is_a_finding_and_loses_no_other(tmp_path: Path) -> 
     assert "VERSION answers: right" in map(str, report.findings)
 
 
+def test_three_calls_that_hang_end_the_check(tmp_path: Path) -> None:
+    path = write_shell_plugin(tmp_path, ADD="exec sleep 60")
+    report = check_plugin(path, {}, versions=NEWEST, timeout=0.2)
+    (problem,) = [f.problem for f in report.failures if f.check == "every call is answered in time"]
+    assert problem == "no answer within 0.2 s: ADD, ADD, ADD; the other checks were not made"
+
+
 def test_an_executable_that_cannot_be_started_is_a_finding(tmp_path: Path) -> None:
     assert "it cannot be started" in str(check_plugin(tmp_path / "missing", {}))
 

@@ -79,9 +79,10 @@ def test_a_few_lines_of_shell_are_a_plugin(cni_fakes: FakePlugins) -> None:
 
 
 def test_a_shell_plugin_that_is_written_again_keeps_its_calls(cni_fakes: FakePlugins) -> None:
-    cni_fakes.shell("fake", result="text, as $CNI_IFNAME is")
+    first = cni_fakes.shell("fake", result="text, as $CNI_IFNAME is").path.stat().st_ino
     assert call(cni_fakes).stdout == "text, as $CNI_IFNAME is\n"
     fake = cni_fakes.shell("fake", "echo only this", result=None)
+    assert fake.path.stat().st_ino != first, "a shell that runs the old text would go on in the new one"
     assert [call(cni_fakes, verb).stdout for verb in ("ADD", "VERSION")] == ["only this\n"] * 2
     assert fake.verbs == ("ADD", "ADD", "VERSION")
 

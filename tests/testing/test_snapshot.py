@@ -10,7 +10,7 @@ from plugin.plugins import Recorder, nothing
 
 from libcni.plugin import Request, VerbError
 from libcni.testing import NetworkNamespace, check_plugin
-from libcni.testing.snapshot import difference
+from libcni.testing.snapshot import difference, snapshot
 from testing.faulty import NEWEST, failing, ip
 
 LINK = "cnitest0"
@@ -71,6 +71,14 @@ def test_state_in_the_kernel_is_seen(
         return
     found = {finding.check: finding.problem for finding in report.failures}
     assert problem in found[check]
+
+
+@pytest.mark.real
+def test_addresses_that_the_kernel_makes_are_left_out(cni_netns: NetworkNamespace) -> None:
+    cni_netns.run("ip", "link", "add", LINK, "up", "type", "veth", "peer", "name", "cnitestpeer")
+    cni_netns.run("ip", "address", "add", "fe80::7/64", "dev", LINK)
+    lines = {line for line in snapshot(cni_netns) if not line.startswith("rule ")}
+    assert lines == {f"link {LINK} (up)", "link cnitestpeer (down)", "link lo (down)"}
 
 
 def test_a_difference_names_what_is_new_and_what_is_gone() -> None:
