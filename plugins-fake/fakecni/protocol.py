@@ -28,7 +28,8 @@ def main(plugin: str, file: str, counts: str) -> None:
             raise Failure(7, problem or "a list of steps can only be in the plugin's file")
         steps.update(own)
         step = _step(steps, call.verb, os.path.join(counts, f"{name}.{call.verb}.count"))
-        _begin(step)
+        _write(2, step.get("stderr", "").encode())
+        time.sleep(step.get("sleep", 0))
         kind = steps.get("kind") or (name[5:] if name.startswith("fake-") and name[5:] in KINDS else "fake")
         state = steps.get("stateDir") or call.env.get("FAKE_CNI_STATE")
         document, status = _answer(call, step, steps.get("versions"), PLUGINS[kind](call, state)), 0
@@ -36,7 +37,10 @@ def main(plugin: str, file: str, counts: str) -> None:
         document, status = failure.document(call.version), 1
     text = "" if document is None else quickjson.dumps(document) + "\n"
     _write(1, step.get("stdout", text).encode("utf-8", "surrogateescape"))
-    _end(step, status, lambda: _log(steps.get("log") or call.env.get("FAKE_CNI_LOG"), name, call, start))
+    _log(steps.get("log") or call.env.get("FAKE_CNI_LOG"), name, call, start)
+    if "signal" in step:
+        os.kill(os.getpid(), step["signal"])
+    os._exit(step.get("exit", status))
 
 
 def _steps(file: str) -> dict:
@@ -55,30 +59,7 @@ def _step(steps: dict, verb: str, count: str) -> dict:
         descriptor = os.open(count, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(descriptor, b".")
         own = own[min(os.lseek(descriptor, 0, os.SEEK_CUR), len(own)) - 1]
-    step = {**{key: value for key, value in steps.items() if key not in VERBS}, **own}
-    return step if os.path.exists(step.get("while", "/")) else {}
-
-
-def _begin(step: dict) -> None:
-    """Play the part of a step that comes before the plugin acts."""
-    if step.get("ignoreTerm"):
-        import signal
-
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if "child" in step and not os.fork():
-        if step.get("detach"):
-            os.setsid()
-        time.sleep(step["child"])
-        os._exit(0)
-    if "touch" in step:
-        # Renamed, so that the file is complete when it can be seen.
-        with open(f"{step['touch']}.{os.getpid()}", "w") as file:
-            file.write(str(os.getpid()))
-        os.rename(file.name, step["touch"])
-    _write(2, step.get("stderr", "").encode())
-    time.sleep(step.get("sleep", 0))
-    while not os.path.exists(step.get("waitFor", "/")):
-        time.sleep(0.002)
+    return {**{key: value for key, value in steps.items() if key not in VERBS}, **own}
 
 
 def _answer(call: Call, step: dict, versions: list | None, plugin: object) -> object:
@@ -100,17 +81,6 @@ def _answer(call: Call, step: dict, versions: list | None, plugin: object) -> ob
 def _fail_if_set(step: dict, key: str) -> None:
     if key in step:
         raise Failure(**{"code": 999, "msg": "set to fail", **step[key]})
-
-
-def _end(step: dict, status: int, log: object) -> None:
-    """Play the part of a step that comes after the answer; it does not return."""
-    time.sleep(step.get("sleepAfter", 0))
-    log()
-    while "endless" in step:
-        os.write({"stdout": 1, "stderr": 2}[step["endless"]], b"x" * 65536)
-    if "signal" in step:
-        os.kill(os.getpid(), step["signal"])
-    os._exit(step.get("exit", status))
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -6,16 +6,14 @@ import ast
 import json
 import os
 import re
-import signal
-import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libcni.testing import Answer, FakePlugins, call_plugin, wait_until
-from libcni.testing.calling import environment
+from libcni.testing import Answer, FakePlugins, call_plugin
 
 ALL_VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 ATTACHMENT = {"container_id": "c1", "netns": "/run/netns/x", "path": "/opt/cni/bin"}
@@ -30,20 +28,6 @@ class Runner:
     def __call__(self, verb: str, plugin: str = "fake", config: Any = b"{}", **env: str) -> Answer:
         where: Any = ATTACHMENT
         return call_plugin(os.path.join(self.directory, plugin), verb, config, env=env, **where)
-
-    def start(self, verb: str, plugin: str = "fake", config: Any = None) -> subprocess.Popen[bytes]:
-        """Start a plugin, for a test that looks at the process while it runs."""
-        process = subprocess.Popen(
-            [os.path.join(self.directory, plugin)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(verb, {}, **ATTACHMENT),
-        )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(config).encode())
-        process.stdin.close()
-        return process
 
 
 @pytest.fixture
@@ -274,6 +258,7 @@ def test_a_verbs_own_keys_win(run: Runner) -> None:
         ({"ADD": {"error": {"code": 11, "msg": False}}}, "ADD: error.msg cannot be False"),
         ({"ADD": {"errorAfter": {"code": "11"}}}, "ADD: errorAfter.code cannot be '11'"),
         ({"ADD": [{}, {"sleep": True}]}, "ADD: sleep cannot be True"),
+        ({"ADD": {"child": 3}}, "ADD: 'child' is no key of a step"),
         ({"ADD": [3]}, "ADD: a step is an object, not 3"),
         ({"ADD": []}, "a list of steps is empty"),
         ({"kind": "bridgge"}, "kind: 'bridgge' is none of fake, bridge, ipam, portmap, tuning"),
@@ -290,20 +275,20 @@ def test_steps_with_a_mistake_are_refused_by_the_plugin_and_when_they_are_writte
 # what a step does
 
 
-def test_while_a_file_exists(run: Runner, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    config = conf(fake={"while": str(flag), "error": {"code": 11}})
-    assert run("ADD", config=config).status == 0
-    flag.touch()
-    assert run("ADD", config=config).code == 11
-
-
 def test_error_instead_of_acting_and_after(run: Runner, fake_state: Path) -> None:
     told = {"code": -11, "msg": "m", "details": "d", "more": [1]}
     answer = run("ADD", "fake-ipam", conf("1.0.0", ipam=SUBNET, fake={"error": told, "exit": 3}))
     assert (answer.status, answer.document) == (3, {"cniVersion": "1.0.0", **told})
     assert not fake_state.exists()
     assert failure(run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"errorAfter": {}}))) == "set to fail"
+    assert files(fake_state) == ["addresses/net/10.9.0.2"]
+
+
+def test_sleeps_before_acting_and_kills_itself_after(run: Runner, fake_state: Path) -> None:
+    began = time.monotonic()
+    config = conf(ipam=SUBNET, fake={"sleep": 0.3, "signal": 9})
+    assert run("ADD", "fake-ipam", config).status == -9
+    assert time.monotonic() - began > 0.3
     assert files(fake_state) == ["addresses/net/10.9.0.2"]
 
 
@@ -318,62 +303,6 @@ def test_answers_with_the_steps_result_in_the_configurations_form_or_its_own(run
     assert run("ADD", config=conf("0.2.0", fake={"ADD": {"result": ips}})).document == flat
     own = {"cniVersion": "1.0.0", **ips}
     assert run("ADD", config=conf("0.2.0", fake={"result": own})).document == own
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_prints_without_end(run: Runner, stream: str) -> None:
-    with run.start("ADD", config=conf(fake={"endless": stream})) as process:
-        assert len(getattr(process, stream).read(10_000_000)) == 10_000_000
-        assert process.poll() is None
-        process.kill()
-
-
-@pytest.mark.parametrize(("key", "acted"), [("sleep", False), ("sleepAfter", True)])
-def test_sleeps_before_or_after_acting(run: Runner, fake_state: Path, key: str, *, acted: bool) -> None:
-    ready = fake_state.with_name("ready")
-    with run.start("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"touch": str(ready), key: 30})) as process:
-        wait_until(ready.exists)
-        assert ready.read_text() == str(process.pid)
-        assert process.stdout is not None
-        if acted:
-            assert process.stdout.readline().startswith(b'{"cniVersion"')
-        assert bool(files(fake_state)) is acted
-        assert process.poll() is None
-        process.kill()
-
-
-def test_waits_for_a_file(run: Runner, tmp_path: Path) -> None:
-    go, ready = tmp_path / "go", tmp_path / "ready"
-    with run.start("DEL", config=conf(fake={"waitFor": str(go), "touch": str(ready)})) as process:
-        wait_until(ready.exists)
-        assert process.poll() is None
-        go.touch()
-        assert process.wait(10) == 0
-
-
-@pytest.mark.parametrize("ignore", [False, True])
-def test_ignores_term(run: Runner, tmp_path: Path, *, ignore: bool) -> None:
-    ready = tmp_path / "ready"
-    with run.start("ADD", config=conf(fake={"ignoreTerm": ignore, "touch": str(ready), "sleep": 0.3})) as process:
-        wait_until(ready.exists)
-        process.terminate()
-        assert process.wait(10) == (0 if ignore else -signal.SIGTERM)
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_a_child_holds_stdout_and_is_in_the_plugins_session_or_its_own(run: Runner, *, detach: bool) -> None:
-    with run.start("DEL", config=conf(fake={"child": 0.5, "detach": detach, "sleep": 0.1})) as process:
-        wait_until(lambda: [os.getsid(0) != session for session in sessions_of_children(process.pid)] == [detach])
-        assert process.wait(10) == 0
-        ended = time.monotonic()
-        assert process.stdout is not None
-        assert process.stdout.read() == b""
-        assert time.monotonic() - ended >= 0.2
-
-
-def sessions_of_children(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [os.getsid(int(child)) for child in children]
 
 
 # the log
@@ -393,10 +322,9 @@ def test_logs_the_call_as_it_came(run: Runner, tmp_path: Path) -> None:
 def test_log_lines_of_calls_at_once_do_not_mix(run: Runner, tmp_path: Path) -> None:
     log = tmp_path / "own.log"
     configs = [conf(padding="x" * 20_000, number=number, fake={"log": str(log)}) for number in range(12)]
-    processes = [run.start("DEL", config=config) for config in configs]
-    for process in processes:
-        with process:
-            assert process.wait(20) == 0
+    with ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(lambda config: run("DEL", config=config), configs))
+    assert answers == [Answer(0, "", "")] * 12
     logged = [json.loads(json.loads(line)["stdin"]) for line in log.read_text().splitlines()]
     assert sorted(logged, key=lambda config: int(config["number"])) == configs
 

@@ -54,7 +54,7 @@ def test_a_scenario_is_played_step_by_step(cni_fakes: FakePlugins) -> None:
 
 
 def test_a_child_holds_stdout(cni_fakes: FakePlugins) -> None:
-    fake = cni_fakes.scenario("fake", {"DEL": {"child": 3}})
+    fake = cni_fakes.shell("fake", "if [ $CNI_COMMAND = DEL ]; then sleep 3 & fi")
     answer = call_plugin(fake.path, "DEL", config())
     assert (answer.status, answer.stdout_held) == (0, True)
     assert answer.seconds < 3
