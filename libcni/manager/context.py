@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import libcni._system as system
 from libcni.client import CNIConfig
 from libcni.errors import LockTimeoutError
 from libcni.manager.events import Event
@@ -121,7 +121,7 @@ class OperationContext:
         locks = LockSet(self.cni.cache_dir, request)
         # Before the wait: an interrupted wait may already hold some of the locks, and they must be released, too.
         self._cleanup.callback(locks.close)
-        started = time.monotonic()
+        started = system.monotonic()
         try:
             # All waits of an operation together take no longer than its time limit: a set-up that hangs holds the locks
             # of all its networks, and GC must not wait the whole time for each of them.
@@ -131,7 +131,7 @@ class OperationContext:
             message = f"{what}: {holder} for {error.seconds:.1f} s ({error.path})"
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
         finally:
-            self._waits_left = max(0.0, self._waits_left - (time.monotonic() - started))
+            self._waits_left = max(0.0, self._waits_left - (system.monotonic() - started))
 
 
 def _of_container(container_id: str) -> LockRequest:

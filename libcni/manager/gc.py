@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import libcni._system as system
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
@@ -166,7 +166,7 @@ class GC:
             attachments = await context.attachments()
             valid = await context.node.on_disk(lambda: live.possible_pairs(attachments))
             # Set-ups go on while GC runs, which leaves alone what they attach from here on.
-            before = time.clock_gettime(time.CLOCK_BOOTTIME)
+            before = system.uptime()
             context.release_locks()
             options: dict[str, Any] = {"dry_run": self.dry_run, "include_go": self.include_go, "before": before}
             run = context.cni._run  # noqa: SLF001 - callers of a client have no need of "before"

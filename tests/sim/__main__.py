@@ -21,9 +21,15 @@ def main() -> None:
     parser.add_argument("--version", default="1.1.0", help="cniVersion; before 1.1.0 plugins get no GC")
     parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="put a fault into the library first")
     parser.add_argument("--asyncio", action="store_true", help="the verbs of AsyncCNIConfig")
+    parser.add_argument("--faults", action="store_true", help="put in each fault, and print when it is found")
     parser.add_argument("--story", action="store_true")
     options = parser.parse_args()
     violations = 0
+    if options.faults:
+        with seam.in_place_of_the_system():
+            for name in faults.FAULTS:
+                sys.stdout.write(f"| {name.replace('-', ' ')} | {faults.find(name).schedules} |\n")
+        return
     with seam.in_place_of_the_system(), faults.seeded(options.fault):
         for name in options.scenarios or SCENARIOS:
             began = time.process_time()

@@ -17,6 +17,7 @@ from libcni.verbs import gc
 from libcni.verbs.locking import LockingNode
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import Ownership
+from sim.scenarios import SCENARIOS, Found, explore
 from sim.seam import SimSocket, sim
 
 FAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {}
@@ -31,6 +32,31 @@ def fault(make: Callable[[], AbstractContextManager[object]]) -> Callable[[], Ab
 def seeded(name: str | None) -> AbstractContextManager[object]:
     """Put a fault into the library."""
     return FAULTS[name]() if name else nullcontext()
+
+
+FOUND_BY = {
+    "record-after-the-first-plugin": ("killed_add", "1.1.0"),
+    "no-sync-before-the-name": ("power_cut_during_add", "1.1.0"),
+    "no-sync-of-the-name": ("power_cut_during_add", "1.0.0"),
+    "roll-back-without-result": ("killed_add_and_an_orphan", "1.1.0"),
+    "the-look-only-once": ("interface_replaced_during_del", "1.1.0"),
+    "number-and-address-of-two-looks": ("interface_replaced_while_add_fails", "1.1.0"),
+    "inode-without-cookie": ("namespace_replaced_during_del", "1.1.0"),
+    "orphan-not-waited-for": ("killed_add_and_an_orphan", "1.1.0"),
+    "gc-lists-before-it-locks": ("add_of_another_owner_and_gc", "1.1.0"),
+    "gc-detaches-what-was-listed": ("taken_over_during_gc", "1.1.0"),
+    "record-forgotten-before-del": ("killed_del", "1.1.0"),
+    "lock-order-reversed": ("gc_and_the_add_of_a_half_done_container", "1.1.0"),
+    "no-locks": ("add_and_del", "1.1.0"),
+}
+"""Fault to the scenario and the version with which it is found."""
+
+
+def find(name: str) -> Found:
+    """Explore the scenario of a fault, with the fault."""
+    scenario, version = FOUND_BY[name]
+    with seeded(name):
+        return explore(SCENARIOS[scenario], version=version)
 
 
 def nothing(*_: object, **__: object) -> None:

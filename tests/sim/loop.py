@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from libcni import AsyncCNIConfig, Invocation, Outcome, PluginTimeoutError
+from libcni import Invocation, Outcome, PluginTimeoutError
 from libcni.executor import CallOptions
 from sim.plugins import SimExecutor, outcome_of
 from sim.schedule import Code, Killed, Sim
@@ -89,9 +89,9 @@ class SimAsyncExecutor(SimExecutor):
 
 
 class OnAsyncio:
-    """An AsyncCNIConfig whose coroutine methods block. ``tasks``: those that run, for events that cancel them."""
+    """A client or manager whose coroutine methods block. ``tasks``: those that run, for events that cancel them."""
 
-    def __init__(self, sim: Sim, client: AsyncCNIConfig, tasks: dict[Code, asyncio.Task[Any]]) -> None:
+    def __init__(self, sim: Sim, client: object, tasks: dict[Code, asyncio.Task[Any]]) -> None:
         self._sim, self._client, self._tasks = sim, client, tasks
 
     def __getattr__(self, name: str) -> Any:

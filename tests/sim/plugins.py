@@ -9,8 +9,9 @@ Beliefs, each with the test with real parts that is beside it (tests/real/):
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,18 @@ Between the look and the plugin's own work a neighbour can come, and nobody can 
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
-    """One call of a plugin; ``seen``: its caller knows what was there at this step of the machine."""
+    """One call of a plugin.
+
+    Attributes:
+        conf: its configuration; empty as long as it waits for it.
+        seen: its caller knows what was there at this step of the machine.
+    """
 
     sim: Sim
     process: Process
+    plugin: str
     verb: str
     container: str
     ifname: str
@@ -160,6 +167,15 @@ def fail(call: Call) -> Steps:
 KINDS: dict[str, Callable[[Call], Steps]] = {"bridge": bridge, "firewall": firewall, "slow": slow, "fail": fail}
 
 
+def _run(call: Call, caller: Process) -> Steps:
+    """Wait for the configuration, and run the plugin; without one it ends with the caller."""
+    if not call.conf:
+        yield lambda: bool(call.conf) or not caller.alive
+    if not call.conf:
+        return _error(6, "there is no configuration")
+    return (yield from KINDS[call.plugin](call))
+
+
 class SimExecutor:
     """Runs plugins as processes of the world."""
 
@@ -172,25 +188,26 @@ class SimExecutor:
             raise PluginNotFoundError(plugin, tuple(path))
         return f"/opt/cni/bin/{plugin}"
 
-    def start(self, plugin: str, verb: str, env: dict[str, str], conf: dict[str, Any]) -> Program:
-        """Start a plugin; who runs now is its parent."""
-        process = self.sim.world.process(plugin)
-        seen = self._seen()
-        call = Call(self.sim, process, verb, env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"], conf, seen)
-        self._check_configuration(call, plugin)
-        running = self.sim.run_steps(f"{plugin}[{process.pid}]", KINDS[plugin](call), process)
-        running.parent = self.sim.current
-        running.seen, running.verb = seen, verb
+    def start(self, plugin: str, verb: str, env: Mapping[str, str]) -> Program:
+        """Start a plugin, which waits for its configuration; who runs now is its parent."""
+        sim, parent = self.sim, self.sim.current
+        process = sim.world.process(plugin)
+        names = env["CNI_CONTAINERID"], env["CNI_IFNAME"], env["CNI_NETNS"]
+        call = Call(sim, process, plugin, verb, *names, {}, 0)
+        caller = parent.process if parent is not None and parent.process is not None else process
+        running = sim.run_steps(f"{plugin}[{process.pid}]", _run(call, caller), process)
+        running.parent, running.call = parent, call
         return running
 
-    def _check_configuration(self, call: Call, plugin: str) -> None:
-        """Note what an ADD is given; the first DEL after it must be given the same."""
-        editions, now = self.sim.world.editions, call.conf.get("edition")
-        key = call.conf["name"], call.container, plugin
+    def feed(self, running: Program, conf: dict[str, Any]) -> None:
+        """Give a plugin its configuration. The first DEL after an ADD must be given the same one."""
+        call, editions, now = running.call, self.sim.world.editions, conf.get("edition")
+        call.conf, call.seen = conf, self._seen()
+        key = conf["name"], call.container, call.plugin
         if call.verb == "ADD":
             editions[key] = now
         elif call.verb == "DEL" and editions.pop(key, now) != now:
-            self.sim.violate(f"DEL for {call.container} with another configuration of {plugin} than its ADD")
+            self.sim.violate(f"DEL for {call.container} with another configuration of {call.plugin} than its ADD")
 
     def _seen(self) -> int:
         """Return the step of the caller's look, or this step if the look was long ago."""
@@ -200,36 +217,71 @@ class SimExecutor:
         effects, step = caller.looked
         return step if caller.effects - effects <= AT_ONCE else self.sim.world.steps
 
-    def begin(self, invocation: Invocation, options: CallOptions) -> Program:
-        """Start the plugin of a verb."""
-        sim, env = self.sim, dict(invocation.env)
+    def prepare(self, invocation: Invocation, options: CallOptions) -> Prepared:
+        """Start the plugin of a verb ahead."""
+        return Prepared(self, self._start(invocation, options, " ahead"), invocation, options)
+
+    def _start(self, invocation: Invocation, options: CallOptions, how: str = "") -> Program:
+        sim, env = self.sim, invocation.env
         inherited = options.inherited()
         netns = env["CNI_NETNS"] or "-"
-        sim.point(f"starts {invocation.plugin} {invocation.verb} for {invocation.container_id}, netns {netns}")
+        sim.point(f"starts {invocation.plugin} {invocation.verb}{how} for {invocation.container_id}, netns {netns}")
         file = sim.me().descriptors.get(inherited)
-        running = self.start(invocation.plugin, invocation.verb, env, json.loads(invocation.stdin))
+        running = self.start(invocation.plugin, invocation.verb, env)
         if file is not None and running.process is not None:
             file.references += 1
             running.process.put(file)
+        return running
+
+    def begin(self, invocation: Invocation, options: CallOptions) -> Program:
+        """Start the plugin of a verb with its configuration."""
+        running = self._start(invocation, options)
+        self.feed(running, json.loads(invocation.stdin))
         if options.on_started is not None:
             options.on_started()
         return running
 
     def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
         """Run a plugin to its end, or to its time limit."""
-        running = self.begin(invocation, options)
-        self.sim.wait(lambda: running.done, options.timeout)
+        return self.end(self.begin(invocation, options), invocation, options.timeout)
+
+    def end(self, running: Program, invocation: Invocation, timeout: float | None) -> Outcome:
+        """Wait for a plugin, and kill it at its time limit."""
+        self.sim.wait(lambda: running.done, timeout)
         if not running.done:
             running.kill()
             raise PluginTimeoutError("it was stopped", invocation)
         return outcome_of(self.sim, running, invocation)
 
 
+@dataclass
+class Prepared:
+    """A plugin that was started ahead."""
+
+    executor: SimExecutor
+    running: Program
+    invocation: Invocation
+    options: CallOptions
+
+    def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
+        """Give it its configuration, and run it to its end."""
+        sim, invocation = self.executor.sim, dataclasses.replace(self.invocation, stdin=stdin)
+        sim.point(f"feeds {invocation.plugin} {invocation.verb} for {invocation.container_id}")
+        self.executor.feed(self.running, json.loads(stdin))
+        if self.options.on_started is not None:
+            self.options.on_started()
+        return self.executor.end(self.running, invocation, timeout)
+
+    def discard(self) -> None:
+        """Kill it."""
+        self.running.kill()
+
+
 def outcome_of(sim: Sim, running: Program, invocation: Invocation) -> Outcome:
     """Return what a plugin that has ended printed."""
     value = running.value
     if invocation.verb == "ADD" and not (isinstance(value, tuple) and value[0] == 0):
-        sim.world.failed.append((invocation.container_id, running.seen, sim.world.steps))
+        sim.world.failed.append((invocation.container_id, running.call.seen, sim.world.steps))
     if value is None:
         return Outcome(exit_status=None, signal=9)
     assert isinstance(value, tuple)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
@@ -45,16 +45,6 @@ class Killed(BaseException):
 
 class Violation(Exception):  # noqa: N818 - no error of the simulation
     """A schedule that does not end."""
-
-
-class Chooser(Protocol):
-    """Chooses one of so many; 0 is the default."""
-
-    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
-        """Choose who goes on."""
-
-    def spread(self, number: int) -> int:
-        """Choose what a power cut leaves."""
 
 
 class Actor:
@@ -145,7 +135,7 @@ class Program(Actor):
         super().__init__(sim, name, process, is_event=is_event)
         self.steps = steps
         self.value: object = None
-        self.seen, self.verb = 0, ""
+        self.call: Any = None
 
     def step(self) -> None:
         """Go on to the next yield."""
@@ -165,8 +155,8 @@ class Program(Actor):
 class Sim:
     """One run of a scenario."""
 
-    def __init__(self, chooser: Chooser) -> None:
-        self.world, self.chooser = World(), chooser
+    def __init__(self, choices: Choices) -> None:
+        self.world, self.choices = World(), choices
         self.loop = getcurrent()
         self.now, self.exploring = 1000.0, False
         self.actors: list[Actor] = []
@@ -257,69 +247,46 @@ class Sim:
                 self.now = max(self.now, min(wakes))
                 continue
             ready.sort(key=lambda actor: (actor is not last, actor.is_event))
-            last = ready[self.chooser(len(ready), ready) if explore and len(ready) > 1 else 0]
+            last = ready[self.choices(len(ready)) if explore and len(ready) > 1 else 0]
             self._tick()
             self.current = last
             last.step()
 
 
-class BySeed:
-    """Deviate at random: now and then, or by priorities that change now and then."""
+class Choices:
+    """Follows a plan of deviations, decision to choice, and else takes the default, which is 0.
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self._rate = self.random.choice((0.005, 0.02, 0.06, 0.2, 0.5))
-        self._has_priorities = self.random.random() < 1 / 2
-        self._priorities: dict[Actor, float] = {}
-        self.taken: list[int] = []
-
-    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
-        """Choose, and remember the choice."""
-        self.taken.append(self._choose(number, ready))
-        return self.taken[-1]
-
-    def _choose(self, number: int, ready: Sequence[Actor]) -> int:
-        if self._has_priorities and ready:
-            for one in ready:
-                self._priorities.setdefault(one, self.random.random())
-            if self.random.random() < self._rate / 4:
-                self._priorities[self.random.choice(ready)] = self.random.random()
-            return max(range(number), key=lambda at: self._priorities[ready[at]])
-        return self.random.randrange(number) if self.random.random() < self._rate else 0
-
-    def spread(self, number: int) -> int:
-        """Choose each with the same chance."""
-        self.taken.append(self.random.randrange(number))
-        return self.taken[-1]
-
-    def plan(self) -> dict[int, int]:
-        """Return the deviations of the schedule that was run."""
-        return {at: choice for at, choice in enumerate(self.taken) if choice}
-
-
-class Replay:
-    """Follow deviations, decision to choice, else the default; remember how many choices there were.
-
-    ``spreads``: the decisions about what a power cut leaves.
+    Attributes:
+        plan: the deviations. With a seed, they are chosen on the way, at random.
+        widths: how many choices each decision had.
+        spreads: the decisions about what a power cut leaves.
     """
 
-    def __init__(self, plan: dict[int, int]) -> None:
-        self.plan = plan
+    def __init__(self, plan: dict[int, int] | None = None, seed: int | None = None) -> None:
+        self.plan = dict(plan or {})
+        self._random = None if seed is None else random.Random(seed)
+        self._rate = self._random.choice((0.005, 0.02, 0.06, 0.2, 0.5)) if self._random else 0.0
         self.widths: list[int] = []
         self.spreads: set[int] = set()
 
-    def __call__(self, number: int, ready: Sequence[Actor] = ()) -> int:
-        """Choose as planned."""
-        self.widths.append(number)
-        return min(self.plan.get(len(self.widths) - 1, 0), number - 1)
+    def __call__(self, number: int) -> int:
+        """Choose one of so many."""
+        return self._choose(number, self._rate)
 
     def spread(self, number: int) -> int:
-        """Choose as planned."""
+        """Choose what a power cut leaves; at random each with the same chance."""
         self.spreads.add(len(self.widths))
-        return self(number)
+        return self._choose(number, 1.0)
+
+    def _choose(self, number: int, rate: float) -> int:
+        at = len(self.widths)
+        self.widths.append(number)
+        if self._random and self._random.random() < rate and (choice := self._random.randrange(number)):
+            self.plan[at] = choice
+        return min(self.plan.get(at, 0), number - 1)
 
 
-def all_plans(bound: int) -> Iterator[Replay]:
+def all_plans(bound: int) -> Iterator[Choices]:
     """Yield a chooser for every schedule with at most ``bound`` deviations, fewest first; run each before the next.
 
     After the last deviation, one more decides what a power cut leaves.
@@ -328,13 +295,13 @@ def all_plans(bound: int) -> Iterator[Replay]:
     for depth in range(bound + 2):
         following: list[dict[int, int]] = []
         for plan in level:
-            chooser = Replay(plan)
-            yield chooser
+            choices = Choices(plan)
+            yield choices
             first = max(plan, default=-1) + 1
-            if not plan or first - 1 not in chooser.spreads:
-                allowed = range(first, len(chooser.widths)) if depth < bound else sorted(chooser.spreads)
+            if not plan or first - 1 not in choices.spreads:
+                allowed = range(first, len(choices.widths)) if depth < bound else sorted(choices.spreads)
                 following += [
-                    {**plan, at: choice} for at in allowed if at >= first for choice in range(1, chooser.widths[at])
+                    {**plan, at: choice} for at in allowed if at >= first for choice in range(1, choices.widths[at])
                 ]
         level = following
 

@@ -50,6 +50,9 @@ class SimSystem:
         return fail
 
     def _file(self, descriptor: int) -> OpenFile:
+        # A finaliser may run when no process does, or in the turn of another one.
+        if not _running or sim().current is None or sim().current.process is None:  # type: ignore[union-attr]
+            raise failure(errno.EBADF)
         try:
             return sim().me().descriptors[descriptor]
         except KeyError:
@@ -110,10 +113,8 @@ class SimSystem:
         return True
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor. A finaliser may run when no process does, or in the turn of another one."""
-        if _running and sim().current is not None:
-            self._file(descriptor).close()
-            del sim().me().descriptors[descriptor]
+        self._file(descriptor).close()
+        del sim().me().descriptors[descriptor]
 
     def read(self, descriptor: int, size: int) -> bytes:
         file = self._file(descriptor)

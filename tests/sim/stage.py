@@ -7,10 +7,11 @@ import base64
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from typing import Any, cast
+from functools import cache, partial
+from typing import Any, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
+from libcni.manager import AsyncNetworkManager, Container, NetworkManager
 from libcni.store.record import CORRUPT, READY, Record, decode
 from sim.disk import File
 from sim.loop import OnAsyncio, SimAsyncExecutor
@@ -20,6 +21,10 @@ from sim.seam import forget_the_boot
 from sim.world import NEIGHBOUR, Interface, Namespace
 
 CACHE = "/var/lib/cni"
+_VERBS = (
+    *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "set_up", "tear_down", "sweep"),
+)
+_T = TypeVar("_T")
 ORPHAN_SECONDS = 1.0
 """A plugin that outlives its runtime takes this time before its next step."""
 
@@ -54,15 +59,17 @@ def _has_timeout(error: BaseException) -> bool:
 
 
 class Stage:
-    """A simulation, and what the runtimes on it believe.
+    """A simulation, and what the runtimes on it believe. Its methods are the steps of races, and their events.
 
     Attributes:
-        attached: container and network of each ADD that succeeded, with no DEL since.
+        attached: container, network and interface of each ADD that succeeded, with no DEL since.
         disturbed: containers whose namespace or interface others have changed.
         renamed: containers whose own interface has another name now: DEL and GC refuse, and keep what is theirs.
+        forgotten: containers of which a record was forgotten: what their plugins made stays.
         used: the networks of the ADDs; GC of each is run in the end.
         outcomes: "VERB container" to "ok" or the error's class.
         has_restarted: whether the runtimes start again after the race, and believe the records that are ready.
+        starts_ahead: whether plugins are started before their turn.
     """
 
     def __init__(self, sim: Sim, *containers: str, version: str = "1.1.0", on_asyncio: bool = False) -> None:
@@ -72,24 +79,36 @@ class Stage:
         self.executor = SimExecutor(sim)
         self.on_asyncio = on_asyncio
         self.tasks: dict[Code, asyncio.Task[Any]] = {}
+        self.runtimes: list[Code] = []
         self.outcomes: dict[str, str] = {}
         self.used: set[str] = set()
-        self.attached: set[tuple[str, str]] = set()
+        self.attached: set[tuple[str, str, str]] = set()
         self.disturbed: set[str] = set()
         self.renamed: set[str] = set()
-        self.has_paused = self.has_replaced = self.has_restarted = False
+        self.forgotten: set[str] = set()
+        self.has_paused = self.has_replaced = self.has_restarted = self.starts_ahead = False
         for container in containers:
             self.world.add_namespace(netns_of(container), container)
 
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
     def _client(self, owner: str = "") -> CNIConfig:
-        given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0}
-        given["owner"] = owner
-        if not self.on_asyncio:
-            return CNIConfig(["/opt/cni/bin"], executor=self.executor, **given)
-        client = AsyncCNIConfig(["/opt/cni/bin"], executor=SimAsyncExecutor(self.sim), **given)
-        return cast("CNIConfig", OnAsyncio(self.sim, client, self.tasks))
+        given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0, "owner": owner}
+        if self.on_asyncio:
+            return AsyncCNIConfig(["/opt/cni/bin"], executor=SimAsyncExecutor(self.sim), **given)  # type: ignore[return-value]
+        given["start_ahead"] = "always" if self.starts_ahead else "never"
+        return CNIConfig(["/opt/cni/bin"], executor=self.executor, **given)
+
+    def _verbs(self, owner: str = "") -> CNIConfig:
+        return self._blocking(self._client(owner))
+
+    def _manager(self) -> NetworkManager:
+        kind = AsyncNetworkManager if self.on_asyncio else NetworkManager
+        made = kind(self._client(), conf_dirs=(), networks=self.networks.values())  # type: ignore[arg-type]
+        return self._blocking(cast("NetworkManager", made))
+
+    def _blocking(self, one: _T) -> _T:
+        return cast("_T", OnAsyncio(self.sim, one, self.tasks)) if self.on_asyncio else one
 
     def _try(self, what: str, work: Callable[[], object]) -> bool:
         assert self.sim.current is not None
@@ -113,82 +132,136 @@ class Stage:
         self.sim.log(name, f"{what}: ok")
         return True
 
-    def add(self, container: str, network: str, owner: str = "", **options: object) -> bool:
-        """ADD."""
+    def add(self, container: str, network: str, owner: str = "", **options: Any) -> None:
         rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
         self.used.add(network)
         self.has_replaced = self.has_replaced or bool(options)
-        done = self._try(f"ADD {container}", lambda: self._client(owner).add_network_list(net, rt, **options))  # type: ignore[arg-type]
+        done = self._try(f"ADD {container}", lambda: self._verbs(owner).add_network_list(net, rt, **options))
         if done:
-            if (container, network) in self.attached and container not in self.disturbed and not self.has_replaced:
+            one = (container, network, "eth0")
+            if one in self.attached and container not in self.disturbed and not self.has_replaced:
                 self.sim.violate(f"a second ADD of {container} succeeded without a DEL")
-            self.attached.add((container, network))
-        return done
+            self.attached.add(one)
+
+    def replace(self, container: str, network: str) -> None:
+        self.add(container, network, on_existing="replace")
 
     def add_again(self, container: str, network: str) -> None:
-        """ADD after an ADD that did not end, or that nobody heard of: the container must be able to start."""
+        """ADD after an ADD that did not end, or that nobody heard of."""
         is_ready = any(one.container_id == container and one.state == READY for _, one in self.records())
-        options = {"on_existing": "replace"} if is_ready else {}
-        self.alone("again", lambda: self.add(container, network, **options))
-        if self.outcomes[f"ADD {container}"] != "ok":
-            self.sim.violate(f"{container} cannot start again: {self.outcomes}")
+        self.alone("again", partial(self.replace if is_ready else self.add, container, network))
 
-    def delete(self, container: str, network: str) -> bool:
-        """DEL."""
+    def delete(self, container: str, network: str) -> None:
         rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
-        self.attached.discard((container, network))
-        return self._try(f"DEL {container}", lambda: self._client().del_network_list(net, rt))
+        self._detach(container, network, f"DEL {container}", lambda: self._verbs().del_network_list(net, rt))
 
-    def check_verb(self, container: str, network: str) -> bool:
-        """CHECK."""
+    def _detach(self, container: str, network: str, what: str, work: Callable[[], object]) -> None:
+        """Detach something. It counts as detached from the beginning, and an ADD that ended meanwhile is undone."""
+        self.lose(container, network)
+        self._try(what, work)
+        self.lose(container, network)
+
+    def check(self, container: str, network: str) -> None:
         rt, net = RuntimeConf(container, netns_of(container), "eth0"), self.networks[network]
-        return self._try(f"CHECK {container}", lambda: self._client().check_network_list(net, rt))
+        self._try(f"CHECK {container}", lambda: self._verbs().check_network_list(net, rt))
 
-    def gc(self, network: str, *valid: str) -> bool:
-        """GC with these containers as valid."""
-        pairs, net = [(one, "eth0") for one in valid], self.networks[network]
-        return self._try(f"GC {network}", lambda: self._client().gc_network_list(net, pairs))
+    def gc(self, network: str, *valid: str) -> None:
+        """GC with eth0 of these containers as valid."""
+        self._gc(network, [(one, "eth0") for one in valid])
 
-    def repair(self) -> bool:
-        """Repair."""
-        return self._try("repair", lambda: repair_records(CACHE))
+    def _gc(self, network: str, valid: list[tuple[str, str]]) -> None:
+        self._try(f"GC {network}", lambda: self._verbs().gc_network_list(self.networks[network], valid))
 
-    def take_over(self, container: str, network: str, owner: str) -> bool:
+    def repair(self) -> None:
+        self._try("repair", lambda: repair_records(CACHE))
+
+    def take_over(self, container: str, network: str, owner: str) -> None:
         """Take over the attachment of a container, if there is one: from then on it is this owner's."""
 
         def work() -> None:
-            client = self._client(owner)
+            client = self._verbs(owner)
             for one in client.get_cached_attachments(container):
                 client.take_over_attachment(one)
-                self.attached.add((container, network))
+                self.attached.add((container, network, "eth0"))
 
-        return self._try(f"take over {container}", work)
+        self._try(f"take over {container}", work)
+
+    def forget(self, container: str) -> None:
+        """Forget the attachments of a container that are there now."""
+
+        def work() -> None:
+            client = self._verbs()
+            for one in client.get_cached_attachments(container):
+                client.forget_attachment(one)
+                self.forgotten.add(container)
+
+        self._try(f"forget {container}", work)
+
+    def set_up(self, container: str, *names: str) -> None:
+        """Let a manager attach a container to networks, as eth0, eth1."""
+        self.used.update(names)
+        wanted = Container(container, netns_of(container), names)
+        if self._try(f"set-up {container}", lambda: self._manager().set_up(wanted)):
+            self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
+
+    def tear_down(self, container: str) -> None:
+        self._detach(container, "", f"tear-down {container}", lambda: self._manager().tear_down(container))
+
+    def sweep(self) -> None:
+        """Let a manager run GC; it asks the runtime which containers live."""
+        self._try("sweep", lambda: self._manager().gc(lambda: sorted({one for one, _, _ in self.attached})))
 
     # Actors.
 
-    def runtime(self, name: str, work: Callable[[], object], beside: Code | None = None) -> Code:
-        """Let a process run, or a thread of the process ``beside``."""
-        return self.sim.run_code(name, work, beside)
+    def do(self, steps: str, *, alone: bool = False) -> None:
+        """Take steps; ``alone``: each in a process of its own to its end, without exploring."""
+        for step in filter(None, steps.split("; ")):
+            name, *words = step.split()
+            work = partial(getattr(self, name), *words)
+            if alone and name in _VERBS:
+                self.alone(name, work)
+            else:
+                work()
+
+    def run(self, name: str, steps: str, beside: Code | None = None) -> None:
+        """Let a process race, or a thread of the process ``beside``."""
+        self.runtimes.append(self.sim.run_code(name, lambda: self.do(steps), beside))
 
     def alone(self, name: str, work: Callable[[], object]) -> None:
         """Run a process to its end, without exploring."""
-        self.runtime(name, work)
+        self.sim.run_code(name, work)
         self.sim.run(explore=False)
 
-    def killed(self, name: str, work: Callable[[], object], within: str) -> None:
-        """Run a process, and kill it with its plugins when a plugin of this type runs."""
-        victim = self.runtime(name, work)
+    def killed_add(self, container: str, network: str, within: str) -> None:
+        """Run an ADD, and kill it with its plugins when a plugin of this type runs."""
+        victim = self.sim.run_code("killed", lambda: self.add(container, network))
         self.sim.run(explore=False, until=lambda: any(one.name.startswith(within) for one in self._plugins(victim)))
-        for _ in self.kill(victim, plugins=True):
+        for _ in self._kill(victim, plugins=True):
             pass
 
-    def event(self, name: str, steps: Events) -> None:
+    def event(self, words: str) -> None:
         """Let something happen during the race."""
-        self.sim.run_steps(name, steps)
+        name, *rest = words.split()
+        self.sim.run_steps(name, getattr(self, name)(*rest))
 
     def race(self) -> None:
         """Run all actors to their ends, in an order that is explored."""
         self.sim.run(explore=True)
+
+    def succeeded(self) -> None:
+        """Note a verb that failed."""
+        if problems := {what: one for what, one in self.outcomes.items() if one != "ok"}:
+            self.sim.violate(f"there is no way out: {problems}")
+
+    def lose(self, container: str, network: str = "") -> None:
+        """Let the runtime of a container forget it, or its attachments to a network."""
+        self.attached = {one for one in self.attached if one[0] != container or network not in {"", one[1]}}
+
+    def restart(self, container: str) -> None:
+        """Give a container a new namespace, as a runtime does that starts it again."""
+        self.world.remove_namespace(netns_of(container))
+        self.world.add_namespace(netns_of(container), container)
+        self.lose(container)
 
     # Events: what other programs, persons and the machine do.
 
@@ -244,8 +317,12 @@ class Stage:
         namespace = self.namespace(container)
         return {} if namespace is None else namespace.interfaces
 
-    def kill(self, victim: Code, *, plugins: bool, within: str = "") -> Events:
-        """Kill a process, with its plugins or without; ``within``: while a plugin of this type runs."""
+    def kill(self, *words: str) -> Events:
+        """Kill the first process; ``plugins``: with its plugins; another word: while a plugin of this type runs."""
+        within = [one for one in words if one != "plugins"]
+        return self._kill(self.runtimes[0], plugins="plugins" in words, within="".join(within))
+
+    def _kill(self, victim: Code, *, plugins: bool, within: str = "") -> Events:
         if within:
             yield lambda: victim.done or any(one.name.startswith(within) for one in self._plugins(victim))
         if victim.done:
@@ -259,16 +336,17 @@ class Stage:
                 one.wake = self.sim.now + ORPHAN_SECONDS
         yield f"SIGKILL of {victim.name}{' and its plugins' if plugins else ''}"
 
-    def cancel(self, victim: Code) -> Events:
-        """Cancel the task of a process, if it runs on asyncio; its verb ends as after a kill."""
+    def cancel(self) -> Events:
+        """Cancel the task of the first process, if it runs on asyncio; its verb ends as after a kill."""
+        victim = self.runtimes[0]
         if victim in self.tasks:
             self.tasks[victim].cancel()
             yield f"the task of {victim.name} is cancelled"
 
     def kill_plugin(self, verb: str) -> Events:
         """Kill a plugin that runs this verb."""
-        yield lambda: any(one.verb == verb for one in self._plugins(None))
-        for one in [one for one in self._plugins(None) if one.verb == verb][:1]:
+        yield lambda: any(one.call.verb == verb for one in self._plugins(None))
+        for one in [one for one in self._plugins(None) if one.call.verb == verb][:1]:
             one.kill()
             yield f"SIGKILL of {one.name}"
 
@@ -296,7 +374,7 @@ class Stage:
         for one in list(self.sim.actors):
             if one.process is not None:
                 one.kill()
-        self.world.power_cut(self.sim.chooser.spread)
+        self.world.power_cut(self.sim.choices.spread)
         self.attached.clear()
         forget_the_boot()
         yield f"POWER CUT; on the disk: {sorted(self.folder('results'))}"
@@ -305,7 +383,8 @@ class Stage:
         """Attach as Go libcni does: no locks, and the record is written in place after the last plugin."""
         conf = {"cniVersion": "1.1.0", "name": network}
         env = {"CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_NETNS": netns_of(container)}
-        plugin = self.executor.start("bridge", "ADD", env, conf)
+        plugin = self.executor.start("bridge", "ADD", env)
+        self.executor.feed(plugin, conf)
         yield lambda: plugin.done
         assert isinstance(plugin.value, tuple)
         record = {
@@ -327,7 +406,7 @@ class Stage:
             file.inode.data = data[:end]
             yield f"Go wrote {end} bytes of the record of {container}"
         file.close()
-        self.attached.add((container, network))
+        self.attached.add((container, network, "eth0"))
 
     # The end.
 
@@ -346,44 +425,44 @@ class Stage:
         return found
 
     def finish(self) -> None:
-        """Let the actors race, a restarted runtime and an operator clean up, and check what must hold in the end."""
-        self.race()
+        """Let a restarted runtime and an operator clean up, and check what must hold in the end."""
         if self.has_restarted:
             # They know what is attached by the records that are ready.
-            self.attached = {(one.container_id, one.network) for _, one in self.records() if one.state == READY}
-        self._check_ready()
+            records = [one for _, one in self.records() if one.state == READY]
+            self.attached = {(one.container_id, one.network, one.ifname) for one in records}
+        for name, record in self.records():
+            if record.state == READY:
+                self._check_whole(record.container_id, record.network, record.ifname, f"the record {name} says ready")
         self.sim.now += 2 * 3600
         for network in sorted(self.used):
-            living = sorted(container for container, name in self.attached if name == network)
-            self.alone("gc", lambda network=network, living=living: self.gc(network, *living))  # type: ignore[misc]
+            living = sorted((container, ifname) for container, name, ifname in self.attached if name == network)
+            self.alone("gc", partial(self._gc, network, living))
         self.alone("repair", self.repair)
         self._check_records()
         self._check_effects()
 
-    def _check_ready(self) -> None:
-        for name, record in self.records():
-            if record.state == READY:
-                self._check_whole(record.container_id, record.network, f"the record {name} says ready")
+    @property
+    def _living(self) -> set[str]:
+        return {container for container, _, _ in self.attached} | self.renamed | self.forgotten
 
     def _check_records(self) -> None:
-        living = {container for container, _ in self.attached} | self.renamed
         found = dict(self.records())
         for name, record in found.items():
             if record.state == CORRUPT:
                 self.sim.violate(f"the record {name} is not whole: {record.problem}")
-            elif record.container_id not in living and self.outcomes.get(f"GC {record.network}", "ok") == "ok":
+            elif record.container_id not in self._living and self.outcomes.get(f"GC {record.network}", "ok") == "ok":
                 self.sim.violate(f"the record {name} is left, {record.state}")
         for folder in ("tmp", "partial"):
             if left := sorted(self.folder(folder)):
                 self.sim.violate(f"{folder} has {left}")
-        for container, network in sorted(self.attached):
-            one = found.get(f"{network}-{container}-eth0")
-            if one is None or (one.version and one.state != READY):
+        for container, network, ifname in sorted(self.attached):
+            one = found.get(f"{network}-{container}-{ifname}")
+            if container not in self.forgotten and (one is None or (one.version and one.state != READY)):
                 self.sim.violate(f"ADD of {container} succeeded, and its record is {one and one.state}")
-            self._check_whole(container, network, f"ADD of {container} succeeded")
+            self._check_whole(container, network, ifname, f"ADD of {container} succeeded")
 
     def _check_effects(self) -> None:
-        living = {container for container, _ in self.attached} | self.renamed
+        living = self._living
         by_address: dict[str, list[str]] = {}
         for one in self.world.interfaces():
             by_address.setdefault(one.address, []).append(one.maker)
@@ -399,12 +478,12 @@ class Stage:
             if owner not in living:
                 self.sim.violate(f"the rule of {address} for {owner} is left")
 
-    def _check_whole(self, container: str, network: str, what: str) -> None:
+    def _check_whole(self, container: str, network: str, ifname: str, what: str) -> None:
         namespace = self.namespace(container)
         if container in self.disturbed or namespace is None:
             return
-        interface = namespace.interfaces.get("eth0")
-        owner = (network, container, "eth0")
+        interface = namespace.interfaces.get(ifname)
+        owner = (network, container, ifname)
         if interface is None or interface.maker != container or self.world.pool.get(interface.address) != owner:
             self.sim.violate(f"{what}, and its interface or address is missing")
         elif "firewall" in _CHAINS[network] and (interface.address, container) not in self.world.rules:
