@@ -1,11 +1,11 @@
 """The disk: what is there now, and what is there after a power cut.
 
-Beliefs, each with the test with real parts that is beside it:
+Beliefs, each with a test with real parts:
 - link, rename and unlink are one step, and names come back from a power cut in the order of the changes, as of a
-  journal: any number of the latest may be missing (tests/store/test_durability.py, on ext4).
+  journal: any number of the latest may be missing (tests/store/test_power_cut.py, on ext4).
 - bytes that were not synced may be all there, half, empty, zeros, or the old ones.
 - a sync of a directory makes all earlier changes of names safe.
-- locks of bytes belong to an open file, and end with its last descriptor (tests/store/test_locks.py).
+- locks of bytes belong to an open file, and end with its last descriptor (tests/real/test_beliefs.py).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from libcni import _system as system
+from libcni.manager.context import OperationContext
 from libcni.store import files, place, records
 from libcni.store.locks import LockSet
 from libcni.store.place import EnteredNamespace
@@ -47,6 +48,8 @@ FOUND_BY = {
     "gc-detaches-what-was-listed": ("taken_over_during_gc", "1.1.0"),
     "record-forgotten-before-del": ("killed_del", "1.1.0"),
     "lock-order-reversed": ("gc_and_the_add_of_a_half_done_container", "1.1.0"),
+    "container-not-locked-by-a-manager": ("set_up_and_tear_down", "1.0.0"),
+    "forgets-what-is-there-now": ("forgotten_during_del_and_add", "1.0.0"),
     "no-locks": ("add_and_del", "1.1.0"),
 }
 """Fault to the scenario and the version with which it is found."""
@@ -161,6 +164,19 @@ def gc_lists_before_it_locks() -> Iterator[None]:
 @fault
 def gc_detaches_what_was_listed() -> AbstractContextManager[object]:
     return patch.object(gc, "is_unchanged", lambda *_: True)
+
+
+@fault
+def container_not_locked_by_a_manager() -> AbstractContextManager[object]:
+    async def go_on(*_: object, **__: object) -> None:
+        return None
+
+    return patch.object(OperationContext, "lock_container", go_on)
+
+
+@fault
+def forgets_what_is_there_now() -> AbstractContextManager[object]:
+    return patch("libcni.verbs.forget.check_unchanged", nothing)
 
 
 @fault

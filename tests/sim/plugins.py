@@ -1,6 +1,6 @@
 """Plugins as the library believes them to be, and the executor that runs them as processes of the world.
 
-Beliefs, each with the test with real parts that is beside it (tests/real/):
+Beliefs, with tests with real parts in tests/real/test_beliefs.py; that of firewall is in tests/real/test_identity.py:
 - bridge makes the interface first and asks IPAM then; its DEL deletes an interface by name in the namespace at a path,
   whoever made it, and succeeds if there is none; with an empty CNI_NETNS it only frees the address.
 - host-local frees by network, container and interface, and its GC frees everything that is not in the list.

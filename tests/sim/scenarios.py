@@ -74,14 +74,14 @@ SCENARIOS: dict[str, Race] = {
     "taken_over_during_gc": Race(("gc bw", "take_over A bw another"), before="add A bw; lose A"),
     "add_and_repair": Race(("add A bw", "repair")),
     "del_and_check": Race(("check A bw", "delete A bw"), before="add A bw"),
-    "forgotten_during_del_and_add": Race(("delete A b; add A b", "forget A"), before="add A b"),
+    "forgotten_during_del_and_add": Race(("forget A", "delete A b; add A b"), before="add A b"),
     "gc_and_the_add_of_a_half_done_container": Race(
         ("gc bws A", "add A bws"), before="killed_add A bws slow; edit", is_restarted=True
     ),
     "go_beside_gc": Race(("gc b A B",), ("go_runtime A b",), before="add B b"),
     # The manager.
-    "set_up_and_sweep": Race(("set_up A b bw", "sweep"), before="set_up B b"),
-    "set_up_and_tear_down": Race(("set_up A b bw", "tear_down A"), is_restarted=True),
+    "set_up_and_sweep": Race(("sweep", "set_up A b bw"), before="set_up B b"),
+    "set_up_and_tear_down": Race(("set_up A b bw", "tear_down A")),
     "sweep_and_del": Race(("sweep", "delete A b; add A b"), before="add A b; lose A", is_restarted=True),
     "killed_set_up": Race(("set_up A b bws",), ("kill",), after="tear_down A; set_up A b bws; succeeded"),
     "failing_set_up_and_a_neighbour": Race(("set_up A b bf",), ("replace_interface A",)),

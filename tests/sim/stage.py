@@ -66,6 +66,7 @@ class Stage:
         disturbed: containers whose namespace or interface others have changed.
         renamed: containers whose own interface has another name now: DEL and GC refuse, and keep what is theirs.
         forgotten: containers of which a record was forgotten: what their plugins made stays.
+        adds: how many ADDs have succeeded.
         used: the networks of the ADDs; GC of each is run in the end.
         outcomes: "VERB container" to "ok" or the error's class.
         has_restarted: whether the runtimes start again after the race, and believe the records that are ready.
@@ -81,6 +82,7 @@ class Stage:
         self.tasks: dict[Code, asyncio.Task[Any]] = {}
         self.runtimes: list[Code] = []
         self.outcomes: dict[str, str] = {}
+        self.adds = 0
         self.used: set[str] = set()
         self.attached: set[tuple[str, str, str]] = set()
         self.disturbed: set[str] = set()
@@ -142,6 +144,7 @@ class Stage:
             if one in self.attached and container not in self.disturbed and not self.has_replaced:
                 self.sim.violate(f"a second ADD of {container} succeeded without a DEL")
             self.attached.add(one)
+            self.adds += 1
 
     def replace(self, container: str, network: str) -> None:
         self.add(container, network, on_existing="replace")
@@ -191,9 +194,12 @@ class Stage:
 
         def work() -> None:
             client = self._verbs()
+            adds = self.adds
             for one in client.get_cached_attachments(container):
                 client.forget_attachment(one)
                 self.forgotten.add(container)
+                if adds != self.adds:
+                    self.sim.violate(f"the record of a later ADD of {container} was forgotten")
 
         self._try(f"forget {container}", work)
 

@@ -43,7 +43,7 @@ FAST = [
 @pytest.mark.unmeasured
 @pytest.mark.parametrize(("name", "version"), FAST)
 def test_every_schedule_with_one_deviation(name: str, version: str) -> None:
-    """4,629 schedules in all. Of power cuts, not all that they may leave: the slow tests take those."""
+    """About 4,600 schedules in all. Of power cuts, not all that they may leave: the slow tests take those."""
     assert_holds(name, version, limit=250)
 
 

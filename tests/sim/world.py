@@ -1,7 +1,7 @@
 """The machine: the disk, processes, network namespaces and their interfaces, addresses, firewall rules.
 
-Beliefs, each with the test with real parts that is beside it:
-- the inode number of a namespace that has ended is used again, its cookie never (tests/real/).
+Beliefs, each with a test with real parts in tests/real/test_beliefs.py:
+- the inode number of a namespace that has ended is used again, its cookie never.
 - a namespace lives as long as a mount, a socket or a process has it.
 - a path leads to the namespace that is there at that moment; an interface's number is never used again in it.
 - host-local gives one address to a container and interface of a network, and refuses a second one.
