@@ -80,4 +80,8 @@ def run() -> None:
     # Ctrl-C ends this process without a traceback until a command begins. A job that ignores SIGINT goes on doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(main())
+    code = main()
+    # At its exit Python collects garbage several times, which costs an eighth of a short command. It skips what is
+    # frozen; objects without cycles still end as usual.
+    gc.freeze()
+    sys.exit(code)

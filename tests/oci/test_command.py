@@ -12,6 +12,8 @@ import pytest
 from .conftest import HookNode
 
 HEAVY = {"asyncio", "concurrent.futures", "pydantic", "rich", "yaml"}
+# argparse loads shutil, and with it the modules of compression, if it has to find the terminal's width.
+HEAVY |= {"shutil", "libcni.manager.gc", "libcni.manager.namespace_records", "libcni.manager.status"}
 PROGRAM = """
 import sys
 from libcni.cli import main
@@ -41,6 +43,16 @@ def test_attach_and_detach_load_no_heavy_module(node: HookNode, process: Callabl
 def test_a_container_that_is_left_alone_costs_no_verb(node: HookNode) -> None:
     found = loaded(node, node.state("creating", 1), "--annotated-only")
     assert found & (HEAVY | {"libcni.client", "libcni.manager", "dataclasses"}) == set()
+
+
+def test_the_exit_collects_no_garbage() -> None:
+    program = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+        "sys.argv = ['libcni', 'oci-hook', '--print']\n"
+        "from libcni.cli import run\nrun()"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).splitlines()[-1] == "True"
 
 
 @pytest.mark.parametrize("missing", ["argcomplete", "rich"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import signal
 import stat
 import subprocess
@@ -102,16 +101,6 @@ def test_a_container_is_left_alone_without_annotation_or_with_the_word_none(node
     assert plugin.verbs == ("ADD",)
 
 
-def test_the_second_network_that_fails_takes_the_first_one_with_it(node: HookNode, process: Process) -> None:
-    [front] = node.configure_capable("front", "a")
-    node.configure_capable("back", "b")
-    node.fakes.scenario("b", {"ADD": {"error": {"code": 100, "msg": "no more addresses"}}})
-    said = node.attach(process(), networks="front, back")
-    assert "no more addresses" in said
-    assert (node.attached, node.pinned) == ([], [])
-    assert front.verbs == ("ADD", "DEL")
-
-
 def test_nonsense_attaches_nothing_and_says_what_is_wrong(node: HookNode, process: Process) -> None:
     [plugin] = node.configure_capable("front", "a")
     pid = process()
@@ -200,17 +189,6 @@ def test_a_container_in_the_namespace_of_one_that_has_ended_is_attached(node: Ho
         assert node.attach(later.pid, container_id="second") == ""
         later.kill()
     assert [one[0] for one in node.attached] == ["first", "second"]
-
-
-def test_a_detach_needs_the_record_alone(node: HookNode, process: Process) -> None:
-    [plugin] = node.configure_capable("front", "a")
-    pid = process()
-    assert node.attach(pid, ports="8080:80") == ""
-    end(pid)
-    shutil.rmtree(node.cni.conf_dir)
-    assert node.detach() == ""
-    assert node.attached == []
-    assert plugin.calls[-1].config["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
 
 
 def test_a_poststop_that_is_late_leaves_the_next_container_of_the_same_id_alone(
