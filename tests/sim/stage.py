@@ -336,7 +336,8 @@ class Stage:
         running = self._plugins(victim)
         victim.kill()
         for one in running:
-            if plugins:
+            # The limit that the library states: a plugin that runs on with GC may free what was attached meanwhile.
+            if plugins or one.call.verb == "GC":
                 one.kill()
             else:
                 one.wake = self.sim.now + ORPHAN_SECONDS
