@@ -90,7 +90,9 @@ def test_the_delegates_error_is_passed_up(tmp_path: Path, verb: str) -> None:
 REFUSED, BROKEN = f"echo '{ERROR}'; exit 1", "kill -9 $$"
 
 
-@pytest.mark.parametrize("failure", ["exit 3", BROKEN, "echo garbage", "echo '{}'; exit 1"])
+@pytest.mark.parametrize(
+    "failure", ["exit 3", BROKEN, "echo garbage", "echo '{}'; exit 1", """echo '{"code": true}'; exit 1"""]
+)
 def test_an_add_that_may_have_allocated_is_followed_by_del(tmp_path: Path, failure: str) -> None:
     write_delegate(tmp_path, ADD=failure)
     recorder = delegating()
