@@ -156,16 +156,6 @@ class ConfigError(CNIError, ValueError):
         self.file = file
         self.location = location
 
-    def located(self, file: str | None) -> Self:
-        """Return a copy of this error that names ``file``, or this error if it names a file already."""
-        # The innermost file is the right one: a drop-in's error must not name the list that includes it.
-        if file is None or self.file is not None:
-            return self
-        found = _restore(type(self), self.args, self.__dict__)
-        # Of the fields only these change. The constructor of a subclass would need that class's own fields.
-        ConfigError.__init__(found, self.problem, file=file, location=self.location, hint=self.hint)
-        return found
-
 
 class NetworkNotFoundError(ConfigError, LookupError):
     """No configuration has the requested network name.

@@ -238,14 +238,3 @@ def test_a_text_of_any_length_is_bounded() -> None:
     error = VersionError("x" * 1_000_000, hint="do this")
     assert len(str(error)) < 66_000
     assert str(error).endswith("… (934464 more characters) (do this)")
-
-
-def test_an_error_that_names_its_file_keeps_its_fields() -> None:
-    found = NetworkNotFoundError("none", network="n", known=("a", "b"), location="name")
-    located = found.located("/f")
-    assert type(located) is NetworkNotFoundError
-    assert (located.network, located.known, located.problem, located.location) == ("n", ("a", "b"), "none", "name")
-    assert str(located) == "/f: name: none (there are: a, b)"
-    assert (found.file, located.file) == (None, "/f")
-    assert located.located("/other") is located
-    assert str(pickle.loads(pickle.dumps(located))) == str(located)

@@ -79,12 +79,9 @@ def _network_from(data: bytes, source: str) -> NetworkConfigList:
     document = _parse(data, source)
     if not isinstance(document, dict):
         raise ConfigError("a network's configuration must be an object", file=source)
-    try:
-        if "kind" in document and "spec" in document:
-            return _from_definition(document, source)
-        return libcni.NetworkConfigList.from_dict(document)
-    except ConfigError as error:
-        raise error.located(source) from error
+    if "kind" in document and "spec" in document:
+        return _from_definition(document, source)
+    return libcni.NetworkConfigList.from_dict(document, file=source)
 
 
 def _from_definition(document: Mapping[str, Any], source: str) -> NetworkConfigList:

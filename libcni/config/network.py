@@ -160,13 +160,13 @@ class NetworkConfigList:
         return net
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> NetworkConfigList:
+    def from_dict(cls, document: Mapping[str, Any], *, file: str | None = None) -> NetworkConfigList:
         """Make a list from decoded JSON.
 
         Raises:
             ConfigError: as for ``from_bytes``, or a value has no JSON form.
         """
-        return cls.from_bytes(_encode(document))
+        return cls.from_bytes(_encode(document, file), file=file)
 
     @classmethod
     def from_plugin(cls, plugin: PluginConfig, *, file: str | None = None) -> NetworkConfigList:
@@ -434,11 +434,11 @@ def read_network(path: str) -> NetworkConfigList:
     return net
 
 
-def _encode(document: Mapping[str, Any]) -> bytes:
+def _encode(document: Mapping[str, Any], file: str | None = None) -> bytes:
     try:
         return jsontext.dumps(dict(document)).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the document has no JSON form: {error}") from error
+        raise ConfigError(f"the document has no JSON form: {error}", file=file) from error
 
 
 def _forwarded(found: list[Member]) -> tuple[Member, ...]:
