@@ -32,7 +32,7 @@ POLL_SECONDS = 0.02
 exit status."""
 
 _INHERITED = 19
-"""The plugin's number of the descriptor ``CallOptions.inherited``; low, since a host may allow few descriptors."""
+"""The plugin's number of the descriptor of ``CallOptions.inherit``; low, since a host may allow few descriptors."""
 
 _BUSY_SECONDS = 5.0
 _CANNOT_STOP = "has not ended after SIGKILL: the machine is busy, it hangs in the kernel, or another process traces it"
@@ -168,7 +168,7 @@ class Child:
             _reap_unreaped()
         _running.add(self.streams)  # first: a thread may fork at any time, and the copy must close the plugin's stdin
         moves = self.streams.make(None if ahead else self.invocation.stdin)
-        inherited = self.options.inherited()
+        inherited = self.options.inherit() if self.options.inherit is not None else -1
         if inherited >= 0:
             moves.append((_INHERITED, inherited))
         env = {**(self.options.env or {}), **self.invocation.env}

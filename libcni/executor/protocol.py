@@ -24,7 +24,9 @@ class CallOptions:
     Attributes:
         timeout: seconds until the plugin is stopped; None: no limit.
         env: the plugin's environment without the CNI_* variables.
-        inherit: a descriptor that the plugin inherits, -1 for none, or a function that returns it; see ``inherited``.
+        inherit: a function that returns a descriptor that the plugin inherits, or -1; None: none. Call it just before
+            the start: a verb opens the descriptor then, and every start of a process takes longer for each open one.
+            It raises RecordError if it cannot be opened. As long as it is open, the plugin or its child runs.
         on_started: called once the plugin has started and has its configuration, before the wait for its end; None:
             nothing. An executor may leave it out.
 
@@ -35,19 +37,8 @@ class CallOptions:
 
     timeout: float | None = None
     env: Mapping[str, str] | None = None
-    inherit: int | Callable[[], int] = -1
+    inherit: Callable[[], int] | None = None
     on_started: Callable[[], object] | None = None
-
-    def inherited(self) -> int:
-        """Return a descriptor that the plugin inherits, or -1. As long as it is open, the plugin or its child runs.
-
-        Call it just before the start: a verb opens the descriptor then, and every start of a process takes longer for
-        each open one.
-
-        Raises:
-            RecordError: it cannot be opened.
-        """
-        return self.inherit if isinstance(self.inherit, int) else self.inherit()
 
 
 @runtime_checkable

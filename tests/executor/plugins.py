@@ -151,4 +151,4 @@ def replace_in_executor(patch: pytest.MonkeyPatch, module: ModuleType, **functio
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:
-    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, inherit))
+    return ProcessExecutor(**options).execute(invocation(path, stdin), CallOptions(timeout, BASE, lambda: inherit))

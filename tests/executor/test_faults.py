@@ -175,7 +175,7 @@ def test_few_descriptors_are_allowed(tmp_path: Path, allowed: int) -> None:
         os.closerange(4, 4096)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, 4096))
         try:
-            outcome = ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE, 3))
+            outcome = ProcessExecutor().execute(invocation(path), CallOptions(10.0, BASE, lambda: 3))
             status = f"exit status {outcome.exit_status}"
         except PluginError as error:
             status = f"{error.problem} ({error.hint})"

@@ -223,7 +223,7 @@ class SimExecutor:
 
     def _start(self, invocation: Invocation, options: CallOptions, how: str = "") -> Program:
         sim, env = self.sim, invocation.env
-        inherited = options.inherited()
+        inherited = options.inherit() if options.inherit is not None else -1
         netns = env["CNI_NETNS"] or "-"
         sim.point(f"starts {invocation.plugin} {invocation.verb}{how} for {invocation.container_id}, netns {netns}")
         file = sim.me().descriptors.get(inherited)

@@ -17,6 +17,7 @@ from libcni import CNIConfig, Invocation, Outcome, RuntimeConf
 from libcni.executor import CallOptions, ProcessExecutor
 from libcni.testing import FakePlugins
 
+POLLING = {"has_ended", "_waitid", "_milliseconds", "read"}
 ROOT = str(Path(libcni.__file__).parent)
 RESULT = b'{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}'
 
@@ -57,12 +58,9 @@ def test_the_stack_is_short_and_nothing_is_suspended(tmp_path: Path) -> None:
     assert executor.suspended == []
 
 
-@pytest.mark.parametrize(("mode", "limit"), [("never", 372), ("always", 400)])
+@pytest.mark.parametrize(("mode", "limit"), [("never", 338), ("always", 357)])
 def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode: Any, limit: int) -> None:
-    """A number, not a time: 468 before the verbs were coroutines.
-
-    On a busy machine each ADD may have polls, about ten calls.
-    """
+    """A number, not a time, without the calls that poll: how many there are depends on the machine."""
     fakes = FakePlugins(tmp_path)
     for name in "abc":
         fakes.shell(name, result={"cniVersion": "1.0.0"})
@@ -73,10 +71,11 @@ def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode
 
     def count(frame: types.FrameType, event: str, _: Any) -> None:
         nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename.startswith(ROOT)
+        is_own = event == "call" and frame.f_code.co_filename.startswith(ROOT)
+        calls += is_own and frame.f_code.co_name not in POLLING
 
     counts = []
-    for number in range(8):  # a slow plugin is polled more often: the least number is the one without polls
+    for number in range(3):  # the first calls may import something
         calls = 0
         sys.setprofile(count)
         try:

@@ -93,11 +93,13 @@ def test_the_descriptor_for_a_plugin_is_opened_when_an_executor_reads_it(node: F
     class Reading(RecordingExecutor):
         def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
             kept.append(options)
-            opened.extend((lock_files(), options.inherited(), lock_files()))
+            assert options.inherit is not None
+            opened.extend((lock_files(), options.inherit(), lock_files()))
             return super().execute(invocation, options)
 
     CNIConfig([], str(node.cache), executor=Reading()).add_network_list(network("a"), RT)
     before, descriptor, after = opened
     assert (before, after) == (1, 2)
     assert descriptor > 2
-    assert kept[0].inherited() == -1, "the verb has ended: nothing would close it"
+    assert kept[0].inherit is not None
+    assert kept[0].inherit() == -1, "the verb has ended: nothing would close it"
