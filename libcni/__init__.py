@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from libcni.aio import AsyncCNIConfig
     from libcni.client import CNIConfig
-    from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping, network_args
+    from libcni.config.capabilities import Bandwidth, CapabilityArgs, DNSServers, IPRange, PortMapping
     from libcni.config.cni_args import format_args, parse_args
     from libcni.config.directory import ConfigDirectory, load_network_conf, read_config_directory
     from libcni.config.network import NetworkConfigList, PluginConfig, inject_conf
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "aio": "AsyncCNIConfig",
     "store.attachments": "Attachment",
-    "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping network_args",
+    "config.capabilities": "Bandwidth CapabilityArgs DNSServers IPRange PortMapping",
     "client": "CNIConfig",
     "config.cni_args": "format_args parse_args",
     "config.directory": "ConfigDirectory load_network_conf read_config_directory",
@@ -95,7 +95,7 @@ __all__ = [
     "Outcome", "PluginConfig", "PluginError", "PluginInfo", "PluginNotFoundError", "PluginReport", "PluginStatus",
     "PluginTimeoutError", "PluginValidation", "PortMapping", "RecordError", "RepairReport", "Result", "Route",
     "RuntimeConf", "ValidationReport", "VersionError", "__version__", "format_args", "inject_conf",
-    "load_network_conf", "network_args", "parse_args", "printable", "read_config_directory", "repair_records",
+    "load_network_conf", "parse_args", "printable", "read_config_directory", "repair_records",
 ]  # fmt: skip
 
 

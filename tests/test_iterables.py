@@ -50,7 +50,6 @@ CALLS: dict[str, Callable[[Path, Callable[[list[Any]], Iterable[Any]]], object]]
     "libcni.CNIConfig.gc_network_list(valid)": lambda path, once: left_by_gc(path, once, on_asyncio=False),
     "libcni.NetworkConfigList.with_plugins(plugins)": lambda _, once: NET.with_plugins(once([*NET.plugins])),
     "libcni.RuntimeConf(args)": lambda _, once: libcni.RuntimeConf("c1", None, "eth0", once([("K", "V"), ("L", "W")])),
-    "libcni.network_args(ips)": lambda _, once: libcni.network_args(ips=once(["10.0.0.1", "10.0.0.2"])),
 }
 ELSEWHERE = {"libcni.manager", "libcni.oci", "libcni.testing", "libcni.plugin"}
 """Rooms whose own tests give generators (tests/manager/test_iterables.py), or whose parameters detach nothing."""

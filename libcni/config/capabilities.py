@@ -1,7 +1,6 @@
-"""The conventions' capability arguments and ``args`` keys (CONVENTIONS.md of the specification), as typed objects.
+"""The conventions' capability arguments (CONVENTIONS.md of the specification), as typed objects.
 
-    capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)]).to_args()
-    args = network_args(labels={"app": "web"})
+    capability_args = CapabilityArgs(port_mappings=[PortMapping(host_port=8080, container_port=80)])
 
 Import this module only for a caller that uses it: pydantic takes longer to start than a plugin.
 """
@@ -9,7 +8,7 @@ Import this module only for a caller that uses it: pydantic takes longer to star
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -18,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from libcni.config.schema import format_location
 from libcni.errors import ConfigError, short_repr
 
-__all__ = ["Bandwidth", "CapabilityArgs", "DNSServers", "IPRange", "PortMapping", "network_args"]
+__all__ = ["Bandwidth", "CapabilityArgs", "DNSServers", "IPRange", "PortMapping"]
 
 _MAX_PORT = 65535
 
@@ -192,25 +191,3 @@ class CapabilityArgs(_Capability):
     def to_args(self) -> dict[str, Any]:
         """Return ``RuntimeConf.capability_args``."""
         return self.to_json()
-
-
-def network_args(
-    *,
-    labels: Mapping[str, str] | None = None,
-    ips: Iterable[str] | None = None,
-) -> dict[str, Any]:
-    """Return ``RuntimeConf.network_args`` with the conventions' ``args.cni``.
-
-    Args:
-        labels: key and value of each label.
-        ips: the wanted addresses, with or without prefix length.
-
-    Raises:
-        ConfigError: one of ``ips`` is not an address.
-    """
-    cni: dict[str, Any] = {}
-    if labels is not None:
-        cni["labels"] = [{"key": key, "value": value} for key, value in labels.items()]
-    if ips is not None:
-        cni["ips"] = list(CapabilityArgs(ips=list(ips)).ips or ())
-    return {"cni": cni}

@@ -88,15 +88,3 @@ def test_a_runtime_configuration_takes_them_as_they_are() -> None:
     assert libcni.RuntimeConf("c1", None, "eth0", capability_args=args).capability_args == plain
     mixed = {"portMappings": [PortMapping(host_port=8080, container_port=80)]}
     assert libcni.RuntimeConf("c1", None, "eth0", capability_args=mixed).capability_args == plain
-
-
-def test_network_args_are_what_the_conventions_put_under_args() -> None:
-    assert libcni.network_args(labels={"app": "myapp"}, ips=["10.2.2.42/24"]) == {
-        "cni": {"labels": [{"key": "app", "value": "myapp"}], "ips": ["10.2.2.42/24"]}
-    }
-    assert libcni.network_args() == {"cni": {}}
-
-
-def test_network_args_refuse_what_is_no_address() -> None:
-    with pytest.raises(libcni.ConfigError):
-        libcni.network_args(ips=["nowhere"])
