@@ -53,24 +53,6 @@ _unreaped: list[Child] = []
 """Released processes that had not ended. The next start of a plugin reaps those that have ended by then."""
 
 
-def _has_pidfd() -> bool:
-    """Return whether this kernel can wait for a pidfd (5.4 and later)."""
-    try:
-        descriptor = os.pidfd_open(os.getpid())
-    except (AttributeError, OSError):
-        return False
-    try:
-        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
-    except OSError as error:
-        return error.errno == errno.ECHILD  # no process is a child of its own; kernel 5.3 answers EINVAL
-    finally:
-        os.close(descriptor)
-    return False
-
-
-_HAS_PIDFD = _has_pidfd()
-
-
 class Child:
     """A plugin process.
 
@@ -198,11 +180,12 @@ class Child:
         """Make ``exit_fd``. Raises OSError."""
         while self.streams.theirs:
             os.close(self.streams.theirs.pop())
-        if _HAS_PIDFD:
-            try:
-                self.exit_fd = os.pidfd_open(self._pid[0])
-            except ProcessLookupError:  # the host program has reaped it
-                self._pid[0] = 0
+        try:
+            self.exit_fd = os.pidfd_open(self._pid[0])
+        except ProcessLookupError:  # the host program has reaped it
+            self._pid[0] = 0
+        except (AttributeError, OSError):
+            pass  # an old kernel or Python, a filter of system calls, or too many open files: it is polled
 
     def feed(self, stdin: bytes) -> bool:
         """Send the configuration; return False if it does not fit. The plugin's seconds are counted from here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -144,10 +145,18 @@ class _Replaced:
 
 def replace_in_executor(patch: pytest.MonkeyPatch, module: ModuleType, **functions: Callable[..., Any]) -> None:
     """Replace functions of a module such as ``os`` in all modules that start and end a process."""
-    replaced = _Replaced(module, **functions)
     for user in (child, streams):
         if hasattr(user, module.__name__):
-            patch.setattr(user, module.__name__, replaced)
+            patch.setattr(user, module.__name__, _Replaced(getattr(user, module.__name__), **functions))
+
+
+def without_pidfd(patch: pytest.MonkeyPatch) -> None:
+    """Let the executors find a kernel before Linux 5.3."""
+
+    def refused(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    replace_in_executor(patch, os, pidfd_open=refused)
 
 
 def run(path: str, stdin: bytes = b"{}", timeout: float | None = 10.0, inherit: int = -1, **options: Any) -> Outcome:

@@ -50,7 +50,6 @@ def failing(number: int, real: Callable[..., Any], *, times: int = 1, after: int
         (child, "prepare_spawn", 0),
         (os, "set_blocking", 0),
         (os, "set_blocking", 1),
-        (os, "pidfd_open", 0),
     ],
 )
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from processes import fork, is_running, wait
 
-from executor.plugins import BASE, Kind, execute, invocation, run, script
+from executor.plugins import BASE, Kind, execute, invocation, run, script, without_pidfd
 from libcni.errors import (
     PluginError,
     PluginTimeoutError,
@@ -243,38 +243,13 @@ def test_a_process_that_the_host_reaps_during_its_grace(
     assert groups == [signal.SIGTERM]
 
 
-def test_a_lack_of_descriptors_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(_pid: int, _flags: int = 0) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(os, "pidfd_open", none_left)
-    with pytest.raises(PluginError, match="Too many open files"):
-        run(script(tmp_path, "sleep 30"))
-
-
 def test_kernels_without_pidfd(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_HAS_PIDFD", False)
+    without_pidfd(monkeypatch)
     outcome = execute(kind, script(tmp_path, "echo out; sleep 0.1; exit 4"))
     assert outcome == Outcome(4, b"out\n")
     assert outcome.seconds < 5
     with pytest.raises(PluginTimeoutError, match="was stopped"):
         execute(kind, script(tmp_path, "exec sleep 30"), 0.2, grace=0.1)
-
-
-def test_a_kernel_without_pidfd_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert child._has_pidfd()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "waitid", failing_with(errno.EINVAL))  # kernel 5.3
-        assert not child._has_pidfd()
-    monkeypatch.delattr(os, "pidfd_open")
-    assert not child._has_pidfd()
-
-
-def failing_with(number: int) -> Any:
-    def fail(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from executor.plugins import without_pidfd
 from helpers import RT, network
 from nodes import FakeNode
 from processes import children, fork, is_running, wait
 
 from libcni import CNIError, Invocation, PluginError, RuntimeConf
 from libcni.executor import CallOptions, ProcessExecutor
-from libcni.executor import child as child_module
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
 from reliability.c_node import CNode
@@ -55,7 +55,8 @@ def assert_unknown(c_node: CNode) -> None:
 
 @pytest.mark.parametrize("has_pidfd", [True, False])
 def test_with_sigchld_ignored(c_node: CNode, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool) -> None:
-    monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
+    if not has_pidfd:
+        without_pidfd(monkeypatch)
     handler(signal.SIGCHLD, signal.SIG_IGN)
     assert_unknown(c_node)
 
@@ -74,7 +75,8 @@ def test_with_a_sigchld_handler_that_reaps_everything(
     c_node: CNode, handler: Any, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
 ) -> None:
     """Either the library or the handler reaps a plugin first: success and "cannot be known" are both right."""
-    monkeypatch.setattr(child_module, "_HAS_PIDFD", has_pidfd)
+    if not has_pidfd:
+        without_pidfd(monkeypatch)
     handler(signal.SIGCHLD, reap)
     net, cni = c_node.chain(slow=2), c_node.client()
     for _ in range(5):
