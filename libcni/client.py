@@ -130,7 +130,7 @@ class CNIConfig(ClientBase[Executor]):
         Raises:
             PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not
                 called.
-            NotAttachedError: there is no completed ADD, or its namespace has gone; nothing was run.
+            NotAttachedError: there is no completed ADD, or its namespace no longer exists; nothing was run.
             VersionError: the configuration's version has no CHECK; nothing was run.
             RecordError: the record cannot be read; nothing was run.
             PluginNotFoundError: an executable is missing; nothing was run.
@@ -442,7 +442,7 @@ class CNIConfig(ClientBase[Executor]):
             The new result. If the container could not get its own addresses again, it has others.
 
         Raises:
-            NotAttachedError: there is no completed ADD, or its namespace has gone; nothing was run.
+            NotAttachedError: there is no completed ADD, or its namespace no longer exists; nothing was run.
             RecordError: the record has no usable configuration, was rewritten after the attachment was listed, or
                 cannot be written; nothing was run.
             PluginError: a plugin failed. The record stays, so that a further reload can mend the attachment.

@@ -1,10 +1,12 @@
 """The options of verbs, and their types, for programs that pass them on.
 
-from typing import Unpack
-from libcni.options import DEFAULT, AddOptions, Timeout
+    from typing import Unpack
+    from libcni.options import DEFAULT, AddOptions, Timeout
 
-def attach(name: str, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]) -> libcni.Result:
-return cni.add_network_list("dbnet", conf(name), timeout=timeout, **options)
+    def attach(name: str, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]) -> libcni.Result:
+        return cni.add_network_list("dbnet", conf(name), timeout=timeout, **options)
+
+Each verb has ``timeout`` as a parameter of its own.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ class AddOptions(TypedDict, total=False):
 
 
 class CheckOptions(TypedDict, total=False):
-    """The options of a CHECK, beside ``timeout``.
+    """The options of a CHECK, ``timeout`` excepted.
 
     Attributes:
         use_given: use the caller's configuration, arguments and capabilities instead of the recorded ones.
@@ -130,7 +132,7 @@ class CheckOptions(TypedDict, total=False):
 
 
 class DelOptions(TypedDict, total=False):
-    """The options of a DEL, beside ``timeout``.
+    """The options of a DEL, ``timeout`` excepted.
 
     Attributes:
         policy: exceptions to the specification's rule to stop at the first error; None: no exceptions.
@@ -145,7 +147,7 @@ class DelOptions(TypedDict, total=False):
 
 
 class StatusOptions(TypedDict, total=False):
-    """The options of a STATUS, beside ``timeout``.
+    """The options of a STATUS, ``timeout`` excepted.
 
     Attributes:
         negotiate_version: ask the plugins, and use the highest version that all of them support.

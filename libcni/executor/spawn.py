@@ -37,7 +37,7 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
 
     Returns:
         A function that starts the process once. It sets the first element of its argument to the process ID, before it
-        returns or raises, also if a signal handler raises: so no process gets lost. It raises OSError if the process
+        returns or raises, even if a signal handler raises: so no process gets lost. It raises OSError if the process
         cannot be started. Another thread may call it. It needs the interpreter's lock for a few microseconds only.
 
     Raises:
