@@ -58,7 +58,7 @@ def test_the_stack_is_short_and_nothing_is_suspended(tmp_path: Path) -> None:
     assert executor.suspended == []
 
 
-@pytest.mark.parametrize(("mode", "limit"), [("never", 338), ("always", 357)])
+@pytest.mark.parametrize(("mode", "limit"), [("never", 346), ("always", 366)])
 def test_calls_of_own_functions_for_an_add_of_three_plugins(tmp_path: Path, mode: Any, limit: int) -> None:
     """A number, not a time, without the calls that poll: how many there are depends on the machine."""
     fakes = FakePlugins(tmp_path)
