@@ -157,6 +157,18 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
         raise
 
 
+def overwrite_after(start: bytes, data: bytes, name: str, directory: int) -> bool:
+    """Overwrite the bytes of a file after ``start``; return False if the file does not begin with that."""
+    descriptor = system.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory)
+    try:
+        is_it = system.read(descriptor, len(start)) == start
+        if is_it:
+            system.write(descriptor, data)
+        return is_it
+    finally:
+        system.close(descriptor)
+
+
 def _order_before_names(descriptor: int) -> None:
     """Let a file's bytes reach the disk before each name that it gets from now on.
 

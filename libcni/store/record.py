@@ -9,7 +9,7 @@ import base64
 import functools
 import math
 import os
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 import libcni._system as system
@@ -33,6 +33,8 @@ RecordState = Literal["pending", "ready", "detaching", "stale-boot", "corrupt", 
 
 _ON_DISK: Final = (PENDING, READY, DETACHING)
 _KIND = "cniCacheV1"
+DETACHING_MARK: Final = '{"libcni":{"detaching":'
+"""The begin of a record's file. The byte after it is a 0; a 1 says that the state of a ready record is detaching."""
 _ADDED_BYTES = 4 * MAX_RESULT_BYTES  # of the result: a conversion to ASCII makes three bytes of one
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
@@ -67,7 +69,6 @@ class Record:
         is_refused: whether the ADD was refused before it ran a plugin, because the interface existed.
         path: the file.
         problem: why it is corrupt, or "".
-        text: the file's text; "" if the record was not read from a file, or was changed since.
     """
 
     network: str = ""
@@ -94,7 +95,6 @@ class Record:
     is_refused: bool = False
     path: str = ""
     problem: str = ""
-    text: str = field(default="", compare=False, repr=False)
 
     @property
     def identity(self) -> Identity:
@@ -106,7 +106,7 @@ class Record:
         if not _FIELDS.issuperset(changed):
             raise TypeError(f"a record has no {', '.join(changed.keys() - _FIELDS)}")
         record = object.__new__(Record)
-        record.__dict__.update(self.__dict__, text="", **changed)
+        record.__dict__.update(self.__dict__, **changed)
         record.__dict__.pop("capabilities", None)  # a cached property
         return record
 
@@ -172,9 +172,10 @@ def sees_same_processes(record: Record) -> bool:
 
 
 def encode(record: Record) -> bytes:
-    """Return the bytes of a record's file: Go's keys in Go's order, then this library's."""
+    """Return the bytes of a record's file: this library's key, then Go's keys in Go's order."""
     own: dict[str, Any] = {
-        "state": record.state,
+        # What is stale is known from the boot.
+        "state": READY if record.state == STALE_BOOT else record.state,
         "created": record.created,
         "uptime": record.uptime,
         "bootId": record.boot,
@@ -189,16 +190,16 @@ def encode(record: Record) -> bytes:
         own["refused"] = True
     config = base64.b64encode(record.config).decode()
     parts = [
+        f"{DETACHING_MARK}0,{dumps(own)[1:-1]}",
+        f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}}}',
         f'"kind":"{_KIND}","containerId":{quote(record.container_id)},"config":"{config}"',
         f'"ifName":{quote(record.ifname)},"networkName":{quote(record.network)}',
         *([f'"netns":{quote(record.netns)}'] if record.netns else ()),
         *([f'"cniArgs":{dumps(record.args)}'] if record.args else ()),
         *([f'"capabilityArgs":{record.capability_args}'] if record.capability_args else ()),
         *([f'"result":{record.result}'] if record.result else ()),
-        f'"libcni":{dumps(own)[:-1]}',
-        f'"plugins":[{",".join(record.plugins)}],"networkArgs":{record.network_args or "null"}}}',
     ]
-    return f"{{{','.join(parts)}}}".encode()
+    return f"{','.join(parts)}}}".encode()
 
 
 def check_readable(record: Record) -> Record:
@@ -213,16 +214,6 @@ def check_readable(record: Record) -> Record:
         problem = f"the record of this ADD could not be read back: it would have more than {MAX_RECORD_BYTES:,} bytes"
         raise ConfigError(problem, hint="use a smaller configuration, or smaller arguments")
     return record
-
-
-def encode_with(record: Record, **own: str) -> bytes:
-    """Return the bytes of a record's file with members under ``libcni`` replaced, for example ``state``.
-
-    The rest of the file's text stays, also keys of a newer version of this library.
-    """
-    if record.text and record.version:
-        return jsontext.merge(record.text, {"libcni": own}).encode()
-    return encode(record.with_fields(**own))
 
 
 def decode(data: bytes, path: str) -> Record:
@@ -253,7 +244,6 @@ def _decode(data: bytes, path: str) -> Record:
         capability_args=_object_text(found, "capabilityArgs"),
         result=None if _value(found, "result") is None else found["result"].text,
         path=path,
-        text=text,
         **(_own_fields(_members(found["libcni"].text)) if "libcni" in found else {}),
     )
 
@@ -268,6 +258,8 @@ def _own_fields(own: dict[str, Member]) -> dict[str, Any]:
     if state not in _ON_DISK:
         raise ValueError(f"its state is {state!r}")
     pid_namespace, cookie = _value(own, "pidNamespace"), _value(own, "netnsCookie")
+    if state == READY and _value(own, "detaching") == 1:
+        state = DETACHING
     return {
         "state": STALE_BOOT if boot and boot_id() and boot != boot_id() else state,
         "netns_id": _netns_id(own["netnsId"].value),

@@ -20,6 +20,7 @@ from libcni.config.jsontext import JSONTextError, dumps
 from libcni.errors import RecordError
 from libcni.store.files import (
     Directory,
+    overwrite_after,
     read_file,
     record_error,
     remove,
@@ -30,16 +31,13 @@ from libcni.store.files import (
 from libcni.store.record import (
     CORRUPT,
     DETACHING,
+    DETACHING_MARK,
     LEGACY,
-    PENDING,
-    READY,
-    STALE_BOOT,
     Identity,
     Record,
     boot_id,
     decode,
     encode,
-    encode_with,
 )
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -264,20 +262,23 @@ class RecordStore:
             raise record_error("cannot be written", record.path, error) from error
 
     def mark_detaching(self, record: Record) -> Record:
-        """Rewrite the file of a record with state ``detaching`` and return the new record.
+        """Write to the file of a ready record that its DEL has begun, and return the new record.
 
-        DEL calls this before its first plugin. If the disk is full or read-only, this logs a warning and returns the
-        record unchanged, because that must not stop a DEL. A record of an earlier boot stays ``stale-boot``.
+        DEL calls this before its first plugin. If the disk is read-only, this logs a warning and returns the record
+        unchanged, because that must not stop a DEL.
         """
-        if record.state not in {PENDING, READY, STALE_BOOT} or not record.path:
-            return record
+        marked = record.with_fields(state=DETACHING)
         try:
-            # The bytes are synced, the name is not: after a power cut the old state is safe, and a torn file is not.
-            self._replace(record, encode_with(record, state=DETACHING))
-        except RecordError as error:
-            logger.warning("DEL goes on, but the record is not marked as detaching: %s", error)
+            # A kill of this program must not lose the mark. A power cut may: after it the record is of an earlier boot.
+            # So it needs no sync. A single byte is never half written.
+            with Directory(self.results) as directory:
+                is_marked = overwrite_after(DETACHING_MARK.encode(), b"1", _name_of(record), directory)
+            if not is_marked:  # Go's records, and those of earlier versions
+                self._replace(record, encode(marked))
+        except (OSError, RecordError) as error:
+            logger.warning("DEL goes on, but the record %s is not marked as detaching: %s", record.path, error)
             return record
-        return record if record.state == STALE_BOOT else record.with_fields(state=DETACHING)
+        return marked
 
     def take_over(self, record: Record, owner: str) -> Record:
         """Rewrite the owner of a record and return the new record.
@@ -288,8 +289,9 @@ class RecordStore:
         if record.state in {CORRUPT, LEGACY}:
             text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
             raise RecordError(text, path=record.path, hint="detach the attachment, or forget the record")
-        self._replace(record, encode_with(record, owner=owner))
-        return record.with_fields(owner=owner)
+        taken = record.with_fields(owner=owner)
+        self._replace(taken, encode(taken))
+        return taken
 
     def ensure_writable(self, record: Record) -> None:
         """Check that a record of this size can be written: write it under a temporary name and remove it.

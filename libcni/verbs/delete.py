@@ -174,7 +174,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
             # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
             if node.starts_ahead and chain.executables[-1]:
                 node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
-            record = await node.mark_detaching(record)
+            record = node.records.mark_detaching(record)
         try:
             # Without a namespace there is nothing to ask: the last try leaves out a path that plugins refuse.
             asked = ownership if chain.rt is not None and chain.rt.netns else None

@@ -376,10 +376,6 @@ class Node(LockingNode):
         """Write the record of an ADD that succeeded."""
         await self._write(partial(self.records.complete, record))
 
-    async def mark_detaching(self, record: Record) -> Record:
-        """Write to the record that its DEL has begun. If the disk refuses, DEL goes on."""
-        return await self._write(partial(self.records.mark_detaching, record))
-
     async def _write(self, work: Callable[[], _T]) -> _T:
         # Only the wait for the disk takes long enough to be worth a thread.
         return await self.on_disk(work) if self.settings.durable else work()

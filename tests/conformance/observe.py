@@ -267,7 +267,8 @@ def _in_record_key(key: str, value: Any, record: dict[str, Any]) -> Iterator[Dif
         elif raw.decode() != value:
             yield Difference(place, repr(value), repr(raw.decode()))
     elif key == "state":
-        state = record["libcni"]["state"] if "libcni" in record else "(Go's)"
+        own = record.get("libcni", {"state": "(Go's)"})
+        state = "detaching" if own.get("detaching") == exact(1) else own["state"]
         if state not in {value, "(Go's)"}:
             yield Difference(place, value, state)
     else:

@@ -3,7 +3,8 @@
 Beliefs, each with a test with real parts:
 - link, rename and unlink are one step, and names come back from a power cut in the order of the changes, as of a
   journal: any number of the latest may be missing (tests/store/test_power_cut.py, on ext4).
-- bytes that were not synced may be all there, half, empty, zeros, or the old ones.
+- bytes that were not synced may be all there, half, empty, zeros, or the old ones; a single byte that was overwritten
+  in a file whose bytes are safe is there or not (tests/store/test_power_cut.py).
 - a sync of a directory makes all earlier changes of names safe.
 - locks of bytes belong to an open file, and end with its last descriptor (tests/real/test_beliefs.py).
 """
@@ -166,7 +167,13 @@ class Disk:
             elif inode.data != inode.synced:
                 data, half = inode.data, len(inode.data) // 2
                 torn = [data, b"", bytes(len(data)), data[:half], inode.synced or b""]
+                if inode.synced is not None and _differ_in_one_byte(data, inode.synced):
+                    torn = [data, inode.synced]
                 inode.data = inode.synced = torn[choose(len(torn))]
+
+
+def _differ_in_one_byte(one: bytes, other: bytes) -> bool:
+    return len(one) == len(other) and sum(a != b for a, b in zip(one, other, strict=True)) == 1
 
 
 def has_conflict(file: OpenFile, start: int, end: int, *, exclusive: bool) -> bool:

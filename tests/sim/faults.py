@@ -182,11 +182,11 @@ def forgets_what_is_there_now() -> AbstractContextManager[object]:
 @fault
 @contextmanager
 def record_forgotten_before_del() -> Iterator[None]:
-    async def forget(self: Node, record: Record) -> Record:
-        self.records.forget(record)
+    def forget(self: RecordStore, record: Record) -> Record:
+        self.forget(record)
         return record
 
-    with patch.object(Node, "mark_detaching", forget):
+    with patch.object(RecordStore, "mark_detaching", forget):
         yield
 
 

@@ -125,11 +125,12 @@ class SimSystem:
         return data
 
     def write(self, descriptor: int, data: memoryview | bytes) -> int:
-        """Write everything."""
+        """Write everything; what is behind it stays."""
         file = self._file(descriptor)
         sim().point(f"writes {len(data)} bytes of {file.path}")
         assert isinstance(file.inode, File)
-        file.inode.data = file.inode.data[: file.at] + bytes(data)
+        before = file.inode.data
+        file.inode.data = before[: file.at] + bytes(data) + before[file.at + len(data) :]
         file.at += len(data)
         return len(data)
 

@@ -90,7 +90,7 @@ def make_image(path: Path, *options: str, size: int = 64 << 20) -> Path:
 
 
 def after_a_power_cut(image: Path, directory: Path, moment: str) -> list[Record]:
-    """Return the records on the disk after a power cut at this moment of an ADD."""
+    """Return the records on the disk after a power cut at this moment of an attachment."""
     record = Record("net", "c1", "eth0", state="pending", config=b"c" * 5000)
     with mounted(image, directory / "disk") as disk:
         store = RecordStore(str(disk / "cni"))
@@ -101,13 +101,21 @@ def after_a_power_cut(image: Path, directory: Path, moment: str) -> list[Record]
                 patch.setattr(records, "sync_directory", lambda _: cut_power(disk))
                 store.begin(record)
         else:
-            store.complete(replace(store.begin(record), state="ready", result="{}"))
+            complete = replace(store.begin(record), state="ready", result="{}")
+            store.complete(complete)
+            if moment == "its DEL has begun":
+                subprocess.run(["sync", "-f", disk], check=True)
+                store.mark_detaching(complete)
             cut_power(disk)
     with mounted(image, directory / "after") as disk:
         return RecordStore(str(disk / "cni")).records()
 
 
-MOMENTS = {"the pending record has its name": "pending", "the complete record has its name": "ready"}
+MOMENTS = {
+    "the pending record has its name": "pending",
+    "the complete record has its name": "ready",
+    "its DEL has begun": "ready",  # the mark is lost, and nothing else
+}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
