@@ -11,6 +11,7 @@ not wanted any more. An error stops one container only, which is tried again. On
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import logging
 import os
@@ -24,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import yaml
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from libcni import Attachment, CNIConfig, CNIError, ConfigError, ErrorCode, NotAttachedError, PluginError, VersionError
@@ -343,9 +343,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return start(options)
         for directory in (options.cache_dir, os.path.dirname(options.status)):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        with FileLock(os.path.join(options.cache_dir, "agent.lock"), timeout=0):
+        with open(os.path.join(options.cache_dir, "agent.lock"), "a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return start(options)
-    except (CNIError, OSError, Timeout) as error:
+    except (CNIError, OSError) as error:
         print(f"not started: {error}", file=sys.stderr)
     return REFUSED
 

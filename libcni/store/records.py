@@ -107,20 +107,11 @@ class RecordStore:
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         """Return the records of one (container, interface) on any network, and corrupt ones that may be of it."""
+        # Only the end of a name is known: the record may be of another network.
+        read = [self._read(name, directory) for name, directory in self._scan(f"-{container_id}-{ifname}")]
         wanted = (container_id, ifname)
-        ending = f"-{container_id}-{ifname}"
-        try:
-            with Directory(self.results) as directory:
-                # Only the end of a name is known: the record may be of another network. A name that is only a hash may
-                # belong to any attachment.
-                names = [name for name in system.listdir(directory) if ending in name or name[0] == "~"]
-                found = [self._read(name, directory) for name in names]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise record_error("cannot be listed", self.results, error) from error
-        records = [one for one in found if one and ((one.container_id, one.ifname) == wanted or one.state == CORRUPT)]
-        return sorted(records, key=lambda record: os.fsencode(record.path))
+        found = [one for one in read if one and ((one.container_id, one.ifname) == wanted or one.state == CORRUPT)]
+        return sorted(found, key=lambda record: os.fsencode(record.path))
 
     def iter_names(self) -> Iterator[str]:
         """Return the names of all files, in the directory's order."""
@@ -284,11 +275,8 @@ class RecordStore:
         """Rewrite the owner of a record and return the new record.
 
         Raises:
-            RecordError: the file cannot be written, or the record is corrupt or legacy and cannot have an owner.
+            RecordError: the file cannot be written.
         """
-        if record.state in {CORRUPT, LEGACY}:
-            text = f"{record.path}: cannot be taken over: a record in state {record.state} has no owner"
-            raise RecordError(text, path=record.path, hint="detach the attachment, or forget the record")
         taken = record.with_fields(owner=owner)
         self._replace(taken, encode(taken))
         return taken

@@ -29,7 +29,15 @@ from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STAL
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, Ownership, check_no_interface, checked_conf, path_to_use, state_of
+from libcni.verbs.ownership import (
+    STATES,
+    Ownership,
+    check_no_interface,
+    checked_conf,
+    other_records,
+    path_to_use,
+    state_of,
+)
 from libcni.verbs.reports import DelReport, PluginReport, RecordSeen
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -268,15 +276,8 @@ def _without_given_away(node: Node, record: Record, text: str, version: str) -> 
     ips = read_result(text, version, lenient=True).ips
     if not ips:
         return text
-    in_use: set[str] = set()
-    try:
-        for other in node.records.iter_records():
-            if other.identity != record.identity and other.container_id:
-                known = node.records.with_partial(other) if other.result is None else other
-                if known.result is not None:
-                    in_use.update(_addresses(known))
-    except RecordError as error:
-        logger.warning("DEL goes on without knowing who has its addresses now: %s", error)
+    others = (node.records.with_partial(one) if one.result is None else one for one in other_records(node, record))
+    in_use = {address for one in others for address in _addresses(one)}
     kept = [ip for ip in ips if ip.address.partition("/")[0] not in in_use]
     if len(kept) == len(ips):
         return text

@@ -31,7 +31,7 @@ from libcni.store.place import EnteredNamespace, Place, is_no_namespace, is_own_
 from libcni.store.record import PENDING, Record, boot_id, pid_namespace
 from libcni.verbs.limit import Turn
 from libcni.verbs.locking import LockingNode
-from libcni.verbs.settings import ClientState, VersionCache
+from libcni.verbs.settings import ClientState
 
 logger: logging.Logger = logging.getLogger("libcni")
 plugin_logger: logging.Logger = logging.getLogger("libcni.plugin")
@@ -72,7 +72,6 @@ class Node(LockingNode):
 
     Attributes:
         path: the plugin directories (CNI_PATH).
-        versions: the answers to VERSION that the client's verbs have received so far.
         starts_ahead: whether this node's executor can start plugins ahead, and the client wants it.
         is_interrupted: whether a plugin call ended with an exception that is not a CNIError: a cancellation, Ctrl-C, or
             an exception of the program's signal handler.
@@ -87,7 +86,6 @@ class Node(LockingNode):
         self._prepare: Callable[[Invocation, CallOptions], WaitingPlugin | None] | None
         self._prepare = getattr(executor, "prepare", None) if self.settings.start_ahead != "never" else None
         self.path: tuple[str, ...] = self.settings.path
-        self.versions: VersionCache = client.versions
         self._observer = self.settings.observer
         self._operation = operation
         self._running: Invocation | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
@@ -277,13 +278,19 @@ def _has_go_path_gone(record: Record, path: str, now: Place) -> bool:
 
 def _is_recorded(node: Node, now: Place, but: Record | None) -> bool:
     """Return whether another record than ``but`` has an interface. Go's records have no number of theirs."""
-    try:
-        others = [one for one in node.records.iter_records() if one.version]
-    except RecordError as error:
-        logger.warning("going on without knowing the owners of interfaces: %s", error)
-        return False
+    others = (one for one in other_records(node, but) if one.version)
+    return any(compare(place_of(one), replace(now, found_as="")) == "same" for one in others)
+
+
+def other_records(node: Node, but: Record | None) -> Iterator[Record]:
+    """Yield the records of all attachments but one. If they cannot be listed, log a warning and end."""
     own = but.identity if but is not None else None
-    return any(one.identity != own and compare(place_of(one), replace(now, found_as="")) == "same" for one in others)
+    try:
+        for one in node.records.iter_records():
+            if one.container_id and one.identity != own:
+                yield one
+    except RecordError as error:
+        logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
 
 
 def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -> NamespaceMismatchError:

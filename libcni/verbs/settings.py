@@ -9,7 +9,6 @@ from typing import TextIO
 
 from libcni.observe.protocol import Observer
 from libcni.options import StartAhead
-from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
@@ -20,9 +19,6 @@ StderrSink = Callable[[Invocation, str], object] | TextIO
 
 Env = Mapping[str, str] | Sequence[str]
 """The plugins' environment: a mapping that replaces this process's, or the names of the variables to inherit."""
-
-VersionCache = dict[str, tuple[tuple[int, ...], PluginInfo]]
-"""Answers to VERSION by executable, with the identity of the file that gave the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +55,11 @@ class ClientState:
         settings: the client's settings.
         records: the attachments on disk.
         limit: the verbs that run and that wait for their turn.
-        versions: the answers to VERSION so far.
     """
 
     settings: Settings
     records: RecordStore
     limit: VerbLimit = field(default_factory=lambda: VerbLimit(MAX_VERBS))
-    versions: VersionCache = field(default_factory=dict)
 
 
 _decoded: tuple[dict[bytes, bytes], Mapping[str, str]] = ({}, {})

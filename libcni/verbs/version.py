@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import ALL_VERSIONS, CURRENT_VERSION, parse_version
 from libcni.errors import CNIError, PluginError, VersionError
-from libcni.executor.start_ahead import file_identity
 from libcni.protocol.answer import PluginInfo, read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import cni_variables
@@ -25,27 +22,17 @@ async def version(node: Node, plugin: str) -> PluginInfo:
 
 
 async def _ask(node: Node, plugin: str, executable: str) -> PluginInfo:
-    """Call VERSION, unless this executable file has answered before."""
-    identity: tuple[int, ...] = ()
-    with suppress(OSError):
-        identity = file_identity(executable)
-    # An upgrade replaces the file at the same path, so the identity of the file is part of the cache.
-    known = node.versions.get(executable)
-    if known is not None and identity and known[0] == identity:
-        return known[1]
     # Plugins older than 0.2.0 require these variables for every verb (Go: pkg/invoke/exec.go).
     env = {**cni_variables("VERSION", node.path), "CNI_NETNS": "dummy", "CNI_IFNAME": "dummy", "CNI_PATH": "dummy"}
     stdin = jsontext.dumps({"cniVersion": CURRENT_VERSION}).encode()
     invocation = Invocation("VERSION", plugin, executable, stdin, env)
     try:
-        info = read_version_info(invocation, await node.execute(invocation))
+        return read_version_info(invocation, await node.execute(invocation))
     except PluginError as error:
         if (error.msg, error.details) != (_TOO_OLD_FOR_VERSION, ""):
             raise
         # The specification of 0.1.0 has no VERSION. Go libcni recognizes such plugins by the same text.
-        info = PluginInfo("0.1.0", ("0.1.0",))
-    node.versions[executable] = identity, info
-    return info
+        return PluginInfo("0.1.0", ("0.1.0",))
 
 
 async def validate(node: Node, net: NetworkConfigList) -> ValidationReport:

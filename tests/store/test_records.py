@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
+from libcni import CNIConfig, repair_records
 from libcni import _system as system
-from libcni import repair_records
 from libcni.errors import RecordError
 from libcni.store import files as files_module
 from libcni.store import records
@@ -299,9 +299,10 @@ def test_a_record_made_by_go_is_taken_over(store: RecordStore) -> None:
 @pytest.mark.parametrize("data", [b"", RESULT.encode()])
 def test_a_file_without_an_identity_cannot_be_taken_over(store: RecordStore, data: bytes) -> None:
     put(store, "net-c1-eth0", data)
-    (found,) = store.records()
-    with pytest.raises(RecordError, match="cannot be taken over"):
-        store.take_over(found, "me")
+    cni = CNIConfig([], store.cache_dir, owner="me")
+    (found,) = cni.get_cached_attachments()
+    with pytest.raises(RecordError, match="no record that can be taken over"):
+        cni.take_over_attachment(found)
 
 
 # the life of a record

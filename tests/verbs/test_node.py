@@ -42,17 +42,6 @@ def test_a_log_that_raises_stops_no_verb_half_way(node: FakeNode) -> None:
     assert cni.get_cached_attachments() == []
 
 
-def test_what_a_plugin_says_is_remembered_as_long_as_its_file_is_the_same(node: FakeNode, cni: CNIConfig) -> None:
-    node.plugin("a", versions=["1.0.0"])
-    for _ in range(2):
-        assert cni.get_version_info("a").supported_versions == ("1.0.0",)
-    node.plugin("a", versions=["1.1.0"])
-    assert cni.get_version_info("a").supported_versions == ("1.1.0",)
-    assert node.verbs() == ["VERSION a", "VERSION a"]
-    node.plugin("a", "rm $0", versions=["0.4.0"])
-    assert cni.get_version_info("a").supported_versions == ("0.4.0",)
-
-
 def test_each_verb_passes_the_environment_as_it_is_then(
     node: FakeNode, cni: CNIConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

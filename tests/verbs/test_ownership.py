@@ -524,7 +524,7 @@ def test_records_that_cannot_be_listed_never_stop_a_del(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "libcni"):
         report = delete(world, CHAIN, HERE)
     assert [one.state for one in report.plugins] == ["done", "done"]
-    assert "without knowing the owners of interfaces: no" in caplog.text
+    assert "without knowing who else has interfaces and addresses: no" in caplog.text
 
 
 def test_a_path_that_is_no_namespace_is_no_dead_end() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
-from helpers import RecordingNode
 
 import libcni
 from libcni import NetworkConfigList, Outcome
-from libcni.verbs.version import negotiate, validate, version
+from libcni.verbs.version import negotiate, validate
 from verbs.asked import drive, network
 
 
@@ -38,27 +34,6 @@ def test_validation_reports_plugin_by_plugin() -> None:
     assert report.plugins[1].supported_versions == ("0.3.1",)
     assert report.capabilities == ("mac",)
     assert 'plugin "old" does not support version "1.0.0"' in str(report.problems[0])
-
-
-def test_the_same_executable_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("libcni.verbs.version.file_identity", len)
-    _, calls = drive(validate, network("a", "a", version="1.0.0"), {"a": says("1.0.0")})
-    assert len(calls) == 1
-
-
-def test_an_executable_that_was_replaced_is_asked_again(tmp_path: Path) -> None:
-    executable = tmp_path / "a"
-    executable.write_text("old", encoding="utf-8")
-    before = executable.stat()
-    node = RecordingNode({("VERSION", "a"): says("1.0.0")}, path=[str(tmp_path)])
-    node.run(version, "a")
-    node.run(version, "a")
-    assert len(node.calls) == 1
-    # Like cp -p over a file: the same inode, size and modification time.
-    executable.write_text("new", encoding="utf-8")
-    os.utime(executable, ns=(before.st_atime_ns, before.st_mtime_ns))
-    node.run(version, "a")
-    assert len(node.calls) == 2
 
 
 def test_negotiation_names_the_plugin_that_blocks() -> None:
