@@ -130,17 +130,11 @@ def write_draft(directory: int, data: bytes, *, durable: bool) -> str:
                 _order_before_names(descriptor)
         finally:
             system.close(descriptor)
-    except BaseException as error:
-        _take_back(name, directory, error)
+    except BaseException:
+        with suppress(OSError):  # repair removes it later
+            remove(name, directory)
         raise
     return name
-
-
-def _take_back(draft: str, directory: int, error: BaseException) -> None:
-    try:
-        remove(draft, directory)
-    except OSError as problem:
-        error.add_note(f"the temporary file {draft} stays: {problem.strerror or problem}")
 
 
 def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable: bool) -> None:
@@ -152,8 +146,9 @@ def replace_file(name: str, data: bytes, drafts: int, directory: int, *, durable
     try:
         # rename(2), so that a kill at any moment leaves the earlier file or this one.
         system.rename(draft, name, src_dir_fd=drafts, dst_dir_fd=directory)
-    except BaseException as error:
-        _take_back(draft, drafts, error)
+    except BaseException:
+        with suppress(OSError):
+            remove(draft, drafts)
         raise
 
 

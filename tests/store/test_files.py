@@ -118,7 +118,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch:
     assert os.listdir(f"{store.cache_dir}/tmp") == []
 
 
-def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
+def test_a_draft_that_cannot_be_removed_loses_no_record(
     store: RecordStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_args: Any, **_more: Any) -> None:
@@ -129,10 +129,8 @@ def test_a_draft_that_cannot_be_removed_is_reported_and_loses_no_record(
         begun = store.begin(bare())
         assert "the temporary file cannot be removed: Input/output error" in caplog.text
         patch.setattr(system, "write", no_space)
-        with pytest.raises(RecordError, match="No space left") as caught:
+        with pytest.raises(RecordError, match="No space left"):
             store.begin(bare(container_id="c2"))
-        assert isinstance(caught.value.__cause__, OSError)
-        assert "stays: Input/output error" in caught.value.__cause__.__notes__[0]
     assert store.records() == [begun]
     assert len(os.listdir(store.drafts)) == 2
 
