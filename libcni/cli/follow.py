@@ -20,8 +20,8 @@ _LOOK_EVERY, _READ_EVERY = 0.2, 2.0
 def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *, no_trunc: bool) -> None:
     """Print a line for each attachment that is recorded, and then for each change, until a signal comes.
 
-    The directory's time is polled, because each change of a record renames or removes a file in it. A namespace that
-    goes changes no record, so all are read again every two seconds.
+    The directory's time is polled, because a record that is written or removed changes a name in it. A namespace that
+    goes changes no record, and the begin of a DEL no name, so all are read again every two seconds.
     """
     known: dict[str, libcni.Attachment] | None = None
     changed, read = -1, 0.0
