@@ -18,6 +18,7 @@ from libcni.config.directory import read_config_directory
 from libcni.config.jsontext import MAX_ELEMENTS, check_size
 from libcni.config.network import MAX_CONFIG_ELEMENTS, NetworkConfigList, parse_plugin, parse_recorded
 from libcni.protocol.result import MAX_RESULT_BYTES, read_result
+from libcni.store import record as record_module
 from libcni.testing import RecordingExecutor
 
 SIZE = 16 << 20
@@ -222,9 +223,10 @@ def test_a_record_by_go_that_is_refused_at_load_is_detached(
 
 @pytest.mark.parametrize("name", ["capability_args", "network_args", "args"])
 def test_arguments_whose_record_could_not_be_read_back_are_refused(
-    cni: libcni.CNIConfig, executor: RecordingExecutor, name: str
+    cni: libcni.CNIConfig, executor: RecordingExecutor, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", **{name: {"mac": "x" * (61 << 20)}})
+    monkeypatch.setattr(record_module, "MAX_RECORD_BYTES", record_module._ADDED_BYTES + (1 << 20))
+    rt = libcni.RuntimeConf("c1", "/run/netns/x", "eth0", **{name: {"mac": "x" * (1 << 20)}})
     with pytest.raises(libcni.ConfigError, match="the record of this ADD could not be read back: it would have more"):
         cni.add_network_list(libcni.NetworkConfigList.from_bytes(TAKES_MAC), rt)
     assert executor.calls == []
