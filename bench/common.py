@@ -58,7 +58,7 @@ def interpreter() -> list[str]:
     A distribution builds Python with profile-guided optimisation, pyenv does not; the difference is up to 18 %.
     """
     packages = f"PYTHONPATH={ROOT}:{sysconfig.get_path('purelib')}"
-    try_it = ["env", packages, str(DISTRIBUTION), "-c", "import libcni, pydantic, yaml; libcni.CNIConfig"]
+    try_it = ["env", packages, str(DISTRIBUTION), "-c", "import libcni, pydantic, yaml, filelock; libcni.CNIConfig"]
     if DISTRIBUTION.exists() and subprocess.run(try_it, check=False, capture_output=True).returncode == 0:
         return ["env", packages, str(DISTRIBUTION)]
     return ["env", f"PYTHONPATH={ROOT}", sys.executable]

@@ -208,7 +208,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("imported", "absent"),
     [
-        ("libcni", ["pydantic", "dataclasses", "pathlib", "asyncio", "yaml", "subprocess"]),
+        ("libcni", ["pydantic", "dataclasses", "pathlib", "asyncio", "filelock", "yaml", "subprocess"]),
         ("libcni.errors, libcni.config.identifiers, libcni.config.versions", ["pydantic", "dataclasses", "pathlib"]),
         (
             "libcni.plugin",

@@ -11,7 +11,6 @@ not wanted any more. An error stops one container only, which is tried again. On
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import yaml
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from libcni import Attachment, CNIConfig, CNIError, ConfigError, ErrorCode, NotAttachedError, PluginError, VersionError
@@ -343,10 +343,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return start(options)
         for directory in (options.cache_dir, os.path.dirname(options.status)):
             os.makedirs(directory, mode=0o700, exist_ok=True)
-        with open(os.path.join(options.cache_dir, "agent.lock"), "a", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with FileLock(os.path.join(options.cache_dir, "agent.lock"), timeout=0):
             return start(options)
-    except (CNIError, OSError) as error:
+    except (CNIError, OSError, Timeout) as error:
         print(f"not started: {error}", file=sys.stderr)
     return REFUSED
 

@@ -1,16 +1,20 @@
 """Locks: one verb at a time per container, and GC excludes ADD and DEL. They are bytes of ``<cache_dir>/locks``.
 
 Open-file-description locks belong to an open file, not to a process. The kernel releases them when their holder dies,
-so no stale lock can remain. The order is always network, then container.
+so no stale lock can remain. The order is always network, then container. If the file system has no such locks, one
+filelock replaces them all, and one verb runs at a time.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import libcni._system as system
 from libcni.errors import LockTimeoutError, RecordError
@@ -28,12 +32,16 @@ from libcni.store.lock_file import (
     offset_of,
 )
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 logger: logging.Logger = logging.getLogger("libcni")
 
 TOKEN_VARIABLE = "LIBCNI_LOCK"  # noqa: S105 - the name of a variable
 """The variable that tells a plugin which locks its caller holds, if the plugin uses this library itself."""
 
 _FIRST_DELAY, _LAST_DELAY = 0.0005, 0.02
+_NO_RANGE_LOCKS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ class LockSet:
         self.request = request
         self._cache_dir = cache_dir
         self._inherited: LockFile | None = None
+        self._whole: FileLock | None = None
         self._file = LockFile(self.path, cache_dir)
         try:
             self._prepare(token)
@@ -110,7 +119,24 @@ class LockSet:
         try:
             self._file.lock(fcntl.F_WRLCK, nonce)
         except OSError as error:
-            raise record_error("cannot be locked", self.path, error) from error
+            if error.errno not in _NO_RANGE_LOCKS:
+                raise record_error("cannot be locked", self.path, error) from error
+            self._fall_back(is_nested=token.startswith(f"{self._file.identity}:"))
+
+    def _fall_back(self, *, is_nested: bool) -> None:
+        """Use one filelock for everything. It does not tell whether its holder is this plugin's caller."""
+        from filelock import FileLock
+
+        # A manager holds its own locks while its verbs acquire theirs. With one file for all it would wait for itself.
+        kind = "".join(self.request.networks[:1]).rpartition("/")[0].replace("/", "-")
+        lock = FileLock(f"{self.path}.whole{kind}", mode=0o600, thread_local=False)
+        # A plugin that waited for its caller's lock would wait for ever. If the token names this file and the lock is
+        # taken, assume that the caller holds it.
+        held_by_caller = is_nested and not _try_lock(lock)
+        _release(lock)
+        self._whole = None if held_by_caller else lock
+        self._todo = []
+        self._is_outermost = False
 
     def try_acquire(self) -> bool:
         """Acquire the locks that are free, in order; return whether all are held.
@@ -118,6 +144,8 @@ class LockSet:
         Raises:
             RecordError: the system refuses to lock, for a reason other than that the lock is held.
         """
+        if self._whole is not None:
+            return _try_lock(self._whole)
         try:
             while self._todo:
                 if not self._file.lock(*self._todo[0]):
@@ -198,7 +226,7 @@ class LockSet:
         Raises:
             RecordError: the lock file cannot be examined.
         """
-        if not self._is_outermost:
+        if self._whole is not None or not self._is_outermost:
             return False
         self.close_plugin_descriptor()  # otherwise this verb's own copy counts as a plugin
         try:
@@ -208,6 +236,8 @@ class LockSet:
 
     def close(self) -> None:
         """Release all locks. Never raise: that would hide the verb's own result or error."""
+        if self._whole is not None:
+            _release(self._whole)
         self._file.release()
         self.close_plugin_descriptor()
 
@@ -233,6 +263,8 @@ class LockSet:
         try:
             return {one for one in offsets if 0 <= one < ENTRANCE} if self._file.is_locked(offset) else set()
         except OSError as error:
+            if error.errno in _NO_RANGE_LOCKS:
+                return set()
             raise record_error("cannot be locked", self.path, error) from error
 
 
@@ -253,3 +285,20 @@ def _network_steps(network: int, request: LockRequest) -> list[tuple[int, int]]:
     kind = fcntl.F_WRLCK if request.exclusive else fcntl.F_RDLCK
     entrance = network - NETWORK + ENTRANCE
     return [(kind, entrance), (kind, network), (fcntl.F_UNLCK, entrance)]
+
+
+def _try_lock(lock: FileLock) -> bool:
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    except OSError as error:
+        raise record_error("cannot be locked", os.fspath(lock.lock_file), error) from error
+    return True
+
+
+def _release(lock: FileLock) -> None:
+    with suppress(OSError):
+        lock.release()

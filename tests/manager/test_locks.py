@@ -17,8 +17,9 @@ from processes import fork, kill_after
 
 from libcni import CNIErrorGroup, LockTimeoutError
 from libcni.manager import Container
+from libcni.store import lock_file
 from libcni.testing import wait_until
-from manager.fakes import ManagerNode
+from manager.fakes import FakeNamespaces, ManagerNode
 
 Make = Callable[..., Any]
 
@@ -105,6 +106,21 @@ def test_a_tear_down_goes_on_without_its_lock_on_a_disk_that_takes_none(node: Ma
     locks.mkdir()  # cannot be opened as a file
     make().tear_down("c1")
     assert node.calls("DEL") == ["DEL a c1 eth0"]
+
+
+def test_a_manager_without_range_locks(node: ManagerNode, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lock replaces all those of the verbs, and the manager must not wait for itself."""
+    monkeypatch.setattr(lock_file, "_SETLK", 4095)
+    monkeypatch.setattr(lock_file, "_GETLK", 4095)
+    node.configure("a")
+    node.configure("b")
+    manager = make(client={"timeout": 5.0}, namespaces=FakeNamespaces())
+    manager.set_up(Container("c1", networks=["a", "b"]))
+    manager.set_up(Container("c2", networks=["a"]))
+    assert manager.check("c1").items
+    assert len(manager.gc(["c1"]).of("detached")) == 1
+    manager.tear_down("c1")
+    assert node.cni.get_cached_attachments() == []
 
 
 def test_operations_of_a_thread_that_holds_a_container_do_not_wait_for_it(node: ManagerNode) -> None:

@@ -15,8 +15,11 @@ from nodes import FakeNode
 from processes import fork, wait
 
 from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf
+from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
+from reliability.c_node import CNode
+from reliability.test_concurrency import run
 
 META = f"""#!{sys.executable}
 import json, os, sys
@@ -31,6 +34,15 @@ if os.environ["CNI_COMMAND"] == "ADD":
 elif os.environ["CNI_COMMAND"] == "DEL":
     cni.del_network_list(inner, rt)
 """
+
+
+@pytest.fixture(params=["range locks", "filelock"])
+def either_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with both kinds of locks: the second is for systems without open-file-description locks."""
+    if request.param == "filelock":
+        monkeypatch.setattr(lock_file, "_SETLK", 4095)  # no such command: EINVAL, as an old kernel would say
+        monkeypatch.setattr(lock_file, "_GETLK", 4095)
+    return str(request.param)
 
 
 def take(cache: Path, request: LockRequest) -> LockSet:
@@ -48,6 +60,7 @@ def is_free(cache: Path, request: LockRequest, token: str = "") -> bool:
         hold.close()
 
 
+@pytest.mark.usefixtures("either_kind")
 def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     hold = take(node.root, LockRequest())
     hold.close()
@@ -62,6 +75,13 @@ def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     hold.close()
 
 
+def test_processes_without_range_locks(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_file, "_SETLK", 4095)
+    monkeypatch.setattr(lock_file, "_GETLK", 4095)
+    run(c_node, 3, 20)
+    assert (c_node.cache / "locks.whole").exists()
+
+
 def meta_network(node: FakeNode, script: str) -> NetworkConfigList:
     path = node.bin / "meta"
     path.write_text(script)
@@ -69,9 +89,10 @@ def meta_network(node: FakeNode, script: str) -> NetworkConfigList:
     return node.network({"type": "meta", "cache": str(node.cache)})
 
 
+@pytest.mark.usefixtures("either_kind")
 def test_a_meta_plugin_with_the_same_records_does_not_wait_for_its_own_caller(node: FakeNode) -> None:
     node.plugin("quick")
-    cni, net = node.client(), meta_network(node, META)
+    cni, net = node.client(), meta_network(node, META.replace("import libcni\n", _same_locks()))
     cni.add_network_list(net, RT)
     assert sorted(one.ifname for one in cni.get_cached_attachments("c1")) == ["eth0", "eth9"]
     cni.del_network_list(net, RT)
@@ -88,6 +109,12 @@ def test_a_meta_plugin_with_the_same_interface_leaves_the_record_of_its_caller(n
     assert cni.get_cached_attachments() == []
 
 
+def _same_locks() -> str:
+    numbers = f"{lock_file._SETLK}, {lock_file._GETLK}"
+    return f"import libcni\nfrom libcni.store import lock_file\nlock_file._SETLK, lock_file._GETLK = {numbers}\n"
+
+
+@pytest.mark.usefixtures("either_kind")
 def test_the_holder_s_death_releases_the_lock(tmp_path: Path) -> None:
     def die() -> None:
         take(tmp_path, LockRequest(("net",), "c1"))

@@ -166,10 +166,45 @@ def test_a_hold_that_is_forgotten_lets_go(hold: Make, tmp_path: Path) -> None:
     assert hold(container="c1").try_acquire()
 
 
-def test_a_file_system_without_range_locks_is_an_error(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_file, "_SETLK", 4095)  # no such command: EINVAL
-    with pytest.raises(RecordError, match="locks: cannot be locked: Invalid argument"):
-        hold("n", container="c1")
+@pytest.fixture
+def no_range_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel have no open-file-description locks."""
+    real = fcntl.fcntl
+
+    def without(descriptor: Any, command: int, *args: Any) -> Any:
+        if command in {lock_file._SETLK, lock_file._GETLK}:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(descriptor, command, *args)
+
+    monkeypatch.setattr(system, "fcntl", without)
+
+
+@pytest.mark.usefixtures("no_range_locks")
+def test_without_range_locks_there_is_one_for_all(hold: Make, tmp_path: Path) -> None:
+    one = hold("n", container="c1")
+    assert one.try_acquire()
+    assert (tmp_path / "locks.whole").exists()
+    other = hold("m", container="c2")
+    assert not other.try_acquire()
+    assert (one.plugin_descriptor("ADD"), one.has_running_plugin()) == (-1, False)
+    nested = hold("n", container="c1", token=one.token)
+    assert nested.try_acquire()
+    nested.close()
+    assert not other.try_acquire()
+    one.close()
+    assert other.try_acquire()
+
+
+@pytest.mark.usefixtures("no_range_locks")
+def test_the_one_for_all_can_be_refused(hold: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filelock import FileLock
+
+    def failing(*_args: Any, **_more: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FileLock, "acquire", failing)
+    with pytest.raises(RecordError, match="cannot be locked"):
+        hold(container="c1").try_acquire()
 
 
 def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
