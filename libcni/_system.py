@@ -78,7 +78,7 @@ def event() -> threading.Event:
 
 
 def thread_pool(most: int) -> Executor:
-    """Return an executor with so many threads."""
+    """Return an executor with this number of threads."""
     from concurrent.futures import ThreadPoolExecutor  # takes 5 ms, and few programs sweep
 
     return ThreadPoolExecutor(most)

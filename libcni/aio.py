@@ -70,7 +70,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     async def add_network_list(
         self, net: Network, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
-        """Attach a container to a network; as ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
+        """Attach a container to a network; see ``CNIConfig.add_network_list`` (spec 1.1.0, section 3)."""
         named = self._named(net)
         return await self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
 
@@ -82,26 +82,26 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         use_given: bool = False,
         timeout: Timeout = DEFAULT,
     ) -> None:
-        """Check an attachment; as ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
+        """Check an attachment; see ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
         name, given = self._named_or_gone(net)
         return await self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
 
     async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
-        """Check a recorded attachment; as ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""
+        """Check a recorded attachment; see ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""
         running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
         await self._run(running, timeout, check, attachment.network, None, rt)
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a container from a network; as ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
+        """Detach a container from a network; see ``CNIConfig.del_network_list`` (spec 1.1.0, section 3)."""
         name, given = self._named_or_gone(net)
         return await self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
 
     async def del_attachment(
         self, attachment: Attachment, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> DelReport:
-        """Detach a recorded attachment; as ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
+        """Detach a recorded attachment; see ``CNIConfig.del_attachment`` (spec 1.1.0, section 3)."""
         running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
         network, listed = attachment.network, attachment.record
         return await self._run(running, timeout, delete, network, None, rt, policy, listed=listed)
@@ -109,7 +109,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     async def del_attachments(
         self, attachments: Iterable[Attachment], *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
     ) -> list[DelReport]:
-        """Detach recorded attachments; as ``CNIConfig.del_attachments`` (spec 1.1.0, section 3), in tasks."""
+        """Detach recorded attachments, in tasks; see ``CNIConfig.del_attachments`` (spec 1.1.0, section 3)."""
         delete_one = partial(self.del_attachment, policy=policy, timeout=timeout)
         side_by_side = partial(_side_by_side, self._state.limit.of_a_sweep)
         return await del_attachments(attachments, delete_one, side_by_side)
@@ -122,14 +122,14 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
         timeout: Timeout = DEFAULT,
         **options: Unpack[GCOptions],
     ) -> GCReport:
-        """Detach all attachments that are not valid; as ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
+        """Detach all attachments that are not valid; see ``CNIConfig.gc_network_list`` (spec 1.1.0, section 2, GC)."""
         name, given = self._named_or_gone(net)
         return await self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
 
     async def status_network_list(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
     ) -> NetworkStatus:
-        """Ask whether a network can serve ADD; as ``CNIConfig.status_network_list`` (spec 1.1.0, section 2, STATUS)."""
+        """Ask whether a network can serve ADD; see ``CNIConfig.status_network_list`` (spec 1.1.0, section 2)."""
         named = self._named(net)
         return await self._run(
             Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
@@ -138,60 +138,60 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
     async def network_status(
         self, net: Network, *, negotiate_version: bool = False, timeout: Timeout = DEFAULT
     ) -> NetworkStatus:
-        """Ask all plugins whether they can serve ADD; as ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
+        """Ask all plugins whether they can serve ADD; see ``CNIConfig.network_status`` (spec 1.1.0, section 2)."""
         named = self._named(net)
         return await self._run(
             Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version
         )
 
     async def validate_network_list(self, net: Network, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Find plugins and ask for their versions; as ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
+        """Find plugins and ask for their versions; see ``CNIConfig.validate_network_list`` (spec 1.1.0, section 2)."""
         named = self._named(net)
         return await self._run(Operation("VERSION", named.name), timeout, validate, named)
 
     async def validate_network(self, plugin: PluginConfig, *, timeout: Timeout = DEFAULT) -> ValidationReport:
-        """Validate a single plugin; as ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
+        """Validate a single plugin; see ``CNIConfig.validate_network`` (spec 1.1.0, section 2, VERSION)."""
         return await self.validate_network_list(single(plugin), timeout=timeout)
 
     async def negotiate_version(self, net: Network, *, timeout: Timeout = DEFAULT) -> NetworkConfigList:
-        """Return a network at its best common version; as ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""
+        """Return a network at its best common version; see ``CNIConfig.negotiate_version`` (spec 1.1.0, section 2)."""
         named = self._named(net)
         return await self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
     async def get_version_info(self, plugin: str, *, timeout: Timeout = DEFAULT) -> PluginInfo:
-        """Ask a plugin type for its versions; as ``CNIConfig.get_version_info`` (spec 1.1.0, section 2, VERSION)."""
+        """Ask a plugin type for its versions; see ``CNIConfig.get_version_info`` (spec 1.1.0, section 2, VERSION)."""
         return await self._run(Operation("VERSION"), timeout, version, plugin)
 
     async def forget_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> ForgetReport:
-        """Drop an attachment's record and run nothing; as ``CNIConfig.forget_attachment``."""
+        """Drop an attachment's record and run nothing; see ``CNIConfig.forget_attachment``."""
         return await self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
     async def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
-        """Detach and attach a recorded container again in place; as ``CNIConfig.reload_attachment``."""
+        """Detach and attach a recorded container again in place; see ``CNIConfig.reload_attachment``."""
         from libcni.verbs.reload import reload  # few programs need it, and what it imports
 
         return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
 
     async def take_over_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Attachment:
-        """Make an attachment this client's own; as ``CNIConfig.take_over_attachment``."""
+        """Make an attachment this client's own; see ``CNIConfig.take_over_attachment``."""
         return await self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 
     async def add_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> Result:
-        """Attach with a single plugin; as ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
+        """Attach with a single plugin; see ``CNIConfig.add_network`` (spec 1.1.0, section 3)."""
         return await self.add_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def check_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[CheckOptions]
     ) -> None:
-        """Check an attachment of ``add_network``; as ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
+        """Check an attachment of ``add_network``; see ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
         return await self.check_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def del_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, timeout: Timeout = DEFAULT, **options: Unpack[DelOptions]
     ) -> DelReport:
-        """Detach an attachment of ``add_network``; as ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
+        """Detach an attachment of ``add_network``; see ``CNIConfig.del_network`` (spec 1.1.0, section 3)."""
         return await self.del_network_list(single(plugin), rt, timeout=timeout, **options)
 
     async def _run(
@@ -207,7 +207,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
             try:
                 return await verb(node, *args, **kwargs)
             finally:
-                # Also after a cancellation: a plugin that was started ahead must not outlive the verb.
+                # Even after a cancellation: a plugin that was started ahead must not outlive the verb.
                 await node.discard_prepared()
 
     def _node(self, operation: Operation, timeout: Timeout) -> Node:

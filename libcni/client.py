@@ -212,9 +212,10 @@ class CNIConfig(ClientBase[Executor]):
     ) -> list[DelReport]:
         """Detach recorded attachments, and go on after errors (spec 1.1.0, section 3, Deleting an attachment).
 
-        Those of one container are detached in order, those of different containers side by side, in threads. After the
-        last one of a container, a DEL that a plugin failed is repeated once if another interface of the container has
-        left the same network since. Two interfaces share rules of some plugins, which cannot be removed with the first.
+        The attachments of one container are detached in order. Different containers are detached in parallel, in
+        threads. If a plugin fails a DEL, and another interface of the container leaves the same network later, the
+        DEL is repeated once at the end: some plugins make rules that two interfaces share, and cannot remove them
+        with the first one.
 
         Args:
             attachments: some of ``get_cached_attachments``, in the order of the DELs.
@@ -493,12 +494,12 @@ class _BlockingNode(Node):
     _executor: Executor
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Also after Ctrl-C: a plugin that was started ahead must not outlive the verb.
+        # Even after Ctrl-C: a plugin that was started ahead must not outlive the verb.
         try:
             if self._ahead is not None:
                 run_to_end(self.discard_prepared())
         finally:
-            # After a second Ctrl-C, too: whoever keeps the exception would keep the locks, and the plugin.
+            # Even after a second Ctrl-C: a kept exception refers to this node, and so would keep its locks and plugin.
             self._ahead = None
             super().__exit__(kind, error, trace)
 
@@ -529,5 +530,5 @@ async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, A
         try:
             return [future.result() for future in futures]
         finally:
-            # After Ctrl-C as well: those that run end, the others do not begin.
+            # Even after Ctrl-C: the running coroutines end, and the others do not begin.
             pool.shutdown(wait=False, cancel_futures=True)

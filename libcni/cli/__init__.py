@@ -74,7 +74,7 @@ def run() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - to the end of the program
-    # JSON is UTF-8, also in a locale of another encoding. An ADD that has succeeded must not end in a traceback.
+    # JSON is UTF-8, even in a locale of another encoding. An ADD that has succeeded must not end in a traceback.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(encoding="utf-8")
     # Ctrl-C ends this process without a traceback until a command begins. A job that ignores SIGINT goes on doing so.

@@ -15,7 +15,13 @@ _SECONDS = 5.0
 
 
 class _Checked(NamedTuple):
-    """A network, or the file of an unusable one; its plugins with their executables and versions; its problems."""
+    """A network that was checked, or a file with an unusable one.
+
+    Attributes:
+        name: the network's name, or the file's path.
+        plugins: the executable and the supported versions of each plugin.
+        errors: the problems that were found.
+    """
 
     name: str
     plugins: dict[str, tuple[str, tuple[str, ...]]]

@@ -33,7 +33,7 @@ def named_attachments(cni: libcni.CNIConfig, text: str, network: str = "", *, wh
     container, _, ifname = text.partition(":")
     if not container:
         # Every ID begins with "", so an empty variable of a script would name the container of the only record.
-        raise UsageError("give the ID of a container: it is empty")
+        raise UsageError("the ID of the container is empty; give one")
     container = container if whole else recorded_container(cni, container)
     found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:

@@ -30,7 +30,7 @@ def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
     ):
         lines += [f"# TYPE libcni_doctor_{name} gauge", f"# HELP libcni_doctor_{name} {text}"]
         lines += [f'libcni_doctor_{name}{{check="{check}"}} {counts[check]}' for check in checks]
-    # node_exporter serves an old file for ever. An alert needs the time to notice that the doctor runs no more.
+    # node_exporter serves an old file for ever. An alert needs the time to notice that the doctor no longer runs.
     lines += [
         "# TYPE libcni_doctor_run_timestamp_seconds gauge",
         "# HELP libcni_doctor_run_timestamp_seconds When the doctor ran.",

@@ -76,7 +76,7 @@ class Progress(Observer):
         self._set(f"{operation.verb}: after plugin {invocation.plugin}")
 
     def end(self, _operation: Operation, _error: BaseException | None) -> None:
-        """Erase the line, unless a command goes on."""
+        """Erase the line at the end of a verb, unless ``working`` still shows it."""
         self._verbs += 1
         self._set("")
         self._stop()

@@ -23,7 +23,7 @@ class Sweep(NamedTuple):
 
 
 def stale_by_sweep(session: Session, pending_after: float = 600.0) -> dict[Sweep, tuple[StaleAttachment, ...]]:
-    """Return the stale attachments of each sweep that finds any. Go's records are none of the owner ""."""
+    """Return the stale attachments of each sweep that finds any. Go's records are a sweep of their own."""
     found: dict[Sweep, tuple[StaleAttachment, ...]] = {}
     recorded = session.client().get_cached_attachments()
     for sweep in sorted({Sweep(one.owner, one.made_by_go) for one in recorded if one.network}):

@@ -68,7 +68,7 @@ def _checked(kind: str, text: Any, forbidden: str) -> str:
 def is_environment_text(text: str) -> bool:
     """Return whether an environment variable can hold ``text``."""
     try:
-        # execve(2) ends a variable at NUL, and lone surrogates that do not come from the file system have no bytes.
+        # execve(2) ends a variable at NUL. fsencode refuses lone surrogates, except those that fsdecode makes.
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False

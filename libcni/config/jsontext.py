@@ -83,7 +83,7 @@ def decode_utf8(data: bytes | str) -> str:
 
 
 def check_size(text: str, elements: float = MAX_ELEMENTS, depth: float = MAX_DEPTH) -> str:
-    """Return ``text`` if its lists and objects have at most so many elements together, and levels.
+    """Return ``text`` if its lists and objects together stay below the limits of elements and of levels.
 
     An empty list or object counts as one element. They are counted in the text: decoding takes up to 30 times the
     document's size in memory (``[{},{},...]`` of 16 MiB becomes 5.6 million dictionaries). Python's own limit of levels
@@ -125,7 +125,7 @@ def parse(text: str, *, exact: bool = False) -> Any:
 
 
 def members(text: str) -> list[Member]:
-    """Return the members of the object ``text``, in order, duplicates included; raises JSONTextError as ``parse``."""
+    """Return the members of the object ``text`` in order, with duplicates; raises JSONTextError as ``parse`` does."""
     found: list[Member] = []
     index = _open(text, "{", "an object")
     while text[index : index + 1] != "}":

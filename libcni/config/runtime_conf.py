@@ -64,7 +64,7 @@ class RuntimeConf:
         capability_args: Mapping[str, Any] | CapabilityArgs | None = None,
         network_args: Mapping[str, Any] | None = None,
     ) -> None:
-        # A frozen dataclass refuses plain assignment, also in its own __init__.
+        # A frozen dataclass refuses plain assignment, even in its own __init__.
         put = object.__setattr__
         put(self, "container_id", container_id)
         put(self, "netns", os.fspath(netns) if isinstance(netns, os.PathLike) else netns)
@@ -96,7 +96,8 @@ class RuntimeConf:
         check_ifname(self.ifname)
         netns: object = self.netns
         if netns is not None and not (isinstance(netns, str) and is_environment_text(netns)):
-            raise InvalidIdentifierError("network namespace", netns, "it must be a string that a variable can hold")
+            problem = "it must be a string that an environment variable can hold"
+            raise InvalidIdentifierError("network namespace", netns, problem)
 
 
 def _frozen(name: str, value: Mapping[str, Any] | CapabilityArgs | None) -> Mapping[str, Any] | None:

@@ -162,7 +162,7 @@ def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
 
 
 def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
-    """Find bridges that have gone, are down, or have lost the address that is the containers' gateway."""
+    """Find bridges that no longer exist, are down, or have lost the address that is the containers' gateway."""
     users: dict[str, list[tuple[Attachment, Mapping[str, Any]]]] = {}
     for one, _ in node.live:
         for document in plugin_documents(node.recorded(one)):
@@ -173,7 +173,7 @@ def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
         link = host.links.get(name)
         about = partial(_error, f"bridge {name}", containers=containers)
         if link is None and (other := _other_bridge(host, [one for one, _ in attached])):
-            # A reload would make a second bridge with the same address beside it, and cut off all of them.
+            # A reload would make a second bridge with the same address next to it, and cut off all of them.
             yield replace(
                 about(
                     f"it does not exist; its containers are on {other}, which works",

@@ -245,7 +245,8 @@ def read_node(cni: CNIConfig) -> Reading:
         return Reading(cni, directory, record_error=error)
     unread: dict[str, str] = {}
     recorded = Reading(cni, directory, tuple(records), set_aside, unread=unread, started=started)
-    # Before the reservations: the address of an ADD that runs now is reserved before an interface has it.
+    # Read the namespaces before the reservations. A running ADD reserves its address first and gives it to an interface
+    # later, so in this order each address that is found has its reservation.
     spaces = _spaces(recorded.attachments)
     reservations: dict[tuple[str, str], list[Reservation]] = {}
     nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
@@ -338,7 +339,7 @@ def _spaces(attachments: tuple[Attachment, ...]) -> dict[Identity, Space]:
             process = found[identity].process if identity in found else ""
             found[identity] = Space(path, process)
     read = {identity: _with_network(space) for identity, space in found.items()}
-    # One that has ended since, for example with its last process, is none of the node's any more.
+    # Leave out a namespace that has ended since, for example with its last process.
     return {
         identity: space
         for identity, space in read.items()
@@ -377,7 +378,10 @@ def id_of(attachment: Attachment) -> str:
 
 
 def detach_command(container_id: str, ifname: str, network: str | None = None) -> str:
-    """Return the command that detaches from the record, or without a namespace with the file that ``network`` has."""
+    """Return the command that detaches an attachment with its record alone.
+
+    If ``network`` is given, the command uses that network's file instead, and an empty namespace.
+    """
     given = [network, ""] if network else []
     return shlex.join(["libcni", "del", *given, "-c", container_id, "-i", ifname])
 
@@ -408,7 +412,8 @@ def reload_command(*attachments: Attachment) -> str:
 def reload_in_place(node: Reading, attachments: list[Attachment]) -> tuple[str, tuple[str, ...]]:
     """Return the remedy and the commands that attach damaged containers again in place, and no others.
 
-    If it is many, one command has a whole network, or a part of the names: a terminal takes no line of 10,000.
+    For many attachments there are several commands, each for a whole network or for some of the names: a terminal does
+    not accept a line with 10,000 names.
     """
     missing: dict[str, None] = {}
     able: list[Attachment] = []

@@ -33,7 +33,7 @@ def check_records(node: Reading) -> Observations:
     yield Checked("records", f"{counted(len(node.attachments), 'record')} in {directory}{missing}")
     for one in node.attachments:
         if one.is_denied:
-            # The record may be in order.
+            # The state is ``corrupt`` because this user may not read the record. The record itself may be in order.
             yield NotChecked("records", one.path, f"{one.problem}; run it as root")
         elif one.state == CORRUPT:
             yield _corrupt(node, one)

@@ -26,7 +26,7 @@ _SHOWN = 5
 
 
 def check_rules(node: Reading) -> Observations:
-    """Find containers whose rules have gone, rules whose container has gone, and forwarding that is off."""
+    """Find containers whose rules were deleted, rules whose container no longer exists, and forwarding that is off."""
     live = [one for one, _ in node.live]
     damaged: list[Attachment] = []
     seen: list[str] = []
@@ -181,7 +181,10 @@ def removal_commands(
 
 
 def chain_for_del(node: Reading, net: NetworkConfigList, container_id: str, address: str) -> str:
-    """Return the command that makes the chain without which bridge and ptp cannot detach after a flush, or ""."""
+    """Return the command that makes the container's missing chain for masquerading, or "".
+
+    After a flush of the tables the DEL of bridge and ptp fails without this chain.
+    """
     program, chain = program_of(address), masquerade_chain(net.name, container_id)
     masquerades = any(one.get("type") in _GATEWAYS and one.get("ipMasq") is True for one in plugin_documents(net))
     is_missing = program in node.rules and chain not in node.table(program, "nat").chains

@@ -1,4 +1,4 @@
-"""Find attachments whose network namespace has gone, and those from before the last reboot."""
+"""Find attachments whose network namespace no longer exists, and those from before the last reboot."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ def find_stale_attachments(
 ) -> tuple[StaleAttachment, ...]:
     """Return the recorded attachments whose container cannot exist any more.
 
-    These are attachments from before the last reboot, those whose namespace has gone or was replaced by another one,
-    and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned. A
-    namespace has not gone as long as a process lives in it, wherever its path leads. A program in another PID namespace
-    than that of the ADD cannot see such a process, so it gets no attachment whose namespace has gone.
+    These are attachments from before the last reboot, those whose namespace no longer exists or was replaced by another
+    one, and those whose ADD began long ago and has not ended. Only attachments of the client's owner are returned.
+
+    A namespace exists as long as a process lives in it, wherever its path leads. A program in another PID namespace
+    than that of the ADD cannot see such a process, so no attachment is returned to it because of a removed namespace.
 
     Args:
         cni: the client whose records are read.
@@ -121,7 +122,7 @@ def _process_in(one: Attachment, processes: dict[tuple[int, int], str]) -> str:
 
 
 def check_namespaces(node: Reading) -> Observations:
-    """Find attachments from before the last reboot, and those whose namespace has gone or was replaced."""
+    """Find attachments from before the last reboot, and those whose namespace was removed or replaced."""
     count = 0
     processes = {identity: space.process for identity, space in node.spaces.items() if space.process}
     for one in node.attachments:

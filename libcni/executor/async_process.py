@@ -131,7 +131,7 @@ class AsyncPreparedProcess:
         return await self._run(child, timeout, stdin)
 
     async def discard(self) -> None:
-        """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
         child, self._child = self._child, None
         # A forked child shares the loop's epoll instance with its parent: it must not watch anything there.
         if child is None or not child.is_owned():
@@ -336,4 +336,4 @@ class _Watcher:
         if error is None:
             self._waiter.set_result(is_ended)
         else:
-            self._waiter.set_exception(error.with_traceback(None))  # its frames would keep the events
+            self._waiter.set_exception(error.with_traceback(None))  # a traceback would keep the events

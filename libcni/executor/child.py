@@ -77,7 +77,7 @@ class Child:
         self.exit_fd: int = -1
         # A fork copies this object. Only the process that started the plugin may signal and reap it.
         self._owner = os.getpid()
-        self._pid = array("i", [0])  # 0 before the start and after the end: then it may be another process's
+        self._pid = array("i", [0])  # 0 before the start and after the end, when another process may have the number
         self._lock = threading.Lock()  # for the state
         self._state: str = "new"
         self._starter = 0  # the thread that starts the process
@@ -195,7 +195,7 @@ class Child:
     def has_ended(self) -> bool:
         """Return whether the process has ended and its exit status can be read. Raises OSError.
 
-        Call it also when ``exit_fd`` is readable: if another process traces the plugin, the tracer gets the exit
+        Call it even when ``exit_fd`` is readable: if another process traces the plugin, the tracer gets the exit
         status first, and a wait without WNOHANG would block until the tracer lets go.
         """
         if self._pid[0]:
@@ -242,7 +242,7 @@ class Child:
         Nothing is sent after the process was reaped, or in a forked child of the process that started it.
         """
         with suppress(OSError):
-            self.has_ended()  # if the host program has reaped it, the number may be another group's by now
+            self.has_ended()  # if the host program has reaped it, the number may belong to another group by now
         pid = self._pid[0]
         if not pid or not self.is_owned():
             return
@@ -314,7 +314,7 @@ class Child:
         return PluginError(problem, self.invocation, self._outcome())
 
     def _waitid(self, flag: int = 0) -> Any:
-        # With P_PIDFD it is this process: a number that the host program has reaped may be another child's.
+        # P_PIDFD always means this process. Its number may belong to another child if the host program has reaped it.
         kind, target = (os.P_PIDFD, self.exit_fd) if self.exit_fd >= 0 else (os.P_PID, self._pid[0])
         return os.waitid(kind, target, os.WEXITED | os.WNOHANG | flag)
 
@@ -372,7 +372,7 @@ def _reap_unreaped() -> None:
 
 def _after_fork() -> None:
     # The plugin reads the end of its stdin only when the last copy of the write end is closed: a forked worker that
-    # lives on would keep every plugin that is started ahead waiting, also after this runtime's death.
+    # lives on would keep every plugin that is started ahead waiting, even after this runtime's death.
     for streams in _running:
         streams.forget_stdin()
     _running.clear()

@@ -125,7 +125,7 @@ class PreparedProcess:
         return self._run(child, timeout, stdin)
 
     def discard(self) -> None:
-        """Kill the process unfed, reap it and close its descriptors. Nothing if it was fed."""
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()

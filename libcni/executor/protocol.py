@@ -132,7 +132,7 @@ class PreparedPlugin(Protocol):
         ...
 
     def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
         ...
 
 
@@ -149,5 +149,5 @@ class AsyncPreparedPlugin(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Kill the process without a configuration, reap it and close its descriptors. Nothing if it was fed."""
+        """Kill the process without a configuration, reap it and close its descriptors. Does nothing if it was fed."""
         ...

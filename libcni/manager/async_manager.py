@@ -43,7 +43,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     async def set_up(
         self, container: Container, *, timeout: Timeout = DEFAULT, **options: Unpack[AddOptions]
     ) -> ContainerResult:
-        """Attach a container to its networks; as ``NetworkManager.set_up``, errors too."""
+        """Attach a container to its networks; see ``NetworkManager.set_up``."""
         return await self._set_up(container, timeout, options)
 
     async def tear_down(
@@ -54,30 +54,30 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
         policy: DelPolicy | None = None,
         timeout: Timeout = DEFAULT,
     ) -> Report:
-        """Detach all recorded attachments of a container; as ``NetworkManager.tear_down``, errors too."""
+        """Detach all recorded attachments of a container; see ``NetworkManager.tear_down``."""
         return await self._tear_down(container, timeout, ifnames, policy)
 
     async def check(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Report:
-        """Check all attachments of a container; as ``NetworkManager.check``, errors too."""
+        """Check all attachments of a container; see ``NetworkManager.check``."""
         return await self._check(container_id, timeout)
 
     async def container(self, container_id: str) -> ContainerResult | None:
-        """Return the recorded result of a container; as ``NetworkManager.container``, errors too."""
+        """Return the recorded result of a container; see ``NetworkManager.container``."""
         return await asyncio.to_thread(self._container, container_id)
 
     async def status(self, networks: Iterable[str] | None = None, *, timeout: Timeout = DEFAULT) -> ManagerStatus:
-        """Ask networks whether they can serve ADD; as ``NetworkManager.status``, errors too."""
+        """Ask networks whether they can serve ADD; see ``NetworkManager.status``."""
         return await self._status(networks, timeout)
 
     async def gc(
         self, live: Live, *, dry_run: bool = False, include_go: bool = False, timeout: Timeout = DEFAULT
     ) -> Report:
-        """Clean up all networks; as ``NetworkManager.gc``, errors too. ``live`` may be a coroutine function."""
+        """Clean up all networks; see ``NetworkManager.gc``. ``live`` may be a coroutine function."""
         return await self._gc(live, timeout, dry_run=dry_run, include_go=include_go)
 
     @asynccontextmanager
     async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:
-        """Hold a container for several operations of this task; as ``NetworkManager.locked``, errors too."""
+        """Hold a container for several operations of this task; see ``NetworkManager.locked``."""
         with self._lock_context(container_id, timeout) as context:
             await context.lock_container(container_id)
             with context.held(container_id):

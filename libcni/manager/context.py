@@ -71,7 +71,7 @@ class OperationContext:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def attachments(self, container_id: str | None = None) -> list[Attachment]:
-        """Return the recorded attachments; as ``CNIConfig.get_cached_attachments``."""
+        """Return the recorded attachments; see ``CNIConfig.get_cached_attachments``."""
         records = self.node.records
         return await self.node.on_disk(lambda: [attachment_of(one) for one in records.records(container_id)])
 

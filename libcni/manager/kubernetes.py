@@ -336,7 +336,7 @@ class Pod:
         """
         chosen = parse_selection(selection, self.namespace)
         known = definitions or AttachmentDefinitions()
-        # As Multus: "net" and the number of the selection, also if earlier selections name their interfaces.
+        # As in Multus: "net" and the number of the selection, even if earlier selections name their interfaces.
         names = [one.interface or f"net{index}" for index, one in enumerate(chosen, 1)]
         cluster = [NetworkRequest.parse(one) if isinstance(one, str) else one for one in default]
         CapabilityArgs(ips=None if ip is None else (ip,), mac=mac)  # raises ConfigError

@@ -1,4 +1,4 @@
-"""Set up a container: attach network after network, all or nothing."""
+"""Set up a container: attach it to all of its networks, or to none."""
 
 from __future__ import annotations
 

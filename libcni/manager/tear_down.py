@@ -89,7 +89,7 @@ class TearDown:
                 items.append(Item("detached", network, self.container_id, ifname))
                 context.emit(Event("attachment-removed", network, self.container_id, ifname))
         namespaces = self.namespaces
-        # The namespace goes last: plugins need it for their DEL, also when a failed DEL is repeated.
+        # The namespace goes last: plugins need it for their DEL, even when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:
             try:
                 if path := await context.node.on_disk(lambda: namespaces.remove_if_unused(self.container_id)):

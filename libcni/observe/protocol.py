@@ -44,7 +44,7 @@ class Operation:
 class Observer:
     """Base class of observers: override the methods that you need, and pass it to ``CNIConfig(observer=...)``.
 
-    Each ``begin`` is followed by its ``end``, and each ``before_call`` by its ``after_call``, also after errors. A
+    Each ``begin`` is followed by its ``end``, and each ``before_call`` by its ``after_call``, even after errors. A
     shared client calls the methods for several operations at once, from their threads or tasks. A method should not
     raise: its exception ends the verb, except in a roll-back, where it is logged.
 

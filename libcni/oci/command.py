@@ -138,9 +138,9 @@ def _install(options: argparse.Namespace) -> None:
         print(installation.text(options.print), end="")  # noqa: T201 - the program's output
         return
     file = installation.write(options.install)
-    print(f"installed in {file}")  # noqa: T201 - likewise
+    print(f"installed in {file}")  # noqa: T201 - the program's output
     if os.path.basename(file) != "config.json" and (seen := seen_by_podman(file)):
-        print(seen, file=sys.stderr)  # noqa: T201 - likewise
+        print(seen, file=sys.stderr)  # noqa: T201 - the program's output
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:

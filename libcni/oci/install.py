@@ -128,7 +128,7 @@ def _bundle_config(path: str) -> str | None:
 
 
 def _object(document: dict[str, Any], key: str, file: str) -> dict[str, Any]:
-    """Return a member that is an object, made if it is missing."""
+    """Return the object under ``key``; add an empty one if it is missing."""
     value = document.get(key) or {}
     if not isinstance(value, dict):
         raise ConfigError(f"{key} is not an object", file=file)

@@ -50,7 +50,7 @@ class Pin(NamedTuple):
 
     @property
     def identity(self) -> Identity | None:
-        """The pinned namespace, or None if the pin has gone."""
+        """The pinned namespace, or None if the pin no longer exists."""
         return namespace_identity(self.path)
 
     @property

@@ -83,7 +83,7 @@ def _read_runtimes(runtimes: Iterable[str]) -> tuple[str, ...]:
     asked = tuple(runtimes)
     if not asked:
         # An iterator that was read before is empty, too. Without a runtime, every container would seem to have ended.
-        raise ConfigError("there is no runtime to ask", hint=", ".join(RUNTIMES))
+        raise ConfigError("there is no runtime to ask", hint=f"known runtimes: {', '.join(RUNTIMES)}")
     return asked
 
 

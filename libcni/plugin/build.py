@@ -65,7 +65,7 @@ def build(
             with zipfile.ZipFile(product, "a") as archive:
                 archive.comment = PLUGIN_MARKER
             product.chmod(0o755)  # a plugin is a program for all
-            _try(product)  # before the rename: the file that works now stays, if the new one does not
+            _try(product)  # before the rename: if the new plugin fails, the old file stays in place
             product.rename(target)
     except OSError as error:
         raise BuildError(f"cannot write {target}: {error.strerror}") from error
@@ -85,7 +85,7 @@ def _collect(sources: Path, plugin: str | os.PathLike[str], include: list[str]) 
 
 
 def _compile(sources: Path, name: str, python: str) -> None:
-    """Write the bytecode of ``python`` beside each source; it is not compared with the source when it is imported."""
+    """Write the bytecode of ``python`` next to each source. An import does not compare it with the source."""
     words = ["-m", "compileall", "-q", "-b", "--invalidation-mode", "unchecked-hash"]
     words += ["-s", str(sources), "-p", name, str(sources)]  # tracebacks name the product and not this directory
     try:

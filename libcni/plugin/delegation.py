@@ -52,7 +52,7 @@ class Delegate:
         invocation = self._invocation(verb)
         # The executor merges both again; CNI_COMMAND of this plugin must not win over the delegate's verb.
         other = {name: value for name, value in self.env.items() if name not in invocation.env}
-        # The executor returns at the delegate's exit, also if a process that it has left keeps its stdout open.
+        # The executor returns at the delegate's exit, even if a child of the delegate keeps its stdout open.
         with _sigterm_as_exception():
             outcome = ProcessExecutor().execute(invocation, CallOptions(env=other))
         sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))

@@ -97,7 +97,7 @@ class Plugin:
     def check(self, function: FunctionT) -> FunctionT:
         """Register the function for CHECK (spec 1.1.0, section 2, CHECK).
 
-        It raises if the product of ADD has gone.
+        It raises if something that ADD made no longer exists.
         """
         return self._register("CHECK", function)
 
@@ -304,7 +304,7 @@ def _claim_stdout() -> int:
 
 
 def _fill_stdio() -> None:
-    """Open the closed ones of descriptors 0 to 2; else the copy of stdout would get such a number, say stderr's."""
+    """Open those of the descriptors 0, 1 and 2 that are closed: otherwise the copy of stdout could become stderr."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - stderr
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -67,7 +67,7 @@ def check_netns(env: Mapping[str, str]) -> None:
         # Device and inode: the path of one namespace may differ, its file does not.
         same = os.path.samefile(netns, "/proc/self/ns/net")
     except (OSError, ValueError):
-        return  # a DEL must go on after the namespace has gone
+        return  # a DEL must succeed after the namespace was removed
     if same:
         raise VerbError(
             "plugin's netns and netns from CNI_NETNS should not be the same",

@@ -40,7 +40,7 @@ def read_version_request(stdin: BinaryIO) -> bytes:
         descriptor = stdin.fileno()
     except (OSError, ValueError):  # not a file: a buffer in memory
         return read(stdin)
-    # Only for the first byte or the end: a writer that has begun will end.
+    # Wait only for the first byte or for the end of stdin: a runtime that has begun to write also closes stdin.
     from select import POLLHUP, POLLIN, poll
 
     waiter = poll()

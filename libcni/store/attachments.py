@@ -129,7 +129,7 @@ def namespace_has_gone(record: Record) -> bool:
     """Return whether a record's path does not lead to the namespace of its ADD any more.
 
     A path that did not exist at the ADD proves nothing: some plugins need no namespace. Records of Go libcni have no
-    identity of the namespace. Their namespace has gone if nothing is at the path.
+    identity of the namespace. Their namespace no longer exists if nothing is at the path.
     """
     if record.netns_id is None:
         return not record.version and record.netns.startswith("/") and not system.exists(record.netns)

@@ -139,7 +139,7 @@ def path_for_plugins(netns: str) -> str:
     """
     if netns.startswith(_SHARED_DIRECTORIES) or not netns or namespace_identity(netns) is None:
         return netns
-    # Not abspath: it cuts "..", also after a symbolic link that leads elsewhere.
+    # Not abspath: it cuts "..", even after a symbolic link that leads elsewhere.
     path = os.path.join(system.getcwd(), netns)
     directory, _, name = path.rpartition("/")
     resolved = f"{system.realpath(directory)}/{name}"

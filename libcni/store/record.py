@@ -203,10 +203,10 @@ def encode(record: Record) -> bytes:
 
 
 def check_readable(record: Record) -> Record:
-    """Return the record of an ADD that has not begun, if its file can be read back with any result that may come.
+    """Return the record of an ADD that has not begun, after a check that its file will not be too large to read back.
 
     Raises:
-        ConfigError: it is too large.
+        ConfigError: the file would be too large with the largest result that a plugin may print.
     """
     texts = "".join((record.capability_args, record.network_args, dumps(record.args), *record.plugins))
     size = len(record.config) * 4 // 3 + len(texts.encode(errors="surrogatepass"))

@@ -155,7 +155,7 @@ class RecordStore:
                         return path
             except OSError as error:
                 raise record_error("cannot be written", path, error) from error
-        raise RecordError("the record's name and its hashed name are both taken", path=self.results)
+        raise RecordError("both possible names of the record's file belong to other attachments", path=self.results)
 
     def _sync_name(self, name: str, directory: int) -> None:
         # Without this, a power cut while the first plugin runs can leave its effects without a record.

@@ -74,7 +74,7 @@ class _Life:
         try:
             self._added(added)
         finally:
-            # Also after a failed ADD: a plugin may have allocated something before it failed.
+            # Even after a failed ADD: a plugin may have allocated something before it failed.
             self._deleted()
         left = self._left()
         if left and self.result and self._gc_comes_first:
@@ -174,7 +174,10 @@ class _Life:
         return self.exam.call("GC", config, env=ATTACHMENT)
 
     def _check_without_interface(self) -> None:
-        """Check that CHECK misses an interface; it is renamed, because not every plugin could make it again."""
+        """Check that CHECK fails if the interface does not exist.
+
+        The interface is renamed and not deleted, because not every plugin could make it again.
+        """
         namespace = self.exam.namespace
         name = self._own_interface()
         if namespace is None or not name:

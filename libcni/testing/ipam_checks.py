@@ -30,7 +30,7 @@ def check_addresses(exam: Examination, version: str) -> None:
     if problem or gives_fixed_addresses(exam, result, version):
         pool.delete_all()
         return
-    # One after the other first: a plugin that fails here needs no race to be wrong.
+    # Call one after the other before the calls at the same time: a failure here is not a race.
     second = pool.addresses(pool.add("second"))
     shared = sorted(set(pool.addresses(answer)) & set(second))
     exam.add_finding(

@@ -210,7 +210,10 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
 
 
 def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
-    """Return what Go's plugins leave behind without a namespace, in words: bridge and ptp find no address there."""
+    """Describe the rules that a DEL without a namespace leaves behind.
+
+    Go's bridge and ptp read the addresses of these rules from the interface.
+    """
     if record is None or record.result is None or record.state == STALE_BOOT:
         return ()  # nothing is known, or no rule has survived the reboot
     if chain.rt is not None and chain.rt.netns and chain.node.namespace(chain.rt.netns).netns is not None:

@@ -37,7 +37,7 @@ async def forget(node: Node, attachment: Attachment) -> ForgetReport:
 
 
 async def take_over(node: Node, attachment: Attachment) -> Attachment:
-    """Make an attachment this client's own, so that its sweeps detach it.
+    """Make an attachment this client's own, so that its GC and repair manage it.
 
     Raises:
         RecordError: the record no longer exists, has no identity (corrupt or legacy), or cannot be written.

@@ -1,4 +1,4 @@
-"""At most so many verbs of a client run at once, in the order of their calls, and one at a time for each container."""
+"""Limit how many verbs of a client run at once: in the order of their calls, and one at a time for each container."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class VerbLimit:
                 wake()
 
     def leave(self, turn: Turn) -> None:
-        """End a turn, or give it up. Nothing if the turn was never entered."""
+        """End a turn, or give it up. Does nothing if the turn was never entered."""
         with self._lock:
             self._waiting.pop(turn, None)
             self._running.discard(turn)

@@ -214,7 +214,8 @@ class Node(LockingNode):
             answer = started.plugin.feed(stdin, timeout)
             outcome = answer if isinstance(answer, Outcome) else await answer
         except CNIError:
-            if self._ahead is started:  # the next call may be the same but for its configuration
+            # The next call may differ only in its configuration, and would then use this process again.
+            if self._ahead is started:
                 await self.discard_prepared()
             raise
         if self._ahead is started:  # the executor did not call on_started
@@ -320,7 +321,7 @@ class Node(LockingNode):
         return () if entered is None else entered.find(made, everywhere=everywhere)
 
     def _enter(self, netns: str) -> EnteredNamespace | None:
-        # The path may lead elsewhere the next time.
+        # The path may lead to another namespace than at the last call.
         if self._entered is None or not self._entered.is_at(netns):
             self._leave_namespace()
             self._entered = EnteredNamespace.enter(netns) if netns else None

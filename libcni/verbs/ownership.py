@@ -61,7 +61,7 @@ def state_of(node: Node, record: Record, path: str | None = None) -> State:
         return "detaching"
     if record.state == PENDING or record.result is None:
         return "pending"
-    # A changed hardware address is no other interface here: CHECK lets the plugins say it, and ADD refuses.
+    # Do not compare hardware addresses here: the plugins' CHECK reports a changed one, and ADD refuses it.
     made = place_of(record)
     path = record.netns if path is None else path
     now = look(node, record, made, path, record.ifname, everywhere=True)
@@ -126,9 +126,9 @@ def by_number(made: Place) -> Place:
 def look(  # noqa: PLR0913 - what is looked for, and where
     node: Node, record: Record | None, made: Place, path: str, ifname: str, *, everywhere: bool = False
 ) -> Place:
-    """Look at an attachment's place now. If the interface is not there under its name, find it.
+    """Return what is at an attachment's path and name now. If its interface is not there, search for it.
 
-    ``everywhere``: search for it in all namespaces of the node, too, if nothing has its name in its own.
+    ``everywhere``: search in all namespaces of the node if no interface in its own namespace has its name.
     """
     now = node.look(path, ifname)
     is_known = bool(made.mac) or (made.ifindex or 0) > 0
@@ -156,7 +156,7 @@ def checked_conf(rt: RuntimeConf) -> RuntimeConf:
 def path_to_use(node: Node, record: Record | None, given: str | None, *, use_given: bool = False) -> str:
     """Return the path of the namespace for DEL and CHECK, or "" for none.
 
-    The recorded path is used if it leads to the recorded namespace, also if the caller gives another path to it.
+    The recorded path is used if it leads to the recorded namespace, even if the caller gives another path to it.
 
     Raises:
         NamespaceMismatchError: the caller's namespace is not the recorded one, and both exist.
@@ -170,7 +170,7 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
         return given if here.netns is None else ""  # a namespace that is there now is another's
     is_there = compare(made, there) == "unknown"  # the interface is not looked at here
     if here.netns is None:
-        # Also for "": plugins would free the address of an interface that lives.
+        # Even if the caller gives "": with it, the plugins would free the address of an interface that still exists.
         is_known = bool(made.netns or (there.netns and made.mac))
         return record.netns if is_there and is_known else given
     if compare(made if made.netns else there, here) == "unknown":

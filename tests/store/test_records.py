@@ -143,7 +143,7 @@ def test_both_names_taken_is_an_error(store: RecordStore) -> None:
     other = encode(bare("x", "y"))
     for name in records._names(first.identity):
         put(store, name, other)
-    with pytest.raises(RecordError, match="both taken"):
+    with pytest.raises(RecordError, match="belong to other attachments"):
         store.begin(first)
     assert os.listdir(f"{store.cache_dir}/tmp") == []
 

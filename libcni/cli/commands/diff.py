@@ -51,7 +51,7 @@ def diff(session: Session, network: str, container: str, no_trunc: bool) -> None
 
 
 def _changes(one: libcni.Attachment, net: libcni.NetworkConfigList | None) -> Sequence[libcni.diagnosis.ConfigChange]:
-    # A file that has gone is a difference, too: the container works, but could not be attached again.
+    # A file that no longer exists is a difference, too: the container works, but could not be attached again.
     if net is None:
         return [libcni.diagnosis.ConfigChange("", "a configuration", None)]
     try:

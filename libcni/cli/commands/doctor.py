@@ -109,7 +109,7 @@ def _findings(session: Session, report: libcni.diagnosis.DoctorReport) -> Iterat
 
 
 def _kind(one: libcni.diagnosis.NodeFinding) -> str:
-    """Return the meaning without what differs from container to container: words with digits, and their IDs."""
+    """Return the meaning of a finding with "..." for IDs and words with digits, which differ between containers."""
     words = {name for container in one.containers for name in container.split(":")}
     parts = re.split(r"([\s:;,]+)", one.meaning.partition(". ")[0])
     return "".join("..." if part in words or any(map(str.isdigit, part)) else part for part in parts)

@@ -42,7 +42,7 @@ def explain(session: Session, target: Target, verb: list[str] | None) -> None:
     try:
         net = cni.network(given) if isinstance(given, str) else given
     except libcni.NetworkNotFoundError:
-        # If the file has gone, the verbs that use the record can still run.
+        # If the file no longer exists, the verbs that use the record can still run.
         wanted &= {"CHECK", "DEL"}
         if not wanted or not recorded or not recorded[0].config:
             raise

@@ -22,7 +22,7 @@ def status(session: Session, network: str, netns: str) -> None:
       libcni status front -v
     """
     if netns and not os.path.exists(netns):
-        # It may be a second network, and nothing was asked about that one.
+        # The user may mean it as a second network. No network but the first is asked.
         print(f"note: {netns} is ignored: status asks one network", file=sys.stderr)
     found = session.client().network_status(network_of(network))
     # Plugins of a version without STATUS are not called. "ready" would be a guess.
