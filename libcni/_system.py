@@ -45,7 +45,7 @@ stat = os.stat
 unlink = os.unlink
 write = os.write
 
-# Locks of bytes, and other requests to a file.
+# Locks and control requests on open files.
 fcntl = _fcntl.fcntl
 ioctl = _fcntl.ioctl
 
@@ -63,7 +63,7 @@ time_ns = _time.time_ns
 
 
 def uptime() -> float:
-    """Return the seconds since the boot, also those of a suspended machine. Nobody can set this clock."""
+    """Return the seconds since the boot, including the time in suspend. Nobody can set this clock."""
     return _time.clock_gettime(_time.CLOCK_BOOTTIME)
 
 

@@ -168,7 +168,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def reload_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> Result:
         """Detach and attach a recorded container again in place; see ``CNIConfig.reload_attachment``."""
-        from libcni.verbs.reload import reload  # few programs need it, and what it imports
+        from libcni.verbs.reload import reload  # few programs need this module and its imports
 
         return await self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
 

@@ -450,7 +450,7 @@ class CNIConfig(ClientBase[Executor]):
             PluginNotFoundError: an executable is missing; nothing was run.
             LockTimeoutError: other verbs held the container or the network until the deadline; nothing was run.
         """
-        from libcni.verbs.reload import reload  # few programs need it, and what it imports
+        from libcni.verbs.reload import reload  # few programs need this module and its imports
 
         return self._run(attachment_operation("RELOAD", attachment), timeout, reload, attachment)
 

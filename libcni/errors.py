@@ -306,7 +306,7 @@ class PluginError(CNIError):
     def __init__(  # noqa: PLR0913 - the parts of an error document
         self,
         problem: str,
-        invocation: Any = None,  # not its type: this room imports no other
+        invocation: Any = None,  # not Invocation: this module imports no other package
         outcome: Any = None,
         *,
         code: int | None = None,

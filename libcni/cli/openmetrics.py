@@ -12,7 +12,7 @@ import libcni.diagnosis
 def openmetrics(report: libcni.diagnosis.DoctorReport) -> str:
     """Return the report as metrics: findings, what was checked and not checked, and the time of the run.
 
-    Each check has a sample for each severity, also those without findings, so that an alert can tell 0 from no data.
+    Each check has a sample for each severity, even without findings, so that an alert can tell 0 from no data.
     """
     names = [one.check for one in report.checked]
     names += [one.check for one in report.not_checked]

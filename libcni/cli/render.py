@@ -173,7 +173,7 @@ def _rich_table(table: Table, width: int) -> RenderableType:
     if sum(words) > room:
         return _cards(table, width)
     widths = [max((len(line) for cell in column for line in cell.splitlines()), default=0) for column in columns]
-    # rich would narrow the widest column, also below its longest word, and then cut the ends of the rows.
+    # rich would narrow the widest column, even below its longest word, and then cut the ends of the rows.
     while sum(widths) > room:
         most = max(range(len(widths)), key=lambda index: widths[index] - words[index])
         widths[most] -= 1

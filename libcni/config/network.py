@@ -64,7 +64,7 @@ class PluginConfig:
     forwarded_text: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the members that the plugin receives, also for an object that was made in code."""
+        """Compute the members that the plugin receives, even for an object that was made in code."""
         # Computed once for each document and not for each call: DEL, CHECK and retries of a chain use it again.
         forwarded = self.forwarded or _forwarded(_Reader().members(self.text))
         object.__setattr__(self, "forwarded", forwarded)

@@ -17,7 +17,7 @@ class _Loader(yaml.SafeLoader):  # the full loader would let a document make any
 
     def __init__(self, stream: bytes | str) -> None:
         super().__init__(stream)
-        self._nodes = 0  # so far, with those that the aliases stand for
+        self._nodes = 0  # nodes so far; an alias counts as many as it stands for
         self._copied = 0
         self._sizes: dict[yaml.Node, int] = {}
 

@@ -151,7 +151,7 @@ class _Player(RecordingExecutor):
         # The explanation goes on, so that one missing plugin does not hide the others.
         except PluginNotFoundError as error:
             self.missing[plugin] = error
-            return plugin  # not "": a DEL with given arguments takes that for a plugin to skip
+            return plugin  # not "": a DEL with given arguments would skip this plugin
 
     def play(
         self, verb: VerbName, net: NetworkConfigList, run: Callable[[], object], note: str = "", origin: str = ""

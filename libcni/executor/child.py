@@ -159,7 +159,7 @@ class Child:
     def spawn(self) -> None:
         """Start the process, unless the child was killed before. Another thread may call this. Raises as ``start``.
 
-        It makes one system call. While another thread has the interpreter's lock, the event loop waits after each call.
+        It makes only one system call: after each one, the event loop may have to wait for the interpreter's lock.
         """
         with self._lock:
             # After a kill the verb's locks are released, and the plugin must not act any more.
@@ -185,7 +185,7 @@ class Child:
         except ProcessLookupError:  # the host program has reaped it
             self._pid[0] = 0
         except (AttributeError, OSError):
-            pass  # an old kernel or Python, a filter of system calls, or too many open files: it is polled
+            pass  # an old kernel or Python, a filter of system calls, or too many open files: poll instead
 
     def feed(self, stdin: bytes) -> bool:
         """Send the configuration; return False if it does not fit. The plugin's seconds are counted from here."""
@@ -200,7 +200,7 @@ class Child:
         """
         if self._pid[0]:
             try:
-                # WNOWAIT: as long as nobody reaps the process, its number, and its group's, is nobody else's
+                # WNOWAIT: no other process or group can get the number until the process is reaped.
                 self._status = self._waitid(os.WNOWAIT)
             except ChildProcessError:
                 self._pid[0] = 0

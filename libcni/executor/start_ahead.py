@@ -75,7 +75,7 @@ def can_start_ahead() -> bool:
 def file_identity(file: str | int) -> tuple[int, ...]:
     """Return numbers that change if the file at a path, or an open one, is written or replaced; raises OSError."""
     status = os.stat(file)
-    # ctime cannot be set, so a replaced file is always detected, also one of the same size and mtime (cp -p, rsync).
+    # ctime cannot be set, so a replaced file is always detected, even with the same size and mtime (cp -p, rsync).
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -86,7 +86,7 @@ def _examine(path: str, key: tuple[object, ...]) -> bool:
         is_one_program = os.path.basename(os.path.realpath(path)) == os.path.basename(path) and status.st_nlink == 1
         is_readable = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
         answer = is_one_program and is_readable and _is_marked(descriptor, status.st_size)
-        # somebody may have replaced or written the file meanwhile: that answer is not for the next caller
+        # The file may have been replaced or written meanwhile: then do not remember the answer for this key.
         if (path, *file_identity(descriptor)) != key:
             return False
     finally:

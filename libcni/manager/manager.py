@@ -24,8 +24,8 @@ __all__ = ["NetworkManager"]
 class NetworkManager(ManagerBase[CNIConfig]):
     """Set up, check and tear down containers on many networks, blocking; safe to share between threads.
 
-    Operations on one container run one after another, also those of other processes with the same records. Operations
-    on different containers run in parallel.
+    Operations on one container run one after another, even in several processes that share the records. Operations on
+    different containers run in parallel.
 
     Every method takes ``timeout`` in seconds, which must be greater than 0. None means no limit. Without the argument,
     the client's timeout applies.

@@ -128,7 +128,7 @@ class ContainerNamespaces:
             pass
         here = namespace_identity(path)
         for one in self._attachments.iter_records():
-            # An ADD of this library that found no namespace has no identity of one.
+            # If an ADD of this library found no namespace, its record has no identity of a namespace.
             known = one.netns_id if one.version else namespace_identity(one.netns)
             is_here = known is not None and known == here and one.state != STALE_BOOT
             if one.state == CORRUPT or (is_here and not one.is_refused):

@@ -110,7 +110,7 @@ def _networks(text: str) -> list[NetworkRequest]:
 
 def _request(one: Any) -> NetworkRequest:
     """Read one network: ``NAME``, ``NAME@IFNAME`` or an object."""
-    from libcni.manager.container import NetworkRequest  # not for a container that the hook leaves alone
+    from libcni.manager.container import NetworkRequest  # not needed for a container that the hook ignores
 
     if isinstance(one, str):
         name, at, given = one.strip().partition("@")

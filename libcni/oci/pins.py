@@ -109,7 +109,7 @@ class Pins:
             return pin
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
-            self.remove(pin)  # of a process that had the same number, or the file of a hook that was killed
+            self.remove(pin)  # an earlier process's pin with this number, or a killed hook's file
             bind(source, pin.path)
         except OSError as error:
             raise CNIError(
@@ -140,7 +140,7 @@ def directory_for(cache_dir: str) -> str:
     cache_dir = os.path.realpath(cache_dir)
     if cache_dir == os.path.realpath(CACHE_DIR):
         return DIRECTORY
-    from libcni.store.lock_file import offset_of  # not for a container that the hook leaves alone
+    from libcni.store.lock_file import offset_of  # not needed for a container that the hook ignores
 
     return f"{DIRECTORY}-{offset_of(cache_dir):012x}"
 

@@ -196,7 +196,7 @@ def refuse_other_form(document: object, version: str) -> None:
     """
     found = document.get("cniVersion") if isinstance(document, dict) else None
     if found is None or found == "":
-        return  # the fields decide; a runtime that leaves the version out means the configuration's
+        return  # a runtime that leaves the version out means the configuration's; the parser checks the fields
     if not isinstance(found, str) or RESULT_FORMS.get(found) != RESULT_FORMS[version]:
         raise VerbError(
             "cannot read prevResult", code=DECODING_FAILURE, details=f"its cniVersion is {found!r}, not {version!r}"

@@ -233,7 +233,7 @@ class EnteredNamespace:
     def _links(self) -> list[Link]:
         from libcni._netlink import read_links  # few verbs come here
 
-        return list(read_links(self._socket))  # to the end: the next dump reads from the same socket
+        return list(read_links(self._socket))  # read all: the next dump would begin with what is left
 
     def close(self) -> None:
         """Leave the namespace."""

@@ -35,7 +35,7 @@ _ON_DISK: Final = (PENDING, READY, DETACHING)
 _KIND = "cniCacheV1"
 DETACHING_MARK: Final = '{"libcni":{"detaching":'
 """The begin of a record's file. The byte after it is a 0; a 1 says that the state of a ready record is detaching."""
-_ADDED_BYTES = 4 * MAX_RESULT_BYTES  # of the result: a conversion to ASCII makes three bytes of one
+_ADDED_BYTES = 4 * MAX_RESULT_BYTES  # the room for a result: escapes for ASCII make it up to three times as long
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
 

@@ -69,7 +69,7 @@ def repair_records(
     if dry_run:
         corrupt = tuple(_corrupt(store, left))
         return RepairReport(corrupt, (), tuple(_sweep(store, left, dry_run=True)), tuple(left))
-    if not system.isdir(store.cache_dir):  # the locks would make it
+    if not system.isdir(store.cache_dir):  # acquiring the locks would create the directory
         return RepairReport()
     locks = LockSet(store.cache_dir, LockRequest(all_containers=True))
     try:
@@ -137,7 +137,7 @@ def _sweep(store: RecordStore, left: list[str], *, dry_run: bool) -> Iterator[st
 
 
 def _has_ended(store: RecordStore, name: str) -> bool:
-    """Return whether the ADD of a partial result has ended: no record of its name waits for it."""
+    """Return whether the ADD of a partial result has ended: its record has a result or does not exist."""
     try:
         record = store.read(name)
     except RecordError:

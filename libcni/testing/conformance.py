@@ -91,7 +91,7 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
     options = {"path": path, "args": args}
     examination = Examination(plugin, dict(config), namespace, prev_result, options, ipam=ipam, timeout=timeout)
     examination.keeps_state = keeps_state
-    # A stack, because the recorder must be there until the last call, also of a check that ends early.
+    # A stack, because the recorder must be there until the last call, even if the check ends early.
     with ExitStack() as stack:
         try:
             check_version_verb(examination)

@@ -1,4 +1,4 @@
-"""Checks of an IPAM plugin's addresses: unique also under load, and free after DEL."""
+"""Checks of an IPAM plugin's addresses: unique even under load, and free after DEL."""
 
 from __future__ import annotations
 

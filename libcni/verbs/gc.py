@@ -206,7 +206,7 @@ class _NotReachedError(CNIError):
 
 
 def detach_note(one: Record | Attachment) -> str:
-    """Return the note of an error of the DEL of a stale attachment."""
+    """Return the note for an error that detaching a stale attachment raises."""
     return f"when the stale attachment {one.container_id} {one.ifname} was detached"
 
 

@@ -167,8 +167,8 @@ def path_to_use(node: Node, record: Record | None, given: str | None, *, use_giv
         return record.netns
     made, there, here = place_of(record), node.namespace(record.netns), node.namespace(given)
     if made.netns == NOWHERE:
-        return given if here.netns is None else ""  # a namespace that is there now is another's
-    is_there = compare(made, there) == "unknown"  # the interface is not looked at here
+        return given if here.netns is None else ""  # a namespace that exists now was made after the ADD
+    is_there = compare(made, there) == "unknown"  # compares only the namespaces
     if here.netns is None:
         # Even if the caller gives "": with it, the plugins would free the address of an interface that still exists.
         is_known = bool(made.netns or (there.netns and made.mac))

@@ -115,7 +115,7 @@ def _same_again(net: NetworkConfigList, given: RuntimeConf, result: Result) -> R
         asked["ips"] = ips
     macs = [one.mac for one in result.interfaces if one.sandbox and one.name == given.ifname and one.mac]
     if macs:
-        asked["mac"] = macs[0]  # the neighbours know it
+        asked["mac"] = macs[0]  # neighbours have this address in their ARP caches
     args = dict(given.network_args or {})
     cni = args.get("cni")
     args["cni"] = {**(cni if isinstance(cni, Mapping) else {}), **asked}

@@ -93,7 +93,7 @@ def _counts(report: libcni.diagnosis.DoctorReport, check: str = "") -> str:
 
 
 def _findings(session: Session, report: libcni.diagnosis.DoctorReport) -> Iterator[Fields]:
-    """Yield the findings by check and meaning. Of many with the same meaning only the first, and how many follow."""
+    """Yield the findings by check and meaning. Replace all but the first of many similar ones by their number."""
     kinds: dict[tuple[str, str, str], list[libcni.diagnosis.NodeFinding]] = {}
     for one in report.findings:
         kinds.setdefault((one.check, one.severity, _kind(one)), []).append(one)
