@@ -164,7 +164,7 @@ def _records(number: int, rounds: int) -> list[Row]:
                     each[what].setdefault(worker.name, []).extend(milliseconds(taken) if turn else [])
     for cache in (template, *caches):
         shutil.rmtree(cache)
-    bars = {"list one container's": 0.7, "list all": 4.0}
+    bars = {"list one container's": 0.7, "list all": 1.3}
     return [
         row
         for what, found in each.items()
