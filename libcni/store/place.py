@@ -207,9 +207,14 @@ class EnteredNamespace:
                 return 0, ""
         # An address of another kind can be too long for the answer; and without CAP_NET_RAW a socket is bound once.
         try:
-            return next(((link.index, link.mac) for link in self._links() if link.name == name), (0, ""))
-        except OSError:
-            return None, ""
+            # By number: plugins delete an interface by its alternative names, too, and the list lacks them.
+            number = system.ioctl(self._socket, _SIOCGIFINDEX, request)
+            links = self._links()
+        except OSError as error:
+            return (0 if error.errno == errno.ENODEV else None), ""
+        found = [link for link in links if link.index == _INT.unpack_from(number, 16)[0]]
+        found = found or [link for link in links if link.name == name]  # it was replaced meanwhile
+        return (found[0].index, found[0].mac) if found else (0, "")
 
     def find(self, made: Place, *, everywhere: bool = False) -> Iterator[Place]:
         """Yield the places where the interface of an ADD may be now, this namespace first."""

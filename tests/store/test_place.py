@@ -434,13 +434,16 @@ def test_a_look_reads_all_interfaces_if_it_must(
     reason: str, entered: EnteredNamespace, namespace: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_link(namespace, "one0")
-    expected = [entered.look(name) for name in ("one0", "peer0", "two0")]
+    namespace.run("ip", "link", "property", "add", "dev", "one0", "altname", "alias0")
+    looked = ("one0", "peer0", "two0", "alias0")
+    expected = [entered.look(name) for name in looked]
     if reason.startswith("the address"):
         monkeypatch.setattr(place, "_ARPHRD_ETHER", -1)
     else:
         entered._socket = SocketWithoutNetRaw(fileno=entered._socket.detach())
-    assert [entered.look(name) for name in ("one0", "peer0", "two0")] == expected
+    assert [entered.look(name) for name in looked] == expected
     assert (expected[0].mac, expected[2].ifindex) != ("", None)
+    assert expected[3] == expected[0]  # plugins delete an interface by such a name, too
 
 
 @pytest.mark.real
