@@ -78,6 +78,8 @@ def compare(made: Place, now: Place) -> Comparison:  # noqa: PLR0911 - a table: 
         return _compare_missing(made)
     if is_other_mac(made.mac, now.mac):
         return "other"  # numbers are unique in one namespace only, and a person can choose them
+    if made.ifindex is None and ":" in made.mac and not now.mac:
+        return "other"  # Go records the hardware address alone, and this interface has none
     if made.ifindex is None:
         return "same" if made.mac and now.mac == made.mac else "unknown"
     return "same" if made.ifindex == now.ifindex else "other"

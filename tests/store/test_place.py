@@ -69,6 +69,7 @@ BARE = Place((4, 1))
         (MADE, replace(MADE, mac=OTHER_MAC), "other"),
         (Place(mac=MAC), replace(MADE, mac=OTHER_MAC), "other"),
         (Place(mac=MAC), MADE, "same"),
+        (Place(mac=MAC), replace(MADE, mac=""), "other"),
         (Place(), MADE, "unknown"),
         (BARE, replace(MADE, mac=""), "unknown"),
         (Place(mac="AABB"), MADE, "unknown"),
