@@ -125,7 +125,7 @@ def svg(rows: Sequence[Row], note: str) -> str:
         '<text x="8" y="20" font-weight="bold">Times as fast as Go libcni: a longer bar is better</text>',
         *parts,
         f'<text class="note" x="{axis}" y="{y + 12}" text-anchor="middle">1.0: Go libcni</text>',
-        f'<text class="note" x="8" y="{y + 30}">{html.escape(note.partition(", load")[0])}</text>',
+        f'<text class="note" x="8" y="{y + 30}">{html.escape(re.sub(r", (Linux|load) [^,]*", "", note))}</text>',
         "</svg>",
         "",
     ])  # fmt: skip
