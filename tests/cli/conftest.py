@@ -68,7 +68,7 @@ def shown_node(new_node: Callable[[], CommandNode]) -> CommandNode:
 
 def break_node(node: CommandNode) -> None:
     """Attach four containers and let three of them come to grief; break configurations."""
-    node.write("05-broken.conflist", '{"cniVersion": "1.0.0", "name": "broken", "plugins": [\n {"type": "x",}]}')
+    node.write("05-broken.conflist", '{"cniVersion": "1.0.0", "name": "broken", "plugins": [\n {"type": "x"\n')
     node.write("20-other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nosuch"}]})
     node.write("dbnet/50-extra.conf", {"type": "fake"})
     for container in ("good", "gone", "killed", "rebooted"):
