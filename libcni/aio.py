@@ -278,8 +278,11 @@ async def _side_by_side(most: int, works: Sequence[Callable[[], Coroutine[Any, A
     tasks = [asyncio.create_task(run(work)) for work in works]
     try:
         return await asyncio.gather(*tasks)
-    finally:
+    except GeneratorExit:
+        raise  # the event loop is closed, and can neither cancel nor wait
+    except BaseException:
         # After a cancellation, or an error of one of them, the others must not run on.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -32,6 +32,8 @@ Events = Generator["str | Callable[[], bool]", None, None]
 def _swap_current_task(loop: asyncio.AbstractEventLoop, task: Any) -> Any:
     tasks: Any = asyncio.tasks
     if hasattr(tasks, "_swap_current_task"):
+        if task is None and asyncio.current_task(loop) is None:
+            return None  # Python 3.12 raises KeyError then
         return tasks._swap_current_task(loop, task)
     before = tasks._current_tasks.pop(loop, None)
     if task is not None:
