@@ -60,7 +60,7 @@ def enter_namespace(descriptor: int) -> None:
     if hasattr(os, "setns"):
         os.setns(descriptor, CLONE_NEWNET)
         return
-    call_libc("setns", descriptor, CLONE_NEWNET)
+    system.call_libc("setns", descriptor, CLONE_NEWNET)
 
 
 def new_namespace(*, lo_up: bool = True) -> int:
@@ -71,7 +71,7 @@ def new_namespace(*, lo_up: bool = True) -> int:
     """
 
     def make() -> int:
-        call_libc("unshare", CLONE_NEWNET)
+        system.call_libc("unshare", CLONE_NEWNET)
         if lo_up:
             _bring_lo_up()
         return system.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ def bind(source: str, path: str) -> None:
     # O_EXCL: a file of another program must be neither mounted over nor removed.
     system.close(system.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400))
     try:
-        call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
+        system.call_libc("mount", os.fsencode(source), os.fsencode(path), None, _MS_BIND, None)
     except OSError:
         system.unlink(path)
         raise
@@ -103,7 +103,7 @@ def unbind(path: str) -> bool:
     # More than once: two programs may have mounted one above the other before either was killed.
     while _is_namespace(path):
         # MNT_DETACH: a plugin may still have the file open.
-        call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+        system.call_libc("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
     if not is_empty_file(path):
         return False
     system.unlink(path)
@@ -182,19 +182,3 @@ def _visit(namespace: int, home: int) -> tuple[int, bool]:
             system.close(made)
         return -1, True
     return made, not lost
-
-
-def call_libc(name: str, *arguments: object) -> None:
-    """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
-    import ctypes  # takes 10 ms, and most programs never come here
-
-    if getattr(_libc(), name)(*arguments):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-@functools.cache
-def _libc() -> Any:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)

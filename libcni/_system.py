@@ -34,6 +34,7 @@ lexists = os.path.lexists
 link = os.link
 listdir = os.listdir
 lstat = os.lstat
+makedirs = os.makedirs
 mkdir = os.mkdir
 open = os.open  # noqa: A001 - as in os
 read = os.read
@@ -95,3 +96,19 @@ def functions_without_release() -> tuple[Any, Any]:
 
     library = ctypes.PyDLL(None)
     return library.setns, library.socket
+
+
+def call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library for which Python has none; raises OSError if it does not return 0."""
+    import ctypes  # takes 10 ms, and most programs never come here
+
+    if getattr(_libc(), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def _libc() -> Any:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)

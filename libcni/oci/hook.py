@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import libcni._system as system
 from libcni.client import CNIConfig
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
 from libcni.manager import Container, NetworkManager, NetworkRequest
@@ -70,7 +70,7 @@ class Hook:
         self._conf_dir = conf_dir
         self._pins = Pins(directory_for(cache_dir))
         self._timeout = timeout
-        self._deadline = time.monotonic() + timeout
+        self._deadline = system.monotonic() + timeout
         self._resolv_conf = resolv_conf
         self._observer = observer
 
@@ -120,7 +120,7 @@ class Hook:
             self._tear_down(manager, container_id, self._left() / max(1, len(recorded)))
 
     def _left(self) -> float:
-        return max(_SHORTEST, self._deadline - time.monotonic())
+        return max(_SHORTEST, self._deadline - system.monotonic())
 
     def _manager(self, timeout: float) -> NetworkManager:
         """Return a manager; ``timeout`` is for each DEL of a roll-back."""
@@ -244,8 +244,8 @@ class Hook:
             # O_NOFOLLOW: a symbolic link in the bundle could lead to a file of the host. O_NONBLOCK: the open of a FIFO
             # would wait for a reader.
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            with open(system.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+                if not stat.S_ISREG(system.fstat(file.fileno()).st_mode):
                     raise CNIError(f"cannot write {path}: it is no regular file")
                 file.truncate()
                 file.write(text)
@@ -262,7 +262,7 @@ def _own_namespace(state: ContainerState) -> Identity:
         )
     identity = namespace_of(state.pid)
     if identity is None:
-        problem = "there is no such process" if not os.path.exists(f"/proc/{state.pid}") else "permission denied"
+        problem = "there is no such process" if not system.exists(f"/proc/{state.pid}") else "permission denied"
         raise CNIError(f"cannot find the network namespace of process {state.pid}: {problem}")
     if identity in host_namespaces():
         raise ConfigError(

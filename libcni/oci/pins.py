@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+import libcni._system as system
 from libcni._namespace import bind, is_empty_file, namespace_identity, unbind
 from libcni.errors import CNIError
 
@@ -81,7 +82,7 @@ class Pins:
             CNIError: the directory cannot be read.
         """
         try:
-            names = sorted(os.listdir(self.directory))
+            names = sorted(system.listdir(self.directory))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -108,7 +109,7 @@ class Pins:
         if pin.identity is not None and pin.identity == namespace_of(pid):
             return pin
         try:
-            os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            system.makedirs(self.directory, mode=0o700, exist_ok=True)
             self.remove(pin)  # an earlier process's pin with this number, or a killed hook's file
             bind(source, pin.path)
         except OSError as error:
@@ -137,8 +138,8 @@ def directory_for(cache_dir: str) -> str:
 
     Hooks with other records must have other pins: each removes those of a container that none of its records names.
     """
-    cache_dir = os.path.realpath(cache_dir)
-    if cache_dir == os.path.realpath(CACHE_DIR):
+    cache_dir = system.realpath(cache_dir)
+    if cache_dir == system.realpath(CACHE_DIR):
         return DIRECTORY
     from libcni.store.lock_file import offset_of  # not needed for a container that the hook ignores
 

@@ -8,10 +8,10 @@ has a directory.
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import libcni._system as system
 from libcni.errors import ConfigError
 from libcni.oci.pins import OWNER, Pin, Pins, directory_for
 from libcni.store.record import STALE_BOOT, namespaces_of_processes, sees_same_processes
@@ -68,7 +68,7 @@ def container_ids(runtimes: Iterable[str]) -> set[str]:
         for directory in [runtime] if patterns is None else [one for text in patterns for one in glob.glob(text)]:
             try:
                 # A directory without a state file counts: runc writes the file after the createRuntime hooks.
-                found |= set(os.listdir(directory))
+                found |= set(system.listdir(directory))
             except OSError as error:
                 # A failed listing must not look like an empty one: containers that are not listed are detached.
                 problem = f"cannot list the containers of a runtime: {error.strerror}"

@@ -21,7 +21,7 @@ import pytest
 from processes import fork, wait
 
 from libcni import _system as system
-from libcni._namespace import call_libc, enter_namespace, netlink_socket, new_namespace
+from libcni._namespace import enter_namespace, netlink_socket, new_namespace
 from libcni.store import place, record
 from libcni.store.place import (
     NOT_OURS,
@@ -362,7 +362,7 @@ def test_a_program_that_enters_a_user_namespace_between_two_looks_comes_back(nam
         status = 1
         try:
             own = status_of("/proc/thread-self/ns/net")
-            call_libc("unshare", 0x10000000)  # CLONE_NEWUSER
+            system.call_libc("unshare", 0x10000000)  # CLONE_NEWUSER
             descriptor = new_namespace(lo_up=False)
             enter(f"/proc/self/fd/{descriptor}")
             status = int(status_of("/proc/thread-self/ns/net") != own)
