@@ -53,16 +53,11 @@ if TYPE_CHECKING:
     from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
     from libcni.store.attachments import Attachment
     from libcni.store.repair import RepairReport, repair_records
-    from libcni.verbs.reports import (
-        DelReport,
-        ForgetReport,
-        GCReport,
-        NetworkStatus,
-        PluginReport,
-        PluginStatus,
-        PluginValidation,
-        ValidationReport,
-    )
+    from libcni.verbs.delete import DelReport, PluginReport
+    from libcni.verbs.forget import ForgetReport
+    from libcni.verbs.gc import GCReport
+    from libcni.verbs.status import NetworkStatus, PluginStatus
+    from libcni.verbs.version import PluginValidation, ValidationReport
 
 _MODULES = {
     "aio": "AsyncCNIConfig",
@@ -76,8 +71,11 @@ _MODULES = {
     "InvalidIdentifierError InvalidOutputError LockTimeoutError NamespaceMismatchError NetworkNotFoundError "
     "NotAttachedError PluginError PluginNotFoundError PluginTimeoutError RecordError VersionError printable",
     "options": "DelPolicy",
-    "verbs.reports": "DelReport ForgetReport GCReport NetworkStatus PluginReport PluginStatus "
-    "PluginValidation ValidationReport",
+    "verbs.delete": "DelReport PluginReport",
+    "verbs.forget": "ForgetReport",
+    "verbs.gc": "GCReport",
+    "verbs.status": "NetworkStatus PluginStatus",
+    "verbs.version": "PluginValidation ValidationReport",
     "protocol.answer": "PluginInfo",
     "protocol.invocation": "Invocation Outcome",
     "store.repair": "RepairReport repair_records",

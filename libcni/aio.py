@@ -31,14 +31,13 @@ from libcni.store.attachments import Attachment
 from libcni.verbs.add import add
 from libcni.verbs.check import check
 from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
-from libcni.verbs.delete import delete
+from libcni.verbs.delete import DelReport, delete
 from libcni.verbs.detach_each import del_attachments
-from libcni.verbs.forget import forget, take_over
-from libcni.verbs.gc import gc
+from libcni.verbs.forget import ForgetReport, forget, take_over
+from libcni.verbs.gc import GCReport, gc
 from libcni.verbs.node import Node
-from libcni.verbs.reports import DelReport, ForgetReport, GCReport, NetworkStatus, ValidationReport
-from libcni.verbs.status import status, status_or_raise
-from libcni.verbs.version import negotiate, validate, version
+from libcni.verbs.status import NetworkStatus, status, status_or_raise
+from libcni.verbs.version import ValidationReport, negotiate, validate, version
 
 __all__ = ["AsyncCNIConfig"]
 

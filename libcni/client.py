@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 import libcni._system as system
 from libcni.config.network import NetworkConfigList, PluginConfig
@@ -29,17 +29,16 @@ from libcni.protocol.answer import PluginInfo
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment
-from libcni.verbs.add import add
-from libcni.verbs.check import check
 from libcni.verbs.client_base import ClientBase, attachment_conf, attachment_operation, operation, single
-from libcni.verbs.delete import delete
-from libcni.verbs.detach_each import del_attachments
-from libcni.verbs.forget import forget, take_over
-from libcni.verbs.gc import gc
 from libcni.verbs.node import Node, run_to_end
-from libcni.verbs.reports import DelReport, ForgetReport, GCReport, NetworkStatus, ValidationReport
-from libcni.verbs.status import status, status_or_raise
-from libcni.verbs.version import negotiate, validate, version
+
+# Each verb is loaded with its first call: a hook or a command starts often, and runs one or two of them.
+if TYPE_CHECKING:
+    from libcni.verbs.delete import DelReport
+    from libcni.verbs.forget import ForgetReport
+    from libcni.verbs.gc import GCReport
+    from libcni.verbs.status import NetworkStatus
+    from libcni.verbs.version import ValidationReport
 
 __all__ = ["CNIConfig"]
 
@@ -105,6 +104,8 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record cannot be written. Either nothing was run, or the ADD was rolled back.
             ValueError: ``on_existing`` or ``on_cancel`` has an unknown value.
         """
+        from libcni.verbs.add import add
+
         # A name is resolved before the node exists, so a missing network takes no lock and writes no record.
         named = self._named(net)
         return self._run(operation("ADD", named.name, rt), timeout, add, named, rt, **options)
@@ -138,6 +139,8 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
+        from libcni.verbs.check import check
+
         # The file of a network may be removed while containers are attached. Their records hold the configuration.
         name, given = self._named_or_gone(net)
         return self._run(operation("CHECK", name, rt), timeout, check, name, given, rt, use_given=use_given)
@@ -153,6 +156,8 @@ class CNIConfig(ClientBase[Executor]):
             RecordError: the record does not identify an attachment.
             CNIError: as for ``check_network_list``.
         """
+        from libcni.verbs.check import check
+
         running, rt = attachment_operation("CHECK", attachment), attachment_conf(attachment)
         self._run(running, timeout, check, attachment.network, None, rt)
 
@@ -183,6 +188,8 @@ class CNIConfig(ClientBase[Executor]):
             NamespaceMismatchError: ``rt`` names another namespace than the recorded one; nothing was run.
             InvalidIdentifierError: a name breaks the specification's rules; nothing was run.
         """
+        from libcni.verbs.delete import delete
+
         # DEL must work without the network's file, too: otherwise a deleted file would keep its containers attached.
         name, given = self._named_or_gone(net)
         return self._run(operation("DEL", name, rt), timeout, delete, name, given, rt, policy)
@@ -202,6 +209,8 @@ class CNIConfig(ClientBase[Executor]):
                 after the attachment was listed.
             CNIError: as for ``del_network_list``.
         """
+        from libcni.verbs.delete import delete
+
         # The namespace is left out on purpose: DEL takes it from the record and checks that it is still the same one.
         running, rt = attachment_operation("DEL", attachment), attachment_conf(attachment)
         network, listed = attachment.network, attachment.record
@@ -230,6 +239,7 @@ class CNIConfig(ClientBase[Executor]):
                 attachments, each a DelReport or a CNIError. If a second attempt failed, its error has notes with that
                 of the first.
         """
+        from libcni.verbs.detach_each import del_attachments
 
         async def delete_one(one: Attachment) -> DelReport:
             return self.del_attachment(one, policy=policy, timeout=timeout)
@@ -267,6 +277,8 @@ class CNIConfig(ClientBase[Executor]):
             InvalidIdentifierError: a name in ``valid`` breaks the specification's rules; nothing was run.
             TypeError: ``valid`` is None; nothing was run.
         """
+        from libcni.verbs.gc import gc
+
         name, given = self._named_or_gone(net)
         # GC has no container: it locks the whole network, and each container only while it detaches it.
         return self._run(Operation("GC", name), timeout, gc, name, given, valid, **options)
@@ -288,6 +300,8 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
+        from libcni.verbs.status import status_or_raise
+
         named = self._named(net)
         return self._run(
             Operation("STATUS", named.name), timeout, status_or_raise, named, negotiate_version=negotiate_version
@@ -309,6 +323,8 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
+        from libcni.verbs.status import status
+
         named = self._named(net)
         return self._run(Operation("STATUS", named.name), timeout, status, named, negotiate_version=negotiate_version)
 
@@ -325,6 +341,8 @@ class CNIConfig(ClientBase[Executor]):
             ConfigError: the network has no plugins.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
+        from libcni.verbs.version import validate
+
         named = self._named(net)
         return self._run(Operation("VERSION", named.name), timeout, validate, named)
 
@@ -355,6 +373,8 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: a plugin does not answer before the deadline, or fails.
             NetworkNotFoundError: there is no network of that name; nothing was run.
         """
+        from libcni.verbs.version import negotiate
+
         named = self._named(net)
         return self._run(Operation("VERSION", named.name), timeout, negotiate, named)
 
@@ -370,6 +390,8 @@ class CNIConfig(ClientBase[Executor]):
             PluginError: the plugin does not answer before the deadline, or fails.
             InvalidIdentifierError: ``plugin`` is a path or empty.
         """
+        from libcni.verbs.version import version
+
         # A plugin's version does not depend on a network, so the operation names none.
         return self._run(Operation("VERSION"), timeout, version, plugin)
 
@@ -424,6 +446,8 @@ class CNIConfig(ClientBase[Executor]):
             LockTimeoutError: other verbs held the container until the deadline; the record stays.
             RecordError: the record cannot be removed, or it was rewritten after the attachment was listed.
         """
+        from libcni.verbs.forget import forget
+
         # A node and not the store alone: the record of a container that a verb works on must not be removed.
         return self._run(attachment_operation("FORGET", attachment), timeout, forget, attachment)
 
@@ -468,6 +492,8 @@ class CNIConfig(ClientBase[Executor]):
             LockTimeoutError: other verbs held the container until the deadline.
             RecordError: the record no longer exists, cannot be read, has no identity, or cannot be written.
         """
+        from libcni.verbs.forget import take_over
+
         return self._run(attachment_operation("TAKE-OVER", attachment), timeout, take_over, attachment)
 
     def _run(

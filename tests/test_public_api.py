@@ -206,6 +206,9 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
         assert (value.__doc__ or "").strip()
 
 
+VERBS = ["add", "check", "delete", "forget", "gc", "reload", "status", "version"]
+
+
 @pytest.mark.parametrize(
     ("imported", "absent"),
     [
@@ -215,7 +218,10 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
             "libcni.plugin",
             ["pydantic", "dataclasses", "enum", "functools", "json", "logging", "re", "subprocess", "typing"],
         ),
-        ("libcni; libcni.RuntimeConf; libcni.CNIConfig", ["asyncio", "yaml", "subprocess", "pydantic"]),
+        (
+            "libcni; libcni.RuntimeConf; libcni.CNIConfig",
+            ["asyncio", "yaml", "subprocess", "pydantic", "ipaddress", *(f"libcni.verbs.{one}" for one in VERBS)],
+        ),
         (
             "libcni.config.directory, libcni.protocol.request, libcni.protocol.answer",
             ["pydantic", "logging", "socket", "ipaddress", "asyncio", "yaml", "datetime", "pathlib"],

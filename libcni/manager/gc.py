@@ -20,8 +20,7 @@ from libcni.manager.reports import Item, Outcome, Report
 from libcni.observe.protocol import Operation
 from libcni.options import DelPolicy, ValidAttachment
 from libcni.store.attachments import Attachment
-from libcni.verbs.gc import detach_note, gc, valid_pairs
-from libcni.verbs.reports import GCReport
+from libcni.verbs.gc import GCReport, detach_note, gc, valid_pairs
 
 LiveItem = Container | str | ValidAttachment
 """A container, its ID, an attachment, or a (container ID, interface name) pair."""

@@ -17,8 +17,8 @@ from libcni.manager.context import OperationContext
 from libcni.manager.events import Event, problem_event
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.store.record import READY
+from libcni.verbs.delete import DelReport
 from libcni.verbs.detach_each import detach_each
-from libcni.verbs.reports import DelReport
 
 if TYPE_CHECKING:  # most runtimes make the namespaces themselves
     from libcni.manager.namespace_records import ContainerNamespaces

@@ -10,7 +10,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError
 from libcni.manager.context import OperationContext
 from libcni.manager.networks import NetworkSet
-from libcni.verbs.reports import PluginStatus
+from libcni.verbs.status import PluginStatus
 
 __all__ = ["ManagerStatus", "NetworkState"]
 

@@ -18,8 +18,8 @@ from libcni.manager.reports import Item, Report
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, namespace_has_gone, unnamed_error
 from libcni.store.record import STALE_BOOT
+from libcni.verbs.delete import DelReport
 from libcni.verbs.detach_each import detach_each
-from libcni.verbs.reports import DelReport
 
 if TYPE_CHECKING:
     from libcni.manager.container import PlannedAttachment

@@ -24,7 +24,6 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, place_of, state_of, taken
-from libcni.verbs.version import negotiate
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -64,6 +63,8 @@ async def add(  # noqa: PLR0913 - the verb from top to bottom, and its options
         )
     # Before the locks: VERSION changes nothing, and other verbs need not wait for it.
     if negotiate_version:
+        from libcni.verbs.version import negotiate  # few callers negotiate
+
         net = await negotiate(node, net)
     chain = Chain(node, net, rt, node.find_all(net))
     draft = check_readable(pending_record(net, rt))

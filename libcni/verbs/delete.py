@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from libcni.config import jsontext
-from libcni.config.host_local import plugin_documents
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -38,9 +38,64 @@ from libcni.verbs.ownership import (
     path_to_use,
     state_of,
 )
-from libcni.verbs.reports import DelReport, PluginReport, RecordSeen
+
+__all__ = ["DelReport", "PluginReport"]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+
+RecordSeen = Literal["found", "missing", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReport:
+    """The outcome of DEL for one plugin of a chain.
+
+    Attributes:
+        plugin: its type.
+        state: ``done``, ``failed`` (see ``error``) or ``skipped`` (its executable is missing).
+        error: why it failed, or None.
+        seconds: how long it ran.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.del_attachment(cni.get_cached_attachments()[0])
+        >>> [one.plugin for one in report.plugins if one.state == "done"]
+        ['bridge']
+    """
+
+    plugin: str
+    state: Literal["done", "failed", "skipped"]
+    error: CNIError | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DelReport:
+    """The outcome of a DEL.
+
+    Attributes:
+        plugins: one report for each plugin, in the order of the calls.
+        record: the state of the attachment's record: ``found``, ``missing`` or ``unreadable``.
+        netns: the CNI_NETNS that the plugins received.
+        left: what the plugins are known to leave behind, in words. The commands of ``libcni doctor`` remove it.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.del_attachment(cni.get_cached_attachments()[0])
+        >>> [(plugin.plugin, plugin.state) for plugin in report.plugins]
+        [('bridge', 'done')]
+    """
+
+    plugins: tuple[PluginReport, ...]
+    record: RecordSeen = "found"
+    netns: str = ""
+    left: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> list[CNIError]:
+        """The errors of the plugins that failed, in the order of the calls."""
+        return [plugin.error for plugin in self.plugins if plugin.error is not None]
 
 
 async def delete(  # noqa: PLR0913 - the attachment, and the options of the verb
@@ -218,6 +273,8 @@ def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
         return ()  # nothing is known, or no rule has survived the reboot
     if chain.rt is not None and chain.rt.netns and chain.node.namespace(chain.rt.netns).netns is not None:
         return ()
+    from libcni.config.host_local import plugin_documents  # with ipaddress, for few of all DELs
+
     types = {str(document.get("type")) for document in plugin_documents(chain.net) if document.get("ipMasq") is True}
     return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from libcni.errors import CNIError, CNIErrorGroup, PluginError, PluginTimeoutError
 from libcni.store.attachments import Attachment
-from libcni.verbs.reports import DelReport
+
+if TYPE_CHECKING:
+    from libcni.verbs.delete import DelReport
 
 TargetT = TypeVar("TargetT")
 AnswerT = TypeVar("AnswerT")

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment, attachment_of, recorded_network
 from libcni.store.record import CORRUPT, LEGACY
 from libcni.verbs.delete import check_unchanged, lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.reports import ForgetReport
+
+__all__ = ["ForgetReport"]
 
 logger: logging.Logger = logging.getLogger("libcni")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """A record that was removed without running a plugin.
+
+    Attributes:
+        path: the file that was removed.
+        plugins: the types of the plugins whose effects may still exist; () if the record did not name them.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> cni.forget_attachment(cni.get_cached_attachments()[0]).plugins
+        ('bridge',)
+    """
+
+    path: str
+    plugins: tuple[str, ...] = ()
 
 
 async def forget(node: Node, attachment: Attachment) -> ForgetReport:

@@ -30,8 +30,9 @@ from libcni.verbs.chain import Chain
 from libcni.verbs.delete import detach, is_unchanged
 from libcni.verbs.detach_each import detach_side_by_side
 from libcni.verbs.node import Node
-from libcni.verbs.reports import GCReport
 from libcni.verbs.version import negotiate
+
+__all__ = ["GCReport"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -39,6 +40,35 @@ _LOCK_SECONDS = 10.0
 """Seconds to wait for the lock of one container before GC goes on with the other containers."""
 
 Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GCReport:
+    """The outcome of a GC, or of a dry run.
+
+    Attributes:
+        stale: the attachments that were not valid.
+        detached: the stale attachments that were detached; () on a dry run.
+        corrupt: records that cannot be read; GC leaves them alone, and does not call the plugins.
+        made_by_go: records of Go libcni that are not valid; GC leaves them alone without ``include_go``.
+        plugins: the types of the plugins that ran GC.
+        disabled: whether the configuration sets ``disableGC``; then GC did nothing.
+        errors: the errors, in the order in which they happened.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> report = cni.gc_network_list(net, valid=[])
+        >>> [one.container_id for one in report.detached], report.errors
+        (['c1'], ())
+    """
+
+    stale: tuple[Attachment, ...] = ()
+    detached: tuple[Attachment, ...] = ()
+    corrupt: tuple[Attachment, ...] = ()
+    made_by_go: tuple[Attachment, ...] = ()
+    plugins: tuple[str, ...] = ()
+    disabled: bool = False
+    errors: tuple[CNIError, ...] = ()
 
 
 async def gc(  # noqa: PLR0913 - the options of the verb

@@ -2,14 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList, check_plugins
 from libcni.config.versions import supports
-from libcni.errors import PluginError, PluginNotFoundError
+from libcni.errors import CNIError, PluginError, PluginNotFoundError
 from libcni.verbs.chain import Chain
 from libcni.verbs.node import Node
-from libcni.verbs.reports import NetworkStatus, PluginStatus
 from libcni.verbs.version import negotiate
+
+__all__ = ["NetworkStatus", "PluginStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStatus:
+    """Whether one plugin can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Attributes:
+        plugin: its type.
+        state: ``ready``; ``not-ready`` (``error`` says why, its code is 50 or 51 by the specification);
+            ``unsupported`` (the network's version has no STATUS, so the plugin was not asked); ``missing`` (no
+            executable).
+        error: why it cannot, or None.
+
+    Examples:
+        >>> [(one.plugin, one.state, one.error) for one in cni.network_status(net).plugins]
+        [('bridge', 'ready', None)]
+    """
+
+    plugin: str
+    state: Literal["ready", "not-ready", "unsupported", "missing"]
+    error: CNIError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkStatus:
+    """Whether a network can serve ADD (spec 1.1.0, section 2, STATUS).
+
+    Attributes:
+        network: its name.
+        plugins: one for each plugin that was asked, in list order.
+
+    Examples:
+        >>> status = cni.network_status(net)
+        >>> status.ready, [(one.plugin, one.state) for one in status.plugins]
+        (True, [('bridge', 'ready')])
+    """
+
+    network: str
+    plugins: tuple[PluginStatus, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether no plugin is missing or not ready."""
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[CNIError, ...]:
+        """The errors of the plugins that are not ready or missing."""
+        return tuple(plugin.error for plugin in self.plugins if plugin.error is not None)
 
 
 async def status(

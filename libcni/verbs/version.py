@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from libcni.config import jsontext
 from libcni.config.identifiers import check_network_name, check_plugin_type
 from libcni.config.network import NetworkConfigList, check_plugins
@@ -11,9 +13,64 @@ from libcni.protocol.answer import PluginInfo, read_version_info
 from libcni.protocol.invocation import Invocation
 from libcni.protocol.request import cni_variables
 from libcni.verbs.node import Node
-from libcni.verbs.reports import PluginValidation, ValidationReport
+
+__all__ = ["PluginValidation", "ValidationReport"]
 
 _TOO_OLD_FOR_VERSION = "unknown CNI_COMMAND: VERSION"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginValidation:
+    """The validation of one plugin of a list.
+
+    Attributes:
+        plugin: its type.
+        path: its executable, or "" if it is missing.
+        supported_versions: its answer to VERSION; () if it did not answer.
+        capabilities: the capabilities that its configuration declares.
+        problem: why it cannot serve this configuration, or None.
+
+    Examples:
+        >>> report = cni.validate_network_list(net)
+        >>> [(one.plugin, one.path) for one in report.plugins]
+        [('bridge', '/opt/cni/bin/bridge')]
+    """
+
+    plugin: str
+    path: str = ""
+    supported_versions: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    problem: CNIError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The validation of a network.
+
+    Attributes:
+        network: its name.
+        version: the spec version that the verbs would use.
+        plugins: one for each plugin, in list order.
+
+    Examples:
+        >>> report = cni.validate_network_list(net)
+        >>> report.version, report.problems
+        ('1.1.0', ())
+    """
+
+    network: str
+    version: str
+    plugins: tuple[PluginValidation, ...]
+
+    @property
+    def problems(self) -> tuple[CNIError, ...]:
+        """All problems; () for a network that can be used."""
+        return tuple(plugin.problem for plugin in self.plugins if plugin.problem is not None)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities that any of the plugins declares, each once, sorted."""
+        return tuple(sorted({name for plugin in self.plugins for name in plugin.capabilities}))
 
 
 async def version(node: Node, plugin: str) -> PluginInfo:

@@ -21,8 +21,8 @@ from libcni.options import DelPolicy
 from libcni.protocol.invocation import Outcome
 from libcni.store.record import CORRUPT, PENDING, READY, STALE_BOOT, Record
 from libcni.verbs.add import add
+from libcni.verbs.delete import DelReport, PluginReport
 from libcni.verbs.delete import delete as del_verb
-from libcni.verbs.reports import DelReport, PluginReport
 
 GIVEN = RuntimeConf(
     "c1",

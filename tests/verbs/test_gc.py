@@ -26,8 +26,8 @@ from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.attachments import attachment_of
 from libcni.store.record import CORRUPT, LEGACY, PENDING, Record
+from libcni.verbs.gc import GCReport
 from libcni.verbs.gc import gc as gc_verb
-from libcni.verbs.reports import GCReport
 
 NET = network("a", "b", cniVersion="1.1.0")
 
