@@ -15,8 +15,9 @@ from libcni.observe.protocol import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.place import Place, is_other_mac
 from libcni.store.record import DETACHING, READY, Identity, Record
-from libcni.store.records import RecordStore
+from libcni.store.records import RecordStore, Version
 from libcni.verbs.add import add
+from libcni.verbs.claims import Claims
 from libcni.verbs.node import Node, run_to_end
 from libcni.verbs.settings import ClientState, Settings
 
@@ -80,7 +81,8 @@ class RecordingNode(Node):
         self.answers = dict(answers or {})
         self.recorded = {record.identity: record for record in records}
         settings = Settings(path=tuple(path), cache_dir="", conf_dir="", owner=owner, env={}, durable=False)
-        super().__init__(ClientState(settings, _Records(self)), None, None, Operation("ADD"))
+        store = _Records(self)
+        super().__init__(ClientState(settings, store, Claims(store)), None, None, Operation("ADD"))
         self.missing = set(missing)
         self.namespaces = dict(namespaces or {})
         self.cookies = dict(cookies or {})
@@ -204,6 +206,14 @@ class _Records(RecordStore):
     def iter_records(self, container_id: str | None = None) -> Iterator[Record]:
         self._world.note("list")
         yield from list(self._world.recorded.values())
+
+    def iter_versions(self) -> Iterator[tuple[str, Version]]:
+        self._world.note("list")
+        for identity in self._world.recorded:
+            yield "-".join(identity), None
+
+    def read(self, name: str) -> Record | None:
+        return next(one for identity, one in self._world.recorded.items() if "-".join(identity) == name)
 
     def of_interface(self, container_id: str, ifname: str) -> list[Record]:
         self._world.note("siblings")

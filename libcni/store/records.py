@@ -45,8 +45,13 @@ logger: logging.Logger = logging.getLogger("libcni")
 _NAME_BYTES = 255
 _CLAIMS = 10
 _PARTIAL_START = b'{"created":'
+_SETTLED_NS = 100_000_000
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
+
+
+Version = tuple[int, ...] | None
+"""Changes with each write of a file. None: it was written so recently that a further write may have the same time."""
 
 
 class RecordStore:
@@ -118,17 +123,35 @@ class RecordStore:
         for name, _ in self._scan(""):
             yield name
 
-    def _scan(self, part: str) -> Iterator[tuple[str, int]]:
-        """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
+    def iter_versions(self) -> Iterator[tuple[str, Version]]:
+        """Return the names of all files, each with the version of the record and its partial result."""
+        partials = dict(self._versions(self.partials))
+        for name, version in self._versions(self.results):
+            partial = partials.get(name, ())
+            yield name, None if version is None or partial is None else version + partial
+
+    def _versions(self, folder: str) -> Iterator[tuple[str, Version]]:
+        settled = system.time_ns() - _SETTLED_NS
+        for name, directory in self._scan("", folder):
+            try:
+                status = system.stat(name, dir_fd=directory, follow_symlinks=False)
+            except OSError:  # it no longer exists, or cannot be read either
+                continue
+            is_settled = status.st_ctime_ns < settled
+            yield name, (status.st_ino, status.st_size, status.st_ctime_ns) if is_settled else None
+
+    def _scan(self, part: str, folder: str = "") -> Iterator[tuple[str, int]]:
+        """Yield (file name, directory descriptor) of each name in a folder that contains ``part`` or is a hash."""
+        folder = folder or self.results
         try:
-            with Directory(self.results) as directory, system.scandir(directory) as entries:
+            with Directory(folder) as directory, system.scandir(directory) as entries:
                 for entry in entries:
                     if part in entry.name or entry.name[0] == "~":
                         yield entry.name, directory
         except FileNotFoundError:
             return
         except OSError as error:
-            raise record_error("cannot be listed", self.results, error) from error
+            raise record_error("cannot be listed", folder, error) from error
 
     def begin(self, record: Record) -> Record:
         """Write a new record, claim its name, and return it with its path.
@@ -212,7 +235,9 @@ class RecordStore:
             raise record_error("cannot be written", f"{self.partials}/{name}", error) from error
 
     def with_partial(self, record: Record) -> Record:
-        """Return the record of an unfinished ADD with what ``keep_partial`` kept for it."""
+        """Return the record, that of an unfinished ADD with what ``keep_partial`` kept for it."""
+        if record.result is not None:
+            return record
         try:
             with Directory(self.partials) as directory:
                 text = jsontext.decode_utf8(read_file(_name_of(record), directory))

@@ -21,9 +21,10 @@ from libcni.store.place import NOT_OURS, Place, compare
 from libcni.store.record import CORRUPT, PENDING, READY, Record, check_readable
 from libcni.verbs.arguments import check_word
 from libcni.verbs.chain import Chain
+from libcni.verbs.claims import place_of
 from libcni.verbs.delete import detach, detach_chain
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, place_of, state_of, taken
+from libcni.verbs.ownership import STATES, Ownership, by_number, checked_conf, state_of, taken
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -321,7 +322,7 @@ async def _make_room(
         networks = needed
     if stale and on_existing != "allow" and (now := node.look(rt.netns or "", rt.ifname)).ifindex:
         # First test whether this ADD will be refused: then nothing may be detached for it.
-        places = [(place_of(node.records.with_partial(one) if one.result is None else one), one) for one in stale]
+        places = [(place_of(node.records.with_partial(one)), one) for one in stale]
         if all(one.is_refused or compare(made, now) == "other" for made, one in places):
             raise _exists(draft)
     renamed = [record for record in live if states[record.path] == "renamed"]

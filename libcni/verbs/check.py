@@ -10,9 +10,10 @@ from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, LEGACY
 from libcni.verbs.chain import Chain
+from libcni.verbs.claims import place_of
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, checked_conf, look, path_to_use, place_of, state_of
+from libcni.verbs.ownership import STATES, checked_conf, look, path_to_use, state_of
 
 
 async def check(

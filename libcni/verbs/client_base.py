@@ -30,6 +30,7 @@ from libcni.store.attachments import (
 from libcni.store.record import CORRUPT, Record
 from libcni.store.records import RecordStore
 from libcni.verbs.arguments import check_type, check_word
+from libcni.verbs.claims import Claims
 from libcni.verbs.limit import MAX_VERBS, VerbLimit, verbs_at_once
 from libcni.verbs.settings import ClientState, Env, Settings, StderrSink
 
@@ -115,7 +116,7 @@ class ClientBase(Generic[ExecutorT]):
             _check_executor(executor, on_asyncio=self._is_async)
         self._executor: ExecutorT = executor if executor is not None else self._default_executor()
         self._store = RecordStore(self._settings.cache_dir, durable=durable)
-        self._state = ClientState(self._settings, self._store, VerbLimit(verbs_at_once(max_verbs)))
+        self._state = ClientState(self._settings, self._store, Claims(self._store), VerbLimit(verbs_at_once(max_verbs)))
 
     def _default_executor(self) -> ExecutorT:
         raise NotImplementedError

@@ -24,7 +24,7 @@ from libcni.errors import (
 )
 from libcni.options import DelPolicy
 from libcni.protocol.result import read_result
-from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf, recorded_result
+from libcni.store.attachments import network_to_use, prev_result_for_del, recorded_conf
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Identity, Record
 from libcni.verbs.arguments import check_type
 from libcni.verbs.chain import Chain
@@ -34,7 +34,6 @@ from libcni.verbs.ownership import (
     Ownership,
     check_no_interface,
     checked_conf,
-    other_records,
     path_to_use,
     state_of,
 )
@@ -226,7 +225,7 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
         path = ""
     is_given = policy.use_given and bool(rt.netns)
     rt = rt.with_netns(path)
-    known = node.records.with_partial(record) if record is not None and record.result is None else record
+    known = node.records.with_partial(record) if record is not None else None
     ownership = None
     if not is_given:
         ownership = Ownership.of(node, known, rt, is_unreadable=is_unreadable)
@@ -336,20 +335,12 @@ def _without_given_away(node: Node, record: Record, text: str, version: str) -> 
     ips = read_result(text, version, lenient=True).ips
     if not ips:
         return text
-    others = (node.records.with_partial(one) if one.result is None else one for one in other_records(node, record))
-    in_use = {address for one in others for address in _addresses(one)}
+    in_use = {address for claim in node.claims.of_others(record) for address in claim.addresses}
     kept = [ip for ip in ips if ip.address.partition("/")[0] not in in_use]
     if len(kept) == len(ips):
         return text
     logger.warning("%s: DEL leaves out addresses that another attachment has by now", record.path)
     return jsontext.merge(text, {"ips": [ip.to_json() for ip in kept]})
-
-
-def _addresses(record: Record) -> set[str]:
-    try:
-        return {ip.address.partition("/")[0] for ip in recorded_result(record).ips}
-    except RecordError:
-        return set()
 
 
 async def detach_chain(

@@ -263,6 +263,9 @@ async def _detach_all(
             finally:
                 await part.discard_prepared()
 
+    if any(record.state in {PENDING, DETACHING} for record in found.stale):
+        # The DEL of each of these asks who has its addresses now. Here the records are read once for all of them.
+        await node.on_disk(lambda: node.claims.of_others(None))
     outcomes = await detach_side_by_side(
         found.stale, detach_one, lambda one: (one.container_id, one.network), node.side_by_side
     )

@@ -12,6 +12,7 @@ from libcni.errors import LockTimeoutError, RecordError
 from libcni.store.locks import TOKEN_VARIABLE, LockRequest, LockSet
 from libcni.store.record import DETACHING, PENDING, Record
 from libcni.store.records import RecordStore
+from libcni.verbs.claims import Claims
 from libcni.verbs.limit import Turn, VerbLimit
 from libcni.verbs.settings import ClientState, Settings
 
@@ -33,11 +34,13 @@ class LockingNode:
     Attributes:
         settings: those of the client.
         records: the attachments on disk.
+        claims: what they have by their records.
     """
 
     def __init__(self, client: ClientState, timeout: float | None, container_id: str) -> None:
         self.settings: Settings = client.settings
         self.records: RecordStore = client.records
+        self.claims: Claims = client.claims
         self._limit: VerbLimit = client.limit
         self._turn = Turn(client.limit, container_id)
         self._seconds = timeout

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import InterfaceExistsError, NamespaceMismatchError, RecordError
+from libcni.errors import InterfaceExistsError, NamespaceMismatchError
 from libcni.protocol.result import Result
-from libcni.store.attachments import recorded_result
 from libcni.store.place import NOT_OURS, NOWHERE, Place, compare, is_other_mac, netns_for_del, path_for_plugins
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
 from libcni.verbs.chain import Chain
+from libcni.verbs.claims import place_of, reported_macs
 from libcni.verbs.node import Node
 
 logger: logging.Logger = logging.getLogger("libcni")
@@ -72,30 +71,6 @@ def state_of(node: Node, record: Record, path: str | None = None) -> State:
     return "ready" if is_ready else "gone"
 
 
-def place_of(record: Record) -> Place:
-    """Return the place that an ADD recorded. Go records neither the namespace nor the number of the interface."""
-    if not record.version:
-        return Place(mac=_reported_mac(record))
-    mac = record.mac or ("" if record.ifindex in {0, NOT_OURS} else _reported_mac(record))
-    return Place(record.netns_id or NOWHERE, record.netns_cookie or 0, record.ifindex, mac)
-
-
-def _reported_mac(record: Record) -> str:
-    """Return the hardware address in the recorded result. Records of 0.2.0, and Go's, have it only there."""
-    if record.result is None:
-        return ""
-    try:
-        macs = _reported_macs(recorded_result(record), record.ifname)
-    except RecordError:
-        return ""
-    return macs[0] if len(macs) == 1 else ""
-
-
-def _reported_macs(result: Result, ifname: str) -> list[str]:
-    """Return the hardware addresses that a result has for an interface in the container; "" for one without."""
-    return [(one.mac or "").lower() for one in result.interfaces if one.name == ifname and one.sandbox]
-
-
 def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool) -> Place:
     """Return the place of an ADD after a plugin has succeeded; ``made``: the place so far, ``now``: what is there.
 
@@ -105,7 +80,7 @@ def taken(made: Place, now: Place, result: Result, ifname: str, *, is_last: bool
     """
     if now.netns is None or compare(made, replace(now, ifindex=None)) == "other":
         return made
-    macs = _reported_macs(result, ifname)
+    macs = reported_macs(result, ifname)
     if (made.ifindex or 0) > 0:
         return now if made.ifindex == now.ifindex or (now.mac and now.mac in macs) else made
     if not now.ifindex:
@@ -277,20 +252,10 @@ def _has_go_path_gone(record: Record, path: str, now: Place) -> bool:
 
 
 def _is_recorded(node: Node, now: Place, but: Record | None) -> bool:
-    """Return whether another record than ``but`` has an interface. Go's records have no number of theirs."""
-    others = (one for one in other_records(node, but) if one.version)
-    return any(compare(place_of(one), replace(now, found_as="")) == "same" for one in others)
-
-
-def other_records(node: Node, but: Record | None) -> Iterator[Record]:
-    """Yield the records of all attachments but one. If they cannot be listed, log a warning and end."""
-    own = but.identity if but is not None else None
-    try:
-        for one in node.records.iter_records():
-            if one.container_id and one.identity != own:
-                yield one
-    except RecordError as error:
-        logger.warning("going on without knowing who else has interfaces and addresses: %s", error)
+    """Return whether another record than ``but`` has an interface."""
+    now = replace(now, found_as="")
+    places = (claim.place for claim in node.claims.of_others(but))
+    return any(place is not None and compare(place, now) == "same" for place in places)
 
 
 def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -> NamespaceMismatchError:

@@ -22,9 +22,9 @@ from libcni.store.attachments import Attachment, network_to_use, recorded_conf, 
 from libcni.store.place import compare
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, READY, Record
 from libcni.verbs.add import add
+from libcni.verbs.claims import place_of
 from libcni.verbs.delete import check_unchanged
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import place_of
 
 logger: logging.Logger = logging.getLogger("libcni")
 

@@ -12,6 +12,7 @@ from libcni.options import StartAhead
 from libcni.protocol.invocation import Invocation
 from libcni.store.locks import TOKEN_VARIABLE
 from libcni.store.records import RecordStore
+from libcni.verbs.claims import Claims
 from libcni.verbs.limit import MAX_VERBS, VerbLimit
 
 StderrSink = Callable[[Invocation, str], object] | TextIO
@@ -54,11 +55,13 @@ class ClientState:
     Attributes:
         settings: the client's settings.
         records: the attachments on disk.
+        claims: what they have by their records.
         limit: the verbs that run and that wait for their turn.
     """
 
     settings: Settings
     records: RecordStore
+    claims: Claims
     limit: VerbLimit = field(default_factory=lambda: VerbLimit(MAX_VERBS))
 
 

@@ -281,10 +281,15 @@ class SimSystem:
 
 def _status(inode: object) -> SimpleNamespace:
     if isinstance(inode, Namespace):
-        return SimpleNamespace(st_dev=4, st_ino=inode.ino, st_mode=0o100444, st_size=0, st_mtime=0.0)
+        return SimpleNamespace(st_dev=4, st_ino=inode.ino, st_mode=0o100444, st_size=0, st_mtime=0.0, st_ctime_ns=0)
     assert isinstance(inode, (File, Directory))
     return SimpleNamespace(
-        st_dev=8, st_ino=inode.ino, st_mode=inode.mode, st_size=len(inode.data), st_mtime=inode.mtime
+        st_dev=8,
+        st_ino=inode.ino,
+        st_mode=inode.mode,
+        st_size=len(inode.data),
+        st_mtime=inode.mtime,
+        st_ctime_ns=int(inode.mtime * 1e9),
     )
 
 

@@ -29,6 +29,7 @@ from libcni.store.place import NOT_OURS, NOWHERE, Place
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, READY, STALE_BOOT, Record
 from libcni.verbs.add import add as add_verb
 from libcni.verbs.check import check
+from libcni.verbs.claims import place_of
 from libcni.verbs.gc import gc as gc_verb
 from libcni.verbs.ownership import (
     STATES,
@@ -38,7 +39,6 @@ from libcni.verbs.ownership import (
     by_number,
     look,
     path_to_use,
-    place_of,
     state_of,
     taken,
 )

@@ -1,0 +1,137 @@
+"""Who has an interface or an address by record: read once for a sweep, and never out of date."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from libcni import CNIConfig, Invocation, Outcome
+from libcni import _system as system
+from libcni.executor import CallOptions
+from libcni.store import files, records
+from libcni.store.record import PENDING, READY, Record
+from libcni.store.records import RecordStore
+from libcni.verbs.claims import Claims
+
+CONFIG = b'{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}'
+
+
+def record(container_id: str, address: str, **more: object) -> Record:
+    result = f'{{"cniVersion":"1.1.0","ips":[{{"address":"{address}/24"}}]}}'
+    made = Record("net", container_id, "eth0", PENDING, config=CONFIG, version="1.1.0", result=result, created=1.0)
+    return made.with_fields(**more)
+
+
+def keep(store: RecordStore, made: Record) -> Record:
+    """Write the record of an ADD that was killed after its first plugin."""
+    begun = store.begin(made.with_fields(result=None))
+    store.keep_partial(begun.with_fields(result=made.result))
+    return begun
+
+
+def addresses(claims: Claims) -> list[str]:
+    return sorted(address for claim in claims.of_others(None) for address in claim.addresses)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(str(tmp_path), durable=False)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often each file is read, an hour after all were written."""
+    counted: Counter[str] = Counter()
+    read_file: Callable[[str, int], bytes] = files.read_file
+
+    def read(name: str, directory: int) -> bytes:
+        counted[name] += 1
+        return read_file(name, directory)
+
+    monkeypatch.setattr(records, "read_file", read)
+    now = system.time_ns
+    monkeypatch.setattr(system, "time_ns", lambda: now() + 3600 * 10**9)
+    return counted
+
+
+class Plugins:
+    """An executor whose plugins succeed; the first DEL gives the address of another attachment to a new container."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self.store = store
+        self.handed: dict[str, list[str]] = {}
+
+    def find(self, plugin: str, path: Sequence[str]) -> str:
+        return f"{path[0]}/{plugin}"
+
+    def execute(self, invocation: Invocation, options: CallOptions) -> Outcome:
+        if invocation.verb == "DEL":
+            if not self.handed:
+                self.store.begin(record("new", "10.0.0.20", state=READY, owner="another"))
+            ips = json.loads(invocation.stdin)["prevResult"]["ips"]
+            self.handed[invocation.container_id] = [ip["address"] for ip in ips]
+        return Outcome()
+
+
+def test_a_sweep_reads_each_record_a_few_times(store: RecordStore, tmp_path: Path, reads: Counter[str]) -> None:
+    """Without that, the DEL of each half-done attachment would read all the others."""
+    for number in range(10, 40):
+        keep(store, record(f"c{number}", f"10.0.0.{number}"))
+        store.begin(record(f"ready{number}", f"10.0.1.{number}", state=READY, owner="another"))
+    plugins = Plugins(store)
+    cni = CNIConfig("/bin", tmp_path, executor=plugins, durable=False, max_verbs=1)
+    report = cni.gc_network_list("net", [])
+    assert len(report.detached) == 30
+    assert max(reads.values()) <= 8
+    assert sum(reads.values()) <= 6 * 60
+    # The record of c20's address came while the sweep ran.
+    assert plugins.handed.pop("c20") == []
+    assert all(plugins.handed.values())
+
+
+def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str]) -> None:
+    claims = Claims(store)
+    begun = keep(store, record("c1", "10.0.0.1"))
+    store.begin(record("c2", "10.0.0.2"))
+    assert addresses(claims) == addresses(claims) == ["10.0.0.1", "10.0.0.2"]
+    assert set(reads.values()) == {1, 2}
+    store.keep_partial(record("c1", "10.0.0.3", path=begun.path))
+    assert addresses(claims) == ["10.0.0.2", "10.0.0.3"]
+    store.complete(record("c1", "10.0.0.4", path=begun.path))
+    assert addresses(claims) == ["10.0.0.2", "10.0.0.4"]
+    path = Path(begun.path)  # Go writes in place
+    path.write_bytes(path.read_bytes().replace(b"10.0.0.4", b"10.0.0.5"))
+    assert addresses(claims) == ["10.0.0.2", "10.0.0.5"]
+    store.forget(begun)
+    assert addresses(claims) == ["10.0.0.2"]
+    assert reads["net-c2-eth0"] == 1
+
+
+def test_a_file_that_was_written_just_now_is_read_again(
+    store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A further write within a tick of the kernel's clock leaves its time, and may leave its size."""
+    store.begin(record("c1", "10.0.0.1"))
+    written = (Path(store.results) / "net-c1-eth0").stat().st_ctime_ns
+    monkeypatch.setattr(system, "time_ns", lambda: written)
+    claims = Claims(store)
+    assert addresses(claims) == addresses(claims) == ["10.0.0.1"]
+    assert reads["net-c1-eth0"] == 2
+
+
+def test_an_add_that_ends_between_the_two_reads_has_its_address(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = keep(store, record("c1", "10.0.0.1"))
+    with_partial = store.with_partial
+
+    def end_first(pending: Record) -> Record:
+        store.complete(record("c1", "10.0.0.1", path=begun.path, state=READY))
+        return with_partial(pending)
+
+    monkeypatch.setattr(store, "with_partial", end_first)
+    assert addresses(Claims(store)) == ["10.0.0.1"]
