@@ -32,7 +32,7 @@ ROOT = Path(libcni.__file__).parent
 # Imports go one way: a room may import from itself and from those in the lines before it.
 LAYERS = [
     ["_system"],
-    ["_error_code", "_helper_thread", "_iptables", "_namespace", "_regular_file", "_version"],
+    ["_error_code", "_helper_thread", "_namespace", "_regular_file", "_rules", "_version"],
     ["_netlink"],
     ["errors"],
     ["config"],

@@ -100,7 +100,7 @@ def look_for(node: Reading, network: str, container_id: str, ifname: str) -> Unr
     if node.configured(network) is not None:
         # Without a namespace: DEL releases the addresses and some rules, and touches no interface.
         commands = [detach_command(container_id, ifname, network)]
-    commands += removal_commands(node, network, container_id, addresses)
+    commands += removal_commands(node, network, container_id, ifname, addresses)
     meaning = f"its address {addresses[0]} is in no network namespace of this node"
     return Unrecorded(identity, is_alive=False, meaning=meaning, commands=tuple(commands))
 

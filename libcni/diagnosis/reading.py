@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from libcni import _iptables
-from libcni._iptables import Table
 from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
+from libcni._rules import PROGRAMS, Table, saved_rules
 from libcni.client import CNIConfig
 from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
@@ -156,7 +155,7 @@ class Reading:
         return found
 
     def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
-        """Return the reservations of a container on a network."""
+        """Return the reservations of a container on a network; "" for all."""
         return self._by_holder.get((network, container_id), [])
 
     @functools.cached_property
@@ -165,6 +164,7 @@ class Reading:
         for (network, _), reservations in self.reservations.items():
             for one in reservations:
                 found[network, one.container_id].append(one)
+                found["", one.container_id].append(one)
         return found
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class Reading:
         return self.rules.get(program, {}).get(table) or Table()
 
     def interfaces_of(self, network: str, container_id: str) -> list[Attachment]:
-        """Return the attachments of a container on a network."""
+        """Return the attachments of a container on a network; "" for all."""
         return self._by_container.get((network, container_id), [])
 
     @functools.cached_property
@@ -190,6 +190,7 @@ class Reading:
         found: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
         for one in self.attachments:
             found[one.network, one.container_id].append(one)
+            found["", one.container_id].append(one)
         return found
 
     @functools.cached_property
@@ -227,8 +228,8 @@ class Reading:
         if any(ifname in {"", one.ifname} for one in self.interfaces_of(network, container_id)):
             return True
         corrupt = {os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT}
-        prefix = f"{network}-{container_id}-"
-        return any(without_hash(name).startswith(f"{prefix}{ifname}") for name in (*corrupt, *self.set_aside))
+        names = map(without_hash, (*corrupt, *self.set_aside))
+        return any(name.startswith(network) and f"-{container_id}-{ifname}" in name for name in names)
 
 
 def read_node(cni: CNIConfig) -> Reading:
@@ -259,9 +260,9 @@ def read_node(cni: CNIConfig) -> Reading:
         # The namespace of this process is the node's, as for the plugins that it would run.
         host = read_network()
     rules: dict[str, dict[str, Table]] = {}
-    for program in ("iptables", "ip6tables"):
+    for program in PROGRAMS:
         with _noting(unread, f"the rules of {program}"):
-            rules[program] = _iptables.saved_rules(program)
+            rules[program] = saved_rules(program)
     forwards: dict[int, bool] = {}
     for version, path in FORWARDING.items():
         with suppress(OSError), open(path, encoding="ascii") as file:

@@ -6,11 +6,21 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from functools import partial
-from itertools import pairwise
-from typing import Any
+from itertools import chain as joined
+from typing import Any, NamedTuple
 
-from libcni._iptables import Rule, masquerade_chain, ports_chain, program_of
+from libcni._rules import (
+    MASQUERADE,
+    PORTS,
+    Rule,
+    Table,
+    mark_of,
+    masquerade_chain,
+    masquerade_mark,
+    port_rules,
+    ports_chain,
+    program_of,
+)
 from libcni.config.host_local import plugin_documents
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.reading import FORWARDING, Reading, addresses_of, id_of, reload_in_place
@@ -21,28 +31,58 @@ _GATEWAYS = {"bridge", "ptp"}
 _BACKENDS = ("ipMasqBackend", "backend")
 """The keys that choose between iptables, nftables and firewalld: of bridge and ptp, and of portmap and firewall."""
 _FIREWALLD = "/run/firewalld.pid"
-_OWNER = re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"')
+_OWNERS = {
+    "iptables": re.compile(r'name: "(?P<network>[^"]+)" id: "(?P<container>[^"]+)"'),
+    "nftables": re.compile(r', net: (?P<network>.+), if: (?P<ifname>.+), id: (?P<container>[^"]+)'),
+}
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHOWN = 5
+
+
+class Fact(NamedTuple):
+    """What the rules of a plugin do for an address of a container.
+
+    Attributes:
+        kind: ``masquerade``, ``port 8080/tcp`` or ``firewall``.
+        mark: what tells whose it is: a chain of iptables, the comment of nftables, or its beginning; "" for a
+            firewall's.
+        address: the address of the container.
+    """
+
+    kind: str
+    mark: str
+    address: str
+
+
+Owner = tuple[str, str, str]
+"""A container ID, a network and an interface; "" if the rule does not name it."""
+Facts = dict[str, dict[Fact, Owner | None]]
+"""The facts of each backend, ``iptables`` and ``nftables``, each with the owner that its comment names."""
 
 
 def check_rules(node: Reading) -> Observations:
     """Find containers whose rules were deleted, rules whose container no longer exists, and forwarding that is off."""
     live = [one for one, _ in node.live]
+    facts = {
+        "iptables": dict(joined(_of_iptables(node, "iptables"), _of_iptables(node, "ip6tables"))),
+        "nftables": dict(_of_nftables(node.rules.get("nft", {}))),
+    }
     damaged: list[Attachment] = []
     seen: list[str] = []
     count = 0
     unread: dict[NotChecked, None] = {}
     for one in live:
-        missing: list[str] = []
-        for what, is_there in _wanted(node, one):
+        missing: dict[str, None] = {}
+        for wanted, backend in _wanted(node, one):
             count += 1
-            if isinstance(is_there, NotChecked):
-                unread[is_there] = None
-            elif not is_there:
-                missing.append(what)
+            found = _look(node, facts, wanted, backend)
+            if isinstance(found, str):
+                unread[NotChecked("rules", f"network {one.network}", found)] = None
+            elif not found:
+                missing[wanted["iptables"].kind] = None
         if missing:
             damaged.append(one)
-            seen.append(f"{id_of(one)}: {', '.join(dict.fromkeys(missing))}")
+            seen.append(f"{id_of(one)}: {', '.join(missing)}")
     yield from unread
     if count:
         yield Checked("rules", f"rules of {counted(len(live), 'ready attachment')}")
@@ -55,40 +95,96 @@ def check_rules(node: Reading) -> Observations:
             *reload_in_place(node, damaged), containers=tuple(map(id_of, damaged)),
         )  # fmt: skip
     yield from _forwarding(node, live)
-    yield from _left_over(node)
+    yield from _left_over(node, facts)
 
 
-def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[str, bool | NotChecked]]:
-    """Yield the rules that the plugins made for an attachment, and whether they are there."""
+def _of_iptables(node: Reading, program: str) -> Iterator[tuple[Fact, Owner | None]]:
+    """Yield what the rules of iptables do; not what is cut off because a chain or the jump to it is missing."""
+    nat, allowed = node.table(program, "nat"), node.table(program, "filter")
+    for rule in nat.chains.get("POSTROUTING", ()):
+        inside = nat.chains.get(rule[-1], ())
+        if (source := _host_after(rule, "-s")) and any("MASQUERADE" in one for one in inside):
+            yield Fact("masquerade", rule[-1], source), _owner("iptables", rule)
+    for rule in nat.chains.get("CNI-HOSTPORT-DNAT", ()) if nat.find("PREROUTING", "CNI-HOSTPORT-DNAT") else ():
+        for one in nat.chains.get(rule[-1], ()):
+            if (target := _after(one, "--to-destination")) and _after(one, "-p") == _after(rule, "-p"):
+                kind = f"port {_after(one, '--dport')}/{_after(one, '-p')}"
+                yield Fact(kind, rule[-1], _without_port(target)), _owner("iptables", rule)
+    if allowed.find("FORWARD", "CNI-FORWARD"):
+        forward = allowed.chains.get("CNI-FORWARD", ())
+        sources, targets = ({_host_after(rule, option) for rule in forward} for option in ("-s", "-d"))
+        yield from ((Fact("firewall", "", address), None) for address in sources & targets if address)
+
+
+def _of_nftables(tables: Mapping[str, Table]) -> Iterator[tuple[Fact, Owner | None]]:
+    """Yield what the rules of nftables do; not what is cut off because the jump to their chain is missing."""
+    chains = tables.get(MASQUERADE, Table()).chains
+    if any("masq_checks" in rule for rule in chains.get("postrouting", ())):
+        for rule in chains.get("masq_checks", ()):
+            yield Fact("masquerade", mark_of(rule), _after(rule, "saddr")), _owner("nftables", rule)
+    for name in PORTS:
+        chains = tables.get(name, Table()).chains
+        if chains.get("prerouting"):
+            for rule in (*chains.get("hostports", ()), *chains.get("hostip_hostports", ())):
+                kind = f"port {_after(rule, 'dport')}/{rule[rule.index('dport') - 1]}"
+                yield Fact(kind, mark_of(rule), _without_port(_after(rule, "to"))), (mark_of(rule), "", "")
+
+
+def _owner(backend: str, rule: Rule) -> Owner | None:
+    """Return whose rule it is, as its comment says; None if that is not whose its chain or mark is."""
+    found = next(filter(None, map(_OWNERS[backend].search, rule)), None)
+    if found is None:
+        return None
+    network, container = found["network"], found["container"]
+    if backend == "iptables":
+        chains = {masquerade_chain(network, container), ports_chain(network, container)}
+        return (container, network, "") if rule[-1] in chains else None
+    ifname = found["ifname"]
+    # nftables cuts a long comment.
+    return (container, network, ifname) if mark_of(rule) == masquerade_mark(network, container, ifname) else None
+
+
+def _after(rule: Rule, option: str) -> str:
+    return rule[rule.index(option) + 1] if option in rule else ""
+
+
+def _host_after(rule: Rule, option: str) -> str:
+    """Return the address after an option, or "" if it is none of a single host."""
+    address, _, length = _after(rule, option).partition("/")
+    return address if length in {"32", "128"} else ""
+
+
+def _without_port(target: str) -> str:
+    return target.rpartition(":")[0].strip("[]")
+
+
+def _wanted(node: Reading, one: Attachment) -> Iterator[tuple[dict[str, Fact], str]]:
+    """Yield what the plugins' rules do for an attachment, as a fact of each backend, and the configured backend."""
+    network, container = one.network, one.container_id
     addresses = addresses_of(one)
     for document in plugin_documents(node.recorded(one)):
         kind = document.get("type")
-        look = partial(_is_there, node, one.network, document)
+        backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "")
         if kind in _GATEWAYS and document.get("ipMasq") is True:
-            chain = masquerade_chain(one.network, one.container_id)
-            for address in addresses:
-                yield "masquerade", look(address, "nat", [
-                    ("POSTROUTING", chain, ("-s", _host(address))), (chain, "MASQUERADE", ()),
-                ])  # fmt: skip
+            marks = {
+                "iptables": masquerade_chain(network, container),
+                "nftables": masquerade_mark(network, container, one.ifname),
+            }
+            done = [("masquerade", address) for address in addresses]
         elif kind == "portmap":
-            chain = ports_chain(one.network, one.container_id)
-            for address, protocol, port in _published(one, document, addresses):
-                yield f"port {port}/{protocol}", look(address, "nat", [
-                    ("PREROUTING", "CNI-HOSTPORT-DNAT", ()),
-                    ("CNI-HOSTPORT-DNAT", chain, ("-p", protocol)),
-                    (chain, "DNAT", ("--dport", port)),
-                ])  # fmt: skip
+            marks = {"iptables": ports_chain(network, container), "nftables": container}
+            done = list(_published(one, document, addresses))
         elif kind == "firewall":
-            for address in addresses:
-                yield "firewall", look(address, "filter", [
-                    ("FORWARD", "CNI-FORWARD", ()),
-                    ("CNI-FORWARD", _host(address), ("-s", _host(address))),
-                    ("CNI-FORWARD", _host(address), ("-d", _host(address))),
-                ])  # fmt: skip
+            marks, done = {"iptables": ""}, [("firewall", address) for address in addresses]
+            backend = backend or ("firewalld" if os.path.exists(_FIREWALLD) else "")
+        else:
+            continue
+        for what, address in done:
+            yield {name: Fact(what, mark, address) for name, mark in marks.items()}, backend
 
 
-def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (address, protocol, port on the host) of the ports that portmap publishes."""
+def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (port on the host, address) of the ports that portmap publishes."""
     mappings, declared = one.capability_args.get("portMappings"), document.get("capabilities")
     if not isinstance(mappings, list) or not isinstance(declared, dict) or declared.get("portMappings") is not True:
         return
@@ -97,32 +193,18 @@ def _published(one: Attachment, document: Mapping[str, Any], addresses: list[str
         for mapping in mappings:
             host_ip = str(mapping.get("hostIP") or "") if isinstance(mapping, dict) else ""
             if isinstance(mapping, dict) and (not host_ip or program_of(host_ip) == program_of(address)):
-                yield address, str(mapping.get("protocol") or "tcp").lower(), str(mapping.get("hostPort"))
+                yield f"port {mapping.get('hostPort')}/{str(mapping.get('protocol') or 'tcp').lower()}", address
 
 
-def _is_there(  # noqa: PLR0913, PLR0917 - what to look for, and where
-    node: Reading,
-    network: str,
-    document: Mapping[str, Any],
-    address: str,
-    table: str,
-    wanted: list[tuple[str, str, tuple[str, ...]]],
-) -> bool | NotChecked:
-    """Return whether there is a rule for each (chain, target or address, words)."""
-    program, about = program_of(address), f"rules of plugin {document.get('type')}, network {network}"
-    # Rules of iptables are not the plugin's then.
-    backend = next((str(document[key]) for key in _BACKENDS if document.get(key)), "iptables")
-    if backend == "iptables" and table == "filter" and os.path.exists(_FIREWALLD):
-        backend = "firewalld"
-    if backend != "iptables":
-        return NotChecked("rules", about, f"they are in {backend}; the doctor reads those of iptables only")
-    if program not in node.rules:
-        why = node.unread.get(f"the rules of {program}", "they were not read")
-        return NotChecked("rules", f"the rules of {program}", f"{why}; a plugin may have made them in nftables")
-    found = node.table(program, table)
-    return all(
-        any(" ".join(words) in " ".join(rule) for rule in found.find(chain, word)) for chain, word, words in wanted
-    )
+def _look(node: Reading, facts: Facts, wanted: dict[str, Fact], backend: str) -> bool | str:
+    """Return whether the rules do what is wanted, or why that is unknown."""
+    if backend and backend not in wanted:
+        return f"rules of {backend}: the doctor reads those of iptables and nftables only"
+    # Without a configured backend a plugin chooses: iptables, or nftables where that is missing.
+    if any(fact in facts[name] for name, fact in wanted.items() if backend in {"", name}):
+        return True
+    program = "nft" if backend == "nftables" else program_of(wanted["iptables"].address)
+    return False if program in node.rules else f"rules of {program}: {node.unread.get(f'the rules of {program}')}"
 
 
 def _host(address: str) -> str:
@@ -149,13 +231,20 @@ def _forwarding(node: Reading, live: list[Attachment]) -> Observations:
             )  # fmt: skip
 
 
-def removal_commands(
-    node: Reading, network: str, container_id: str, addresses: list[str], *, is_recorded: bool = False
+def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what is known of it
+    node: Reading,
+    network: str,
+    container_id: str,
+    ifname: str,
+    addresses: list[str],
+    *,
+    is_recorded: bool = False,
 ) -> list[str]:
     """Return the commands that remove the rules that Go's plugins made for addresses of a container.
 
-    All interfaces of a container on a network have one chain for masquerade and one for ports. Rules of the others
-    stay. ``is_recorded``: not those of portmap and firewall, which their DEL removes if there is a record.
+    All interfaces of a container on a network have one chain of iptables for masquerade and one for ports; portmap's
+    rules in nftables are those of all its interfaces. Rules of the others stay. ``is_recorded``: not those of portmap
+    and firewall, which their DEL removes if there is a record.
     """
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
     recorded = {address for one in node.interfaces_of(network, container_id) for address in addresses_of(one)}
@@ -177,7 +266,18 @@ def removal_commands(
                 rule for host in sorted(hosts) for rule in node.table(program, "filter").find("CNI-FORWARD", host)
             ]
             commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
-    return commands
+    mark = masquerade_mark(network, container_id, ifname)
+    marked = [(f"{MASQUERADE} masq_checks", mark)] if node.table("nft", MASQUERADE).find("masq_checks", mark) else []
+    if not is_recorded and not node.interfaces_of("", container_id) and _ID.fullmatch(container_id):
+        ports = port_rules(node.rules.get("nft", {}), container_id)
+        marked += [(f"{table} {chain}", container_id) for table, chain, _ in ports]
+    return commands + [_nft_removal(*one) for one in dict.fromkeys(marked)]
+
+
+def _nft_removal(chain: str, mark: str) -> str:
+    # A handle is only looked up when the command is typed: after a flush it may be another container's.
+    found = f"""sed -n '/comment "{mark.replace(".", "[.]")}[,"]/s/.*# handle/delete rule {chain} handle/p'"""
+    return f"nft -a list chain {chain} | {found} | nft -f -"
 
 
 def chain_for_del(node: Reading, net: NetworkConfigList, container_id: str, address: str) -> str:
@@ -191,39 +291,25 @@ def chain_for_del(node: Reading, net: NetworkConfigList, container_id: str, addr
     return f"{program} -t nat -N {chain}" if masquerades and is_missing else ""
 
 
-def _left_over(node: Reading) -> Observations:
+def _left_over(node: Reading, facts: Facts) -> Observations:
     """Find rules of containers that have neither a record nor a reservation, and whose addresses nobody has."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for program in node.rules:
-        nat = node.table(program, "nat")
-        for rule in (*nat.chains.get("POSTROUTING", ()), *nat.chains.get("CNI-HOSTPORT-DNAT", ())):
-            match = next(filter(None, map(_OWNER.search, rule)), None)
-            if match is not None:
-                owner = match["network"], match["container"]
-                if rule[-1] in {masquerade_chain(*owner), ports_chain(*owner)}:
-                    inside = nat.chains.get(rule[-1], ())
-                    found.setdefault(owner, set()).update(_addresses([rule, *inside], program))
-    for (network, container_id), addresses in found.items():
-        is_known = node.is_known(network, container_id) or bool(node.reserved_for(network, container_id))
-        if node.record_error or node.unknown_namespace or is_known or not addresses:
-            continue
-        # Another runtime's container may have them.
-        if any(node.holders(address) for address in addresses - node.recorded_addresses.keys()):
-            continue
-        yield NodeFinding(
-            "rules", "warning", f"rules of container {container_id}, {network}",
-            f"iptables has rules for {', '.join(sorted(addresses))}, and the container has no record",
-            "a later container with that address gets its masquerade and its published ports",
-            commands=tuple(removal_commands(node, network, container_id, sorted(addresses))),
-        )  # fmt: skip
-
-
-def _addresses(rules: list[Rule], program: str) -> Iterator[str]:
-    """Yield the addresses of a container in its rules: as the source of the jump, and as the target of a port."""
-    size = "/128" if program == "ip6tables" else "/32"
-    for rule in rules:
-        for option, word in pairwise(rule):
-            if option == "-s" and word.endswith(size) and rule[1] == "POSTROUTING":
-                yield word.removesuffix(size)
-            elif option == "--to-destination":
-                yield word.rpartition(":")[0].strip("[]")
+    found: dict[str, dict[Owner, dict[str, None]]] = {}
+    for fact, owner in joined(facts["iptables"].items(), facts["nftables"].items()):
+        if owner is not None:
+            found.setdefault(owner[0], {}).setdefault(owner, {})[fact.address] = None
+    for container_id, owners in found.items() if not (node.record_error or node.unknown_namespace) else ():
+        addresses: dict[str, None] = {}
+        commands: dict[str, None] = {}
+        for (_, network, ifname), used in owners.items():
+            is_known = node.is_known(network, container_id) or node.reserved_for(network, container_id)
+            # Another runtime's container may have them.
+            if not is_known and not any(node.holders(one) for one in used if one not in node.recorded_addresses):
+                addresses |= used
+                commands |= dict.fromkeys(removal_commands(node, network, container_id, ifname, [*used]))
+        if commands:
+            yield NodeFinding(
+                "rules", "warning", f"rules of container {container_id}",
+                f"there are rules for {', '.join(sorted(addresses))}, and the container has no record",
+                "a later container with that address gets its masquerade and its published ports",
+                commands=tuple(commands),
+            )  # fmt: skip

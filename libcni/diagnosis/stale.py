@@ -157,7 +157,7 @@ def _gone(node: Reading, one: Attachment, reason: str) -> NodeFinding:
                 return NodeFinding("namespaces", "warning", name_of(one), reason, meaning, remedy, (), disrupts, about)
     # No rule survives a reboot, and a pending attachment may have none yet.
     if one.state not in {STALE_BOOT, PENDING}:
-        rules = removal_commands(node, one.network, one.container_id, addresses_of(one), is_recorded=True)
+        rules = removal_commands(node, one.network, one.container_id, one.ifname, addresses_of(one), is_recorded=True)
         if rules:
             meaning += ". Without the namespace the plugin cannot remove its masquerade rules"
         commands += rules

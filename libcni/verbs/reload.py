@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from libcni import _iptables
-from libcni._iptables import Rule, Table
+from libcni import _rules
+from libcni._rules import Rule, Table
 from libcni.config.host_local import is_in_ranges, plugin_documents
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -122,53 +122,64 @@ def _same_again(net: NetworkConfigList, given: RuntimeConf, result: Result) -> R
     return replace(given, network_args=args)
 
 
-_Kept = list[tuple[str, Rule]]
-"""Rules of the table ``nat``, each with its program."""
+_Kept = list[tuple[str, str, str, Rule]]
+"""Rules of other interfaces that a DEL may remove, each with its program, table and chain."""
 
 
 def _make_removable(node: Node, record: Record, net: NetworkConfigList, addresses: list[str]) -> _Kept:
     """Make the chains without which bridge and ptp cannot detach, and return the rules that the DEL must not remove.
 
-    Their DEL fails if the container's masquerade chain does not exist, or if a rule of another interface of the
-    container leads to it.
+    Their DEL fails if the container's masquerade chain of iptables does not exist, even if they use nftables, or if a
+    rule of another interface of the container leads to it.
     """
     types = {one.get("type") for one in plugin_documents(net)}
-    chain = _iptables.masquerade_chain(net.name, record.container_id)
-    chains = {chain, _iptables.ports_chain(net.name, record.container_id)}
     if not types & {"bridge", "ptp", "portmap"}:
         return []
-    of_container = (one.network for one in node.records.records(record.container_id))
-    is_shared = sum(network == record.network for network in of_container) > 1
     masquerades = any(one.get("ipMasq") for one in plugin_documents(net))
     env = node.settings.environment()
+    networks = [one.network for one in node.records.records(record.container_id)]
     kept: _Kept = []
-    for program in sorted({_iptables.program_of(address) for address in addresses}):
+    for program in (*sorted({_rules.program_of(address) for address in addresses}), "nft"):
         try:
-            table = _iptables.saved_rules(program, env).get("nat", Table())
-            if masquerades and chain not in table.chains:
-                _iptables.change(program, "-N", chain, env=env)
-            if is_shared:
-                own = [rule for one in chains for rule in (*table.leading_to(one), *table.chains.get(one, ()))]
-                kept += [(program, rule) for rule in own]
-                for rule in own:
-                    if masquerades and rule[1] == "POSTROUTING" and chain in rule:
-                        _iptables.change(program, "-D", *rule[1:], env=env)
-        except OSError as error:  # the plugins may use nftables
+            tables = _rules.saved_rules(program, env)
+            if program != "nft":
+                is_shared = networks.count(record.network) > 1
+                kept += _of_iptables(program, tables.get("nat", Table()), record, env, masquerades, is_shared)
+            elif len(networks) > 1:  # portmap's rules in nftables do not name the network
+                kept += [("nft", *one) for one in _rules.port_rules(tables, record.container_id)]
+        except FileNotFoundError:  # then the plugins have no rules there
+            continue
+        except OSError as error:
             logger.warning("the rules of %s are unknown: %s", program, error)
+    return kept
+
+
+def _of_iptables(  # noqa: PLR0913, PLR0917 - what is there, and what is known of the container
+    program: str, table: Table, record: Record, env: Mapping[str, str], masquerades: bool, is_shared: bool
+) -> _Kept:
+    chain = _rules.masquerade_chain(record.network, record.container_id)
+    if masquerades and chain not in table.chains:
+        _rules.change(program, ("-N", chain), env)
+    kept: _Kept = []
+    for one in (chain, _rules.ports_chain(record.network, record.container_id)) if is_shared else ():
+        for rule in (*table.leading_to(one), *table.chains.get(one, ())):
+            kept.append((program, "nat", rule[1], rule))
+            if masquerades and rule[1] == "POSTROUTING" and one == chain:
+                _rules.change(program, ("-D", *rule[1:]), env)
     return kept
 
 
 def _put_back(node: Node, kept: _Kept, addresses: list[str]) -> None:
     """Add the rules again that are missing; those of the reloaded interface are its plugins' own."""
     env = node.settings.environment()
-    for program, rule in kept:
+    for program, name, chain, rule in kept:
         try:
-            table = _iptables.saved_rules(program, env).get("nat", Table())
-            if rule in table.chains.get(rule[1], ()) or any(_names(rule, address) for address in addresses):
+            table = _rules.saved_rules(program, env).get(name, Table())
+            if rule in table.chains.get(chain, ()) or any(_names(rule, address) for address in addresses):
                 continue
-            if rule[1] not in table.chains:
-                _iptables.change(program, "-N", rule[1], env=env)
-            _iptables.change(program, *rule, env=env)
+            if program != "nft" and chain not in table.chains:
+                _rules.change(program, ("-N", chain), env)
+            _rules.change(program, rule, env)
         except OSError as error:
             logger.warning(
                 "a rule of another interface could not be restored: %s %s: %s", program, " ".join(rule), error

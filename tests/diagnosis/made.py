@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from libcni import CNIConfig, read_config_directory
-from libcni._iptables import Table, masquerade_chain, ports_chain
 from libcni._namespace import namespace_identity
 from libcni._netlink import IPRoute, Link, Network
+from libcni._rules import Table, masquerade_chain, masquerade_mark, nft_table, ports_chain
 from libcni.diagnosis.reading import Reading, Reservation, Space
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.store.attachments import attachment_of
@@ -44,6 +44,7 @@ class MadeNode:
         self.spaces: dict[tuple[int, int], Space] = {}
         self.reservations: dict[tuple[str, str], list[Reservation]] = {}
         self.rules: list[str] = []
+        self.nft_rules: dict[str, list[str]] = {}
         self.more: dict[str, Any] = {"forwards": {4: True, 6: True}, "started": 1000.0}
 
     def attach(self, container: str = "c1", *plugins: dict[str, Any], address: str = "", **fields: Any) -> Network:
@@ -101,14 +102,62 @@ class MadeNode:
             f"-A CNI-FORWARD -s {address}/32 -j ACCEPT",
         ]
 
+    def make_nft_rules(self, container: str, address: str) -> None:
+        """Add the rules that bridge and portmap 1.9.1 make with nftables; no test may need these versions."""
+        mark = masquerade_mark("net", container, "eth0")
+        owner = f"{mark}, net: net, if: eth0, id: {container}"
+        for chain, rule in (
+            ("masq", f'ip saddr {address} ip daddr != 10.1.0.0/24 masquerade comment "{owner}"'),
+            ("ports", f'tcp dport 8080 dnat to {address}:80 comment "{container}"'),
+            ("hairpin", f'ip saddr {address} ip daddr {address} masquerade comment "{container}"'),
+        ):
+            self.nft_rules.setdefault(chain, []).append(rule)
+
+    def nft(self) -> dict[str, str]:
+        """Return the tables as ``nft list table`` prints them."""
+        masq, ports, hairpin = ("\n\t\t".join(self.nft_rules.get(one, ())) for one in ("masq", "ports", "hairpin"))
+        return {
+            "inet cni_plugins_masquerade": f"""table inet cni_plugins_masquerade {{
+\tcomment "Masquerading for plugins from github.com/containernetworking/plugins"
+\tchain masq_checks {{
+\t\tcomment "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet"
+\t\t{masq}
+\t}}
+
+\tchain postrouting {{
+\t\ttype nat hook postrouting priority srcnat; policy accept;
+\t\tip daddr 224.0.0.0/4 return
+\t\tgoto masq_checks
+\t}}
+}}
+""",
+            "ip cni_hostport": f"""table ip cni_hostport {{
+\tchain hostports {{
+\t\t{ports}
+\t}}
+
+\tchain prerouting {{
+\t\ttype nat hook prerouting priority dstnat; policy accept;
+\t\tfib daddr type local jump hostports
+\t}}
+
+\tchain masquerading {{
+\t\ttype nat hook postrouting priority srcnat; policy accept;
+\t\t{hairpin}
+\t}}
+}}
+""",
+        }
+
     def reading(self) -> Reading:
         tables = {"nat": Table(), "filter": Table()}
         shared = ["-A PREROUTING -j CNI-HOSTPORT-DNAT", "-A FORWARD -j CNI-FORWARD"]
         for rule in map(shlex.split, [*shared, *self.rules]):
-            tables["filter" if "FORWARD" in rule[1] else "nat"].add(tuple(rule))
+            tables["filter" if "FORWARD" in rule[1] else "nat"].add(rule[1], tuple(rule))
         reading = Reading(
             self.cni, read_config_directory(self.cni.conf_dir), tuple(map(attachment_of, self.records)), host=self.host,
-            spaces=self.spaces, reservations=self.reservations, rules={"iptables": tables},
+            spaces=self.spaces, reservations=self.reservations,
+            rules={"iptables": tables, "nft": {name: nft_table(name, text) for name, text in self.nft().items()}},
         )  # fmt: skip
         return replace(reading, **self.more)
 

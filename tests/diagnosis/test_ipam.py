@@ -10,8 +10,8 @@ import pytest
 
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, IPAM, MadeNode
-from libcni._iptables import masquerade_chain
 from libcni._netlink import Link, Network
+from libcni._rules import masquerade_chain
 from libcni.diagnosis.ipam import check_ipam
 from libcni.diagnosis.report import Disruption
 

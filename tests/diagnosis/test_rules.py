@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from typing import Any
 
 import pytest
+from nodes import Namespace
 
 from diagnosis.made import BRIDGE, FIREWALL, PORTMAP, PORTS, MadeNode
-from libcni._iptables import masquerade_chain, ports_chain
+from libcni._rules import masquerade_chain, ports_chain, saved_rules
 from libcni.diagnosis import rules
 from libcni.diagnosis.rules import check_rules
 
@@ -66,18 +69,58 @@ def test_after_a_flush_a_missing_plugin_is_installed_first(published: MadeNode) 
     assert found.remedy.startswith("install the missing portmap in ")
 
 
-def test_rules_that_are_elsewhere_are_not_missed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    made.attach(
-        "c1", {**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"}, FIREWALL,
-        capability_args=json.dumps(PORTS),
-    )  # fmt: skip
-    monkeypatch.setattr(rules, "_FIREWALLD", str(made.root))
+NFT = ({**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"})
+
+
+@pytest.fixture
+def in_nftables(made: MadeNode) -> MadeNode:
+    """Return a node with a container whose rules are in nftables."""
+    made.attach("c1", *NFT, capability_args=json.dumps(PORTS))
+    made.make_nft_rules("c1", "10.1.0.2")
+    return made
+
+
+@pytest.mark.parametrize("plugins", [NFT, (BRIDGE, PORTMAP)], ids=["configured", "chosen by the plugin"])
+def test_rules_in_nftables(made: MadeNode, plugins: tuple[dict[str, Any], ...]) -> None:
+    made.attach("c1", *plugins, capability_args=json.dumps(PORTS))
+    made.make_nft_rules("c1", "10.1.0.2")
     assert made.findings(check_rules) == []
-    text = "they are in nftables; the doctor reads those of iptables only"
+    assert made.not_checked(check_rules) == []
+    made.make_rules("c1", "10.1.0.2")
+    made.nft_rules.clear()
+    assert bool(made.findings(check_rules)) == (plugins == NFT), (
+        "iptables is the plugins' first choice, if they have one"
+    )
+
+
+@pytest.mark.parametrize(("chain", "missing"), [("masq", "masquerade"), ("ports", "port 8080/tcp")])
+def test_each_rule_of_nftables_that_is_missing_is_seen(in_nftables: MadeNode, chain: str, missing: str) -> None:
+    in_nftables.attach("c2", *NFT, capability_args=json.dumps(PORTS))
+    in_nftables.make_nft_rules("c2", "10.1.0.3")
+    del in_nftables.nft_rules[chain][0]
+    assert in_nftables.finding(check_rules).seen == f"missing: c1:eth0: {missing}"
+
+
+@pytest.mark.parametrize("text", ["goto masq_checks", "jump hostports"])
+def test_a_chain_of_nftables_that_nothing_leads_to(
+    in_nftables: MadeNode, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {
+        name: "\n".join(one for one in table.splitlines() if text not in one)
+        for name, table in in_nftables.nft().items()
+    }
+    monkeypatch.setattr(in_nftables, "nft", lambda: tables)
+    assert in_nftables.finding(check_rules).commands == ("libcni reload c1:eth0",)
+
+
+def test_rules_that_are_elsewhere_are_not_missed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.attach("c1", *NFT, FIREWALL, capability_args=json.dumps(PORTS))
+    monkeypatch.setattr(rules, "_FIREWALLD", str(made.root))
+    made.more |= {"rules": {}, "unread": {"the rules of nft": "there is no such program in PATH"}}
+    assert made.findings(check_rules) == []
     assert made.not_checked(check_rules) == [
-        ("rules of plugin bridge, network net", text),
-        ("rules of plugin portmap, network net", text),
-        ("rules of plugin firewall, network net", text.replace("nftables", "firewalld")),
+        ("network net", "rules of nft: there is no such program in PATH"),
+        ("network net", "rules of firewalld: the doctor reads those of iptables and nftables only"),
     ]
 
 
@@ -85,9 +128,29 @@ def test_a_host_without_iptables_is_not_a_host_without_rules(made: MadeNode) -> 
     made.attach("c1")
     made.more |= {"rules": {}, "unread": {"the rules of iptables": "there is no such program in PATH"}}
     assert made.findings(check_rules) == []
-    [(subject, reason)] = made.not_checked(check_rules)
-    assert subject == "the rules of iptables"
-    assert reason == "there is no such program in PATH; a plugin may have made them in nftables"
+    assert made.not_checked(check_rules) == [("network net", "rules of iptables: there is no such program in PATH")]
+
+
+def test_rules_of_nftables_of_a_container_that_has_gone(in_nftables: MadeNode, host: Namespace) -> None:
+    """The commands remove its rules, and look for them when they are typed: handles change with each flush."""
+    in_nftables.make_nft_rules("c11", "10.1.0.3")
+    tables = "".join(in_nftables.nft().values())
+    subprocess.run(["nft", "-f", "-"], input=tables, text=True, check=True)
+    assert in_nftables.reading().rules["nft"].keys() == saved_rules("nft").keys()
+    in_nftables.attach("c11", *NFT)
+    del in_nftables.records[0]
+    assert in_nftables.findings(check_rules) == [], "reserved"
+    in_nftables.reservations.clear()
+    assert in_nftables.findings(check_rules) == [], "an interface has the address"
+    in_nftables.spaces.clear()
+    found = in_nftables.finding(check_rules)
+    assert found.subject == "rules of container c1"
+    for command in found.commands:
+        subprocess.run(["bash", "-c", command], check=True)
+    left = host.run("nft", "list", "ruleset")
+    assert '"c1"' not in left
+    assert 'id: c1"' not in left
+    assert left.count("c11") == 3
 
 
 def test_forwarding_is_needed_where_a_bridge_is_the_gateway(made: MadeNode) -> None:
@@ -105,7 +168,7 @@ def test_rules_of_a_container_that_has_gone(published: MadeNode) -> None:
     published.reservations.clear()
     published.spaces.clear()
     found = published.finding(check_rules)
-    assert found.subject == "rules of container c1, net"
+    assert found.subject == "rules of container c1"
     assert [command.split()[2:4] for command in found.commands] == [
         ["nat", "-D"], ["nat", "-D"], ["nat", "-F"], ["nat", "-X"], ["nat", "-F"], ["nat", "-X"],
         ["CNI-FORWARD", "-d"], ["CNI-FORWARD", "-s"],

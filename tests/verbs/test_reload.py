@@ -78,6 +78,29 @@ def test_two_interfaces_of_a_container_share_a_chain(real_node: RealNode, contai
     assert len(real_node.host.rules("nat", "-A POSTROUTING")) == 2
 
 
+PORTMAP_OF_NFTABLES = """chain="ip cni_hostport hostports"
+case $CNI_COMMAND in
+ADD) nft add rule $chain tcp dport 808${CNI_IFNAME#eth} dnat to 10.234.${CNI_IFNAME#eth}.2:80 comment '"c1"';;
+DEL) nft -a list chain $chain | sed -n "/dport/s/.*# handle/delete rule $chain handle/p" | nft -f -;;
+esac"""
+
+
+@pytest.mark.real
+def test_portmap_removes_the_ports_of_all_interfaces_from_nftables(real_node: RealNode, container: Namespace) -> None:
+    """Its rules have the container's ID alone."""
+    node = real_node
+    subprocess.run(["nft", "add table ip cni_hostport; add chain ip cni_hostport hostports"], check=True)
+    node.plugin("portmap", PORTMAP_OF_NFTABLES)
+    for ifname in ("eth0", "eth1"):
+        bridge = node.bridge(f"10.234.{ifname[3]}.0/24", bridge=f"br-{ifname}")
+        node.configure(ifname, bridge, "portmap")
+        node.cni.add_network_list(ifname, RuntimeConf("c1", container.path, ifname))
+    before = node.host.run("nft", "list", "ruleset").splitlines()
+    reload(node, "c1")
+    assert sorted(node.host.run("nft", "list", "ruleset").splitlines()) == sorted(before)
+    assert '\t\ttcp dport 8081 dnat to 10.234.1.2:80 comment "c1"' in before
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("damage", ["ip link del eth0", "ip address flush dev eth0", "ip route del default"])
 def test_an_interface_that_was_changed_by_hand(real_node: RealNode, container: Namespace, damage: str) -> None:
