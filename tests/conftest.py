@@ -1,4 +1,4 @@
-"""What all tests share: the fake plugins, their log and state, and who may use the real plugins."""
+"""What all tests share: the fake plugins and their state, and who may use the real plugins."""
 
 from __future__ import annotations
 

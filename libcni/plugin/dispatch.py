@@ -9,7 +9,7 @@ from io import BytesIO, StringIO
 from libcni.config.versions import ALL_VERSIONS, check_known
 from libcni.errors import CNIError
 from libcni.plugin.environment import check_environment, check_netns
-from libcni.plugin.failure import DECODING_FAILURE, INVALID_NETWORK_CONFIG, VerbError, error_document
+from libcni.plugin.failure import DECODING_FAILURE, VerbError, error_document
 from libcni.plugin.fastjson import dumps
 from libcni.plugin.reading import check_name, check_version, decode_document, read, read_version_request, version_of
 from libcni.plugin.request import Request
@@ -17,12 +17,11 @@ from libcni.plugin.results import PluginResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, BinaryIO, Literal, NoReturn, TextIO, TypeAlias, TypeVar
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, BinaryIO, NoReturn, TextIO, TypeAlias, TypeVar
 
     Function: TypeAlias = Callable[[Request], PluginResult | Mapping[str, Any] | None]
     FunctionT = TypeVar("FunctionT", bound=Function)
-    Delegates: TypeAlias = Callable[[Request], Iterable[tuple[str, Mapping[str, Any] | None]]]
 
 __all__ = ["Plugin"]
 
@@ -40,10 +39,8 @@ class Plugin:
         versions: the spec versions that it supports.
         about: one line for a person who starts the plugin by hand.
         ipam: whether the plugin delegates to the IPAM plugin in ``ipam.type`` of its configuration (spec 1.1.0, section
-            4). CHECK, DEL, GC and STATUS are then forwarded to it; ADD's function calls ``request.ipam_add()``.
-            ``"optional"``: only if the configuration has an ``ipam`` section.
-        delegates: a function that returns the other plugins to forward CHECK, DEL, GC and STATUS to: pairs of a type
-            and its configuration, or None for this plugin's own. ADD's function calls ``request.delegate_add``.
+            4). ADD's function calls ``request.ipam_add()``; CHECK, DEL, GC and STATUS are forwarded. A configuration
+            without an ``ipam`` section has no such plugin.
 
     Raises:
         VersionError: if a version is not one of the specification.
@@ -68,16 +65,14 @@ class Plugin:
         *,
         versions: Sequence[str] = ALL_VERSIONS,
         about: str = "",
-        ipam: bool | Literal["optional"] = False,
-        delegates: Delegates | None = None,
+        ipam: bool = False,
     ) -> None:
         self.name = name
         self.versions: tuple[str, ...] = tuple(check_known(version) for version in versions)
         if not self.versions:
             raise ValueError(f"plugin {name} must support at least one version of the specification")
         self.about: str = about or f"CNI plugin {name}"
-        self.ipam: bool | Literal["optional"] = ipam
-        self.delegates: Delegates | None = delegates
+        self.ipam: bool = ipam
         self._functions: dict[str, Function] = {}
 
     def add(self, function: FunctionT) -> FunctionT:
@@ -159,44 +154,58 @@ class Plugin:
         try:
             # sys.stdin is None if descriptor 0 was closed when the process started.
             stdin = stdin or (sys.stdin.buffer if sys.stdin else BytesIO())
-            status, text = self._answer(_Input(env, stdin), stderr)
+            status, text = self._answer(env, stdin, stderr)
         finally:
             sys.stdout, sys.stderr = kept
         stdout.write(text)
         stdout.flush()
         return status
 
-    def _answer(self, call: _Input, stderr: TextIO) -> tuple[int, str]:
+    def _answer(self, env: Mapping[str, str], stdin: BinaryIO, stderr: TextIO) -> tuple[int, str]:
+        verb, version = env["CNI_COMMAND"], self.versions[-1]
         try:
             # First of all: a runtime may have started this process before it has the configuration.
-            call.read()
-            for verb in ("ADD", "DEL"):
-                if verb not in self._functions:
-                    raise VerbError(f"plugin {self.name} has no function for {verb}")
-            check_environment(call.verb, call.env)
-            if call.verb == "VERSION":
-                config = call.config() if call.stdin.strip() else {}
-                version = config.get("cniVersion") or self.versions[-1]
-                return 0, _encode({"cniVersion": version, "supportedVersions": [*self.versions]})
-            request = call.request(self.versions)
-            if request.verb == "ADD":
-                return 0, self._add(request)
-            self._serve(request)
+            raw = read_version_request(stdin) if verb == "VERSION" else read(stdin)
+            config: dict[str, Any] = {}
+            problem: VerbError | None = None
+            try:
+                config = decode_document(raw)
+                version = version_of(config)
+            except VerbError as error:
+                problem = error  # a problem with the environment is reported first
+            for needed in ("ADD", "DEL"):
+                if needed not in self._functions:
+                    raise VerbError(f"plugin {self.name} has no function for {needed}")
+            check_environment(verb, env)
+            if problem is not None and (verb != "VERSION" or raw.strip()):
+                raise problem
+            return 0, self._serve(verb, env, config, raw)
         except BaseException as error:  # noqa: BLE001 - also sys.exit() and Ctrl-C must leave one document
             # An error of this library explains itself. Any other one is a defect, whose author needs the line.
             if not isinstance(error, CNIError):
                 from traceback import print_exception
 
                 print_exception(error, file=stderr)
-            return 1, _encode(error_document(error, call.version or self.versions[-1]))
-        return 0, ""
+            return 1, _encode(error_document(error, version))
+
+    def _serve(self, verb: str, env: Mapping[str, str], config: dict[str, Any], stdin: bytes) -> str:
+        """Run ``verb`` and return the text for stdout."""
+        if verb == "VERSION":
+            version = config.get("cniVersion") or self.versions[-1]
+            return _encode({"cniVersion": version, "supportedVersions": [*self.versions]})
+        check_name(config)
+        check_version(verb, version_of(config), self.versions)
+        if verb in {"ADD", "DEL"}:
+            check_netns(env)
+        request = Request(verb, env, config, stdin)
+        if verb == "ADD":
+            return self._add(request)
+        self._forward(request)
+        return ""
 
     def _add(self, request: Request) -> str:
-        ipam_type = self._ipam_type(request)
         try:
             returned = self._functions["ADD"](request)
-            if ipam_type and not request.has_added(ipam_type):
-                raise VerbError(f"plugin {self.name} declares ipam, and its ADD does not call request.ipam_add()")
             document = _result_document(request.result if returned is None else returned, request.version)
             return _encode(document)
         except BaseException:
@@ -204,20 +213,19 @@ class Plugin:
             request.undo_delegated()
             raise
 
-    def _serve(self, request: Request) -> None:
-        """Run a verb other than ADD: the plugin's own function, and the delegates."""
-        # A step is a delegate's type and configuration, or None for the plugin's own function.
-        steps: list[tuple[str, Mapping[str, Any] | None] | None] = [*self._declared(request)]
-        # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do.
-        steps.insert(0 if request.verb == "GC" else len(steps), None)
-        # All delegates are known before the first runs: a failure of delegates() must not leave half of them done.
+    def _forward(self, request: Request) -> None:
+        """Run a verb other than ADD: the plugin's own function, and the IPAM plugin."""
+        steps: list[Callable[[], object]] = []
+        own, ipam_type = self._functions.get(request.verb), self._ipam_type(request)
+        if own is not None:
+            steps.append(lambda: own(request))
+        if ipam_type:
+            # GC frees the plugin's own resources first; DEL the address first, as Go's plugins do.
+            steps.insert(len(steps) if request.verb == "GC" else 0, lambda: request.forward(ipam_type))
         errors: list[Exception] = []
         for step in steps:
             try:
-                if step is not None:
-                    request.forward(*step)
-                elif request.verb in self._functions:
-                    self._functions[request.verb](request)
+                step()
             except Exception as error:
                 if request.verb not in {"DEL", "GC"}:
                     raise
@@ -228,59 +236,13 @@ class Plugin:
         if errors:
             raise errors[0]
 
-    def _declared(self, request: Request) -> list[tuple[str, Mapping[str, Any] | None]]:
-        declared = [*self.delegates(request)] if self.delegates else []
-        ipam_type = self._ipam_type(request)
-        return [(ipam_type, None), *declared] if ipam_type else declared
-
     def _ipam_type(self, request: Request) -> str:
-        if not self.ipam:
-            return ""
         try:
-            if not request.ipam_type and self.ipam != "optional":
-                raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
+            return request.ipam_type if self.ipam else ""
         except VerbError:
             if request.verb == "DEL":
                 return ""  # ADD refuses such a configuration, so nothing was allocated with it
             raise
-        return request.ipam_type
-
-
-class _Input:
-    """The environment and stdin of a call, before they are known to be valid."""
-
-    def __init__(self, env: Mapping[str, str], stream: BinaryIO) -> None:
-        self.env = env
-        self.verb = env["CNI_COMMAND"]
-        self.version = ""
-        self.stdin = b""
-        self._stream = stream
-        self._problem: VerbError | None = None
-        self._config: dict[str, Any] = {}
-
-    def read(self) -> None:
-        """Read stdin; keep a problem with it, because a problem with the environment is reported first."""
-        try:
-            self.stdin = read_version_request(self._stream) if self.verb == "VERSION" else read(self._stream)
-            self._config = decode_document(self.stdin)
-            self.version = version_of(self._config)
-        except VerbError as error:
-            self._problem = error
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration; raises the VerbError of a stdin that could not be read or decoded."""
-        if self._problem is not None:
-            raise self._problem
-        return self._config
-
-    def request(self, supported: Sequence[str]) -> Request:
-        """Return the request. Raises VerbError if the configuration is invalid, or its version is not supported."""
-        config = self.config()
-        check_name(config)
-        check_version(self.verb, self.version, supported)
-        if self.verb in {"ADD", "DEL"}:
-            check_netns(self.env)
-        return Request(self.verb, self.env, config, self.stdin)
 
 
 def _result_document(returned: object, version: str) -> dict[str, Any]:

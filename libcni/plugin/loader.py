@@ -1,34 +1,16 @@
-"""Load decoded JSON and CNI_ARGS into annotated classes, and name the key that is wrong."""
+"""Load decoded JSON into annotated classes, and name the key that is wrong."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
+from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
 
-_T = TypeVar("_T")
 _UNIONS = (Union, types.UnionType)
 _JSON_TYPES = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 _JSON_TYPES |= {dict: "an object", list: "a list", types.NoneType: "null"}
-_BOOLS = {"1": True, "true": True, "0": False, "false": False}
-
-
-class _Text(str):
-    """A value of CNI_ARGS, in which a number and a bool are text, too."""
-
-    __slots__ = ()
-
-
-def _bool_of(text: str) -> bool:
-    # Not bool(text), for which every text but the empty one is true.
-    if text.lower() not in _BOOLS:
-        raise ValueError(f"must be 1, true, 0 or false, not {text!r}")
-    return _BOOLS[text.lower()]
-
-
-_FROM_TEXT: Mapping[Any, Any] = {bool: _bool_of, int: int, float: float}
 
 
 def load(value: Any, kind: Any, path: str = "") -> Any:  # noqa: PLR0911 - one return for each kind of annotation
@@ -119,13 +101,10 @@ def _load_scalar(value: Any, kind: Any, path: str) -> Any:
     # JSON has one kind of number: 1 is a float, if a float is asked for.
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    make = kind
-    if isinstance(value, _Text) and kind in _FROM_TEXT:
-        make = _FROM_TEXT[kind]
-    elif kind is None or kind in _JSON_TYPES:
+    if kind is None or kind in _JSON_TYPES:
         return _checked(value, kind or types.NoneType, path)
     try:
-        return make(_checked(value, str, path))
+        return kind(_checked(value, str, path))
     except (TypeError, ValueError) as error:
         raise _invalid(path, str(error)) from error
 
@@ -143,33 +122,3 @@ def _join(path: str, key: str) -> str:
 
 def _invalid(path: str, problem: str) -> VerbError:
     return VerbError(f"{path or 'the configuration'}: {problem}", code=INVALID_NETWORK_CONFIG)
-
-
-def split_args(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of a CNI_ARGS text in order. A pair without exactly one ``=`` raises VerbError with code 4."""
-    pairs = []
-    for part in text.split(";") if text else ():
-        name, *values = part.split("=")
-        if len(values) != 1:
-            raise _invalid_args(f'invalid pair "{part}"')
-        pairs.append((name, values[0]))
-    return pairs
-
-
-def load_args(text: str, into: type[_T]) -> _T:
-    """Return the values of a CNI_ARGS text as an object of the class ``into``; see ``Request.load_args``."""
-    pairs = {name: _Text(value) for name, value in split_args(text)}
-    known = _fields(into)
-    try:
-        ignore_unknown = load(pairs.pop("IgnoreUnknown", _Text("0")), bool, "IgnoreUnknown")
-        loaded: _T = load({name: value for name, value in pairs.items() if name in known}, into)
-    except VerbError as error:
-        raise _invalid_args(error.msg) from error
-    unknown = [f'"{name}={value}"' for name, value in pairs.items() if name not in known]
-    if unknown and not ignore_unknown:
-        raise _invalid_args(f"unknown args [{' '.join(unknown)}]")
-    return loaded
-
-
-def _invalid_args(problem: str) -> VerbError:
-    return VerbError(f"CNI_ARGS: {problem}", code=INVALID_ENVIRONMENT_VARIABLES)

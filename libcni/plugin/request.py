@@ -6,7 +6,7 @@ import os
 import sys
 
 from libcni.errors import CNIError
-from libcni.plugin.failure import INVALID_NETWORK_CONFIG, VerbError
+from libcni.plugin.failure import INVALID_ENVIRONMENT_VARIABLES, INVALID_NETWORK_CONFIG, VerbError
 from libcni.plugin.fastjson import dumps
 from libcni.plugin.reading import version_of
 from libcni.plugin.results import PluginResult, refuse_other_form
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from libcni.plugin.delegation import Delegate
     from libcni.plugin.runtime_config import RuntimeConfig
 
-    ArgsT = TypeVar("ArgsT")
     ConfigT = TypeVar("ConfigT")
 
 __all__ = ["Request"]
@@ -65,7 +64,6 @@ class Request:
         self.path: tuple[str, ...] = tuple(part for part in env.get("CNI_PATH", "").split(os.pathsep) if part)
         self._result: PluginResult | None = None
         self._to_undo: list[Delegate] = []
-        self._added: list[str] = []
 
     @property
     def prev_result(self) -> PluginResult | None:
@@ -113,22 +111,14 @@ class Request:
         Raises:
             VerbError: with code 4, if a pair does not have exactly one ``=``.
         """
-        from libcni.plugin.loader import split_args
-
-        return dict(split_args(self.env.get("CNI_ARGS", "")))
-
-    def load_args(self, into: type[ArgsT]) -> ArgsT:
-        """Return CNI_ARGS as an object of the class ``into``: a dataclass or a NamedTuple, as for ``load_config``.
-
-        A bool is 1, true, 0 or false in any case. A name is known if ``into`` has exactly this attribute.
-
-        Raises:
-            VerbError: with code 4, if a pair or a value is malformed, a name is missing, or a name is unknown and
-                ``IgnoreUnknown=1`` is missing.
-        """
-        from libcni.plugin.loader import load_args
-
-        return load_args(self.env.get("CNI_ARGS", ""), into)
+        pairs = {}
+        text = self.env.get("CNI_ARGS", "")
+        for part in text.split(";") if text else ():
+            name, *values = part.split("=")
+            if len(values) != 1:
+                raise VerbError(f'CNI_ARGS: invalid pair "{part}"', code=INVALID_ENVIRONMENT_VARIABLES)
+            pairs[name] = values[0]
+        return pairs
 
     def load_config(self, into: type[ConfigT], key: str = "") -> ConfigT:
         """Return the configuration as an object of the class ``into``; unknown keys are ignored.
@@ -198,7 +188,6 @@ class Request:
             PluginNotFoundError: if it is not on CNI_PATH.
         """
         delegate = self._delegate(plugin_type, config)
-        self._added.append(plugin_type)
         # Before the call: an exception of any kind, such as an interrupt, can come when the delegate has allocated.
         self._to_undo.append(delegate)
         try:
@@ -246,10 +235,6 @@ class Request:
         if not self.ipam_type:
             raise VerbError('missing key "ipam"', code=INVALID_NETWORK_CONFIG)
         return self.delegate_add(self.ipam_type)
-
-    def has_added(self, plugin_type: str) -> bool:
-        """Return whether ADD of ``plugin_type`` was delegated in this call."""
-        return plugin_type in self._added
 
     def undo_delegated(self) -> None:
         """Run DEL of the delegates whose ADD this call has run, the last one first; print failures on stderr."""

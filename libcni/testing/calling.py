@@ -8,10 +8,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
+from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias, TypedDict, Unpack
 
 from libcni.plugin import Plugin
@@ -136,21 +137,20 @@ def call_unchecked(
 
 def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: float) -> Answer:
     started = time.monotonic()
-    # A session of its own: at the timeout its children are killed with it.
-    process = subprocess.Popen(  # noqa: S603 - the caller's own plugin
-        [path],
-        env=env,
-        bufsize=0,
-        start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    # Threads, because neither side may wait for the other: a plugin need not read, and a child that it leaves may hold
-    # its streams for ever. So the exit of the process decides, and not the end of its streams.
-    _in_thread(_feed, process.stdin, stdin)
-    stdout, stderr = bytearray(), bytearray()
-    readers = [_in_thread(_drain, process.stdout, stdout), _in_thread(_drain, process.stderr, stderr)]
+    with TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
+        # A session of its own: at the timeout its children are killed with it.
+        process = subprocess.Popen(  # noqa: S603 - the caller's own plugin
+            [path], env=env, start_new_session=True, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    # Threads, because a child that the plugin leaves may hold its streams for ever. So the exit of the process decides,
+    # and not the end of its streams.
+    printed = bytearray(), bytearray()
+    streams = zip((process.stdout, process.stderr), printed, strict=True)
+    readers = [threading.Thread(target=_drain, args=pair, daemon=True) for pair in streams]
+    for reader in readers:
+        reader.start()
     try:
         process.wait(timeout)
     except BaseException:
@@ -162,25 +162,13 @@ def _call_executable(path: str, stdin: bytes, env: Mapping[str, str], timeout: f
     readers[0].join(_AFTER_EXIT)
     stdout_held = readers[0].is_alive()
     readers[1].join(0 if stdout_held else _AFTER_EXIT)
-    out, err = (bytes(printed).decode(errors="replace") for printed in (stdout, stderr))
+    out, err = (bytes(text).decode(errors="replace") for text in printed)
     return Answer(process.returncode, out, err, seconds, stdout_held)
-
-
-def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=function, args=arguments, daemon=True)
-    thread.start()
-    return thread
-
-
-def _feed(stream: IO[bytes], data: bytes) -> None:
-    with stream, suppress(BrokenPipeError):  # the plugin reads no more
-        while data:
-            data = data[stream.write(data) :]
 
 
 def _drain(stream: IO[bytes], printed: bytearray) -> None:
     with stream:
-        while data := stream.read(_CHUNK):
+        while data := os.read(stream.fileno(), _CHUNK):
             printed += data
 
 

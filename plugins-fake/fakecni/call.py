@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from fakecni import quickjson, results
+import json
+import sys
+
+from fakecni import results
 from fakecni.language import VERBS
+
+if hasattr(sys, "set_int_max_str_digits"):
+    sys.set_int_max_str_digits(0)  # otherwise an integer of more than 4,300 digits is refused
 
 ATTACHMENT = ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME")
 REQUIRED = {"ADD": ATTACHMENT, "CHECK": ATTACHMENT, "DEL": ("CNI_CONTAINERID", "CNI_IFNAME"), "GC": ("CNI_PATH",)}
@@ -51,7 +57,7 @@ class Call:
         if self.verb not in VERBS:
             raise Failure(4, f"unknown CNI_COMMAND: {self.verb}")
         if (self.version or results.VERSIONS[0]) not in supported:
-            details = f'config is "{self.version}", plugin supports {quickjson.dumps(supported)}'
+            details = f'config is "{self.version}", plugin supports {json.dumps(supported)}'
             raise Failure(1, "incompatible CNI versions", details)
         if results.number(self.version) < SINCE.get(self.verb, (0,)):
             raise Failure(1, f"config version does not allow {self.verb}")
@@ -77,7 +83,7 @@ class Call:
 def _parsed(stdin: bytes) -> tuple:
     """Return the configuration, and the problem with it or ""."""
     try:
-        document = quickjson.loads(stdin)
+        document = json.loads(stdin)
     except ValueError as error:
         return {}, str(error)
     return (document, "") if isinstance(document, dict) else ({}, "it is not an object")

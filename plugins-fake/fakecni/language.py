@@ -4,7 +4,7 @@ from __future__ import annotations
 
 VERBS = ("ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION")
 KINDS = ("fake", "bridge", "ipam", "portmap", "tuning")
-SETTINGS = {"kind": str, "stateDir": str, "log": str, "versions": list}
+SETTINGS = {"kind": str, "stateDir": str, "versions": list}
 STEP = {
     "stderr": str,
     "sleep": (int, float),

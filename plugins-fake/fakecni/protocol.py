@@ -1,12 +1,13 @@
-"""One call of a plugin: read, act, answer and log, with the faults that the steps ask for."""
+"""One call of a plugin: read, act and answer, with the faults that the steps ask for."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 
-from fakecni import quickjson, results
+from fakecni import results
 from fakecni.call import Call, Failure
 from fakecni.language import KINDS, VERBS, problem_of
 from fakecni.plugins import ACTIONS, PLUGINS
@@ -18,7 +19,6 @@ def main(plugin: str, file: str, counts: str) -> None:
     ``plugin``: the path of the executable. ``file``: its steps; it need not exist. ``counts``: the directory in which
     lists of steps are counted.
     """
-    start = time.monotonic()
     call = Call(dict(os.environ), sys.stdin.buffer.read())
     name, own, step = os.path.basename(plugin), call.config.get("fake", {}), {}
     steps = _steps(file)
@@ -35,9 +35,8 @@ def main(plugin: str, file: str, counts: str) -> None:
         document, status = _answer(call, step, steps.get("versions"), PLUGINS[kind](call, state)), 0
     except Failure as failure:
         document, status = failure.document(call.version), 1
-    text = "" if document is None else quickjson.dumps(document) + "\n"
+    text = "" if document is None else json.dumps(document) + "\n"
     _write(1, step.get("stdout", text).encode("utf-8", "surrogateescape"))
-    _log(steps.get("log") or call.env.get("FAKE_CNI_LOG"), name, call, start)
     if "signal" in step:
         os.kill(os.getpid(), step["signal"])
     os._exit(step.get("exit", status))
@@ -46,7 +45,7 @@ def main(plugin: str, file: str, counts: str) -> None:
 def _steps(file: str) -> dict:
     try:
         with open(file, "rb") as opened:
-            return quickjson.loads(opened.read())
+            return json.loads(opened.read())
     except FileNotFoundError:
         return {}
 
@@ -86,14 +85,3 @@ def _fail_if_set(step: dict, key: str) -> None:
 def _write(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
-
-
-def _log(path: str | None, name: str, call: Call, start: float) -> None:
-    """Append to the log in one system call, so that the lines of plugins that run at once do not mix."""
-    if not path:
-        return
-    stdin = call.stdin.decode("utf-8", "surrogateescape")
-    times = {"start": start, "end": time.monotonic()}
-    entry = {"plugin": name, "verb": call.verb, "pid": os.getpid(), **times, "env": call.env, "stdin": stdin}
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.write(descriptor, (quickjson.dumps(entry) + "\n").encode())

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from cli.node import CommandNode, containers
 
 
 def test_cnitools_environment_is_read(node: CommandNode) -> None:
-    log = str(node.root / "log")
+    node.configure("plain", {"type": "plain", "capabilities": {"mac": True}})
     caps = '{"mac": "c2:11:22:33:44:55"}'
-    ran = node.run(
-        "add", "dbnet", node.netns("a"), CAP_ARGS=caps, CNI_ARGS="A=b;C=d", CNI_IFNAME="net7", FAKE_CNI_LOG=log
-    )
+    ran = node.run("add", "plain", node.netns("a"), CAP_ARGS=caps, CNI_ARGS="A=b;C=d", CNI_IFNAME="net7")
     assert ran.code == 0
-    call = json.loads(Path(log).read_text(encoding="utf-8").splitlines()[-1])
-    assert call["env"]["CNI_ARGS"] == "A=b;C=d"
-    assert call["env"]["CNI_IFNAME"] == "net7"
-    assert json.loads(call["stdin"])["runtimeConfig"] == json.loads(caps)
+    [call] = node.fakes.calls
+    assert (call.env["CNI_ARGS"], call.env["CNI_IFNAME"]) == ("A=b;C=d", "net7")
+    assert call.config["runtimeConfig"] == json.loads(caps)
 
 
 def test_the_flag_is_stronger_than_the_variable(node: CommandNode) -> None:

@@ -1,6 +1,7 @@
 """The real plugins of Debian, each with surroundings in which its ADD succeeds, and with its known faults.
 
-``python tests/plugin/real_plugins.py > testdata/evidence/plugin-conformance.md`` writes the table.
+``python tests/plugin/real_plugins.py 1.1.1=DIR 1.9.1=DIR > testdata/evidence/plugin-conformance.md`` writes a table for
+each release.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from libcni.testing import ConformanceReport, NetworkNamespace, check_plugin, ne
 
 DIRECTORY = Path("/usr/lib/cni")
 HOST_LINK, MASTER, BRIDGE, IFNAME = "cnitesthost0", "cnitestdev0", "cnitestbr0", "cnitest0"
+
+NO_GC = "none of Debian's plugins has a function for GC"
+NOT_FORWARDED = {"GC is forwarded to the IPAM plugin": f"{NO_GC} (spec, section 2, GC: MUST forward)"}
 
 EVERY_GO_PLUGIN = {
     "VERSION echoes cniVersion": "it prints the library's own version (spec: the value on input)",
@@ -80,36 +84,50 @@ def _veth(namespace: NetworkNamespace) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Subject:
-    """One plugin and what it needs."""
+    """One plugin and what it needs. ``older``: faults of those without spec 1.1.0, ``newer``: of those with it."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     ipam: bool = False
     chained: bool = False
     around: Callable[[NetworkNamespace], Any] = _nothing
     faults: Mapping[str, str] = field(default_factory=dict)
+    older: Mapping[str, str] = field(default_factory=dict)
+    newer: Mapping[str, str] = field(default_factory=dict)
     kernel: str = ""
     needs: str = ""
+
+    def faults_in(self, versions: Sequence[str]) -> dict[str, str]:
+        """Return the faults of a plugin that supports ``versions``, apart from those that all have."""
+        return {**self.faults, **(self.newer if "1.1.0" in versions else self.older)}
 
 
 IPAM: Mapping[str, Any] = {"ipam": {"type": "host-local", "subnet": "10.88.7.0/24", "dataDir": "DATA"}}
 ROUTED: Mapping[str, Any] = {"ipam": {**IPAM["ipam"], "routes": [{"dst": "10.99.0.0/16"}]}}
 
 SUBJECTS: Mapping[str, Subject] = {
-    "host-local": Subject(IPAM, ipam=True, faults=WITHOUT_IPAM),
+    "host-local": Subject(
+        IPAM,
+        ipam=True,
+        faults=WITHOUT_IPAM,
+        newer={"GC of everything frees": f"{NO_GC} (spec, section 2, GC: SHOULD remove IPAM reservations)"},
+    ),
     "static": Subject(
         {"ipam": {"type": "static", "addresses": [{"address": "10.88.7.9/24"}]}}, ipam=True, faults=WITHOUT_IPAM
     ),
-    "bridge": Subject({"bridge": BRIDGE, **IPAM}, around=_bridge),
-    "ptp": Subject(IPAM),
-    "macvlan": Subject({"master": MASTER, **IPAM}, around=_master, kernel="macvlan"),
-    "ipvlan": Subject({"master": MASTER, **IPAM}, around=_master, kernel="ipvlan"),
-    "vlan": Subject({"master": MASTER, "vlanId": 7, **IPAM}, around=_master, kernel="vlan id 7"),
+    "bridge": Subject({"bridge": BRIDGE, **IPAM}, around=_bridge, newer=NOT_FORWARDED),
+    "ptp": Subject(IPAM, newer=NOT_FORWARDED),
+    "macvlan": Subject({"master": MASTER, **IPAM}, around=_master, newer=NOT_FORWARDED, kernel="macvlan"),
+    "ipvlan": Subject({"master": MASTER, **IPAM}, around=_master, newer=NOT_FORWARDED, kernel="ipvlan"),
+    "vlan": Subject({"master": MASTER, "vlanId": 7, **IPAM}, around=_master, newer=NOT_FORWARDED, kernel="vlan id 7"),
+    "tap": Subject(IPAM, newer=NOT_FORWARDED),
+    "dummy": Subject(IPAM, kernel="dummy", newer=NOT_FORWARDED),
     "host-device": Subject(
         {"device": MASTER, **IPAM},
         around=_master,
         faults=dict.fromkeys(
             DELETED_ONCE, "its DEL needs the interface and the namespace (spec: DEL succeeds without)"
         ),
+        newer=NOT_FORWARDED,
     ),
     "loopback": Subject(
         around=_lo,
@@ -123,7 +141,8 @@ SUBJECTS: Mapping[str, Subject] = {
         {"runtimeConfig": {"portMappings": [{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}]}},
         chained=True,
         around=_veth,
-        faults={**WITHOUT_IPAM, "CHECK": "it looks for IPv6 rules that its ADD of an IPv4 container does not make"},
+        faults=WITHOUT_IPAM,
+        older={"CHECK": "it looks for IPv6 rules that its ADD of an IPv4 container does not make"},
     ),
     "firewall": Subject({"backend": "iptables"}, chained=True, around=_veth, faults=WITHOUT_IPAM),
     "bandwidth": Subject(
@@ -155,9 +174,11 @@ def _previous(namespace: NetworkNamespace) -> dict[str, Any]:
     }
 
 
-def why_not(name: str) -> str:
+def why_not(name: str, directory: Path = DIRECTORY) -> str:
     """Return why a plugin cannot be examined here, or ""."""
     subject = SUBJECTS[name]
+    if not (directory / name).exists():
+        return "this release has none"
     if subject.kernel:
         with network_namespace() as namespace, _master(namespace):
             kind = [*subject.kernel.split()]
@@ -167,49 +188,57 @@ def why_not(name: str) -> str:
     return subject.needs
 
 
-def examine(name: str, versions: Sequence[str] = ALL_VERSIONS) -> ConformanceReport:
+def examine(name: str, versions: Sequence[str] = ALL_VERSIONS, directory: Path = DIRECTORY) -> ConformanceReport:
     """Run one plugin through the conformance helper, with new surroundings for each version."""
-    reports = [report for version in versions if (report := _examine_in(name, version)).versions]
+    reports = [report for version in versions if (report := _examine_in(directory / name, version)).versions]
     merged = ConformanceReport(name, tuple(version for report in reports for version in report.versions))
     merged.findings += [finding for finding in reports[-1].findings if not finding.version]
     merged.findings += [finding for report in reports for finding in report.findings if finding.version]
     return merged
 
 
-def _examine_in(name: str, version: str) -> ConformanceReport:
-    subject = SUBJECTS[name]
+def _examine_in(plugin: Path, version: str) -> ConformanceReport:
+    subject = SUBJECTS[plugin.name]
     with tempfile.TemporaryDirectory() as data, network_namespace() as namespace, subject.around(namespace):
-        config = {"type": name, **subject.config}
+        config = {"type": plugin.name, **subject.config}
         if "ipam" in config:
             config["ipam"] = {key: data if value == "DATA" else value for key, value in config["ipam"].items()}
         return check_plugin(
-            DIRECTORY / name,
+            plugin,
             config,
             namespace=namespace,
-            path=str(DIRECTORY),
+            path=str(plugin.parent),
             ipam=subject.ipam,
             prev_result=_previous(namespace) if subject.chained else None,
             versions=(version,),
         )
 
 
-def table() -> str:
-    """Return testdata/evidence/plugin-conformance.md."""
-    package = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Version}", PACKAGE], check=False, capture_output=True, text=True
-    )
-    rows, notes = [], []
+def page(releases: Mapping[str, str]) -> str:
+    """Return testdata/evidence/plugin-conformance.md. ``releases``: their names and directories."""
+    reasons = [(check, "all", why) for check, why in {**EVERY_GO_PLUGIN, **WITHOUT_IPAM}.items()]
     for name, subject in SUBJECTS.items():
-        reason = why_not(name)
-        if reason:
+        own = {**subject.faults, **subject.older, **subject.newer}
+        reasons += [(check, name, why) for check, why in own.items() if check not in WITHOUT_IPAM]
+    plugins: dict[tuple[str, str], list[str]] = {}
+    for check, name, why in reasons:
+        plugins.setdefault((check, why), []).append(name)
+    notes = [f"| {', '.join(names)} | {check} | {why} |" for (check, why), names in plugins.items()]
+    tables = [f"## Release {name}\n\n{_table(Path(directory))}" for name, directory in releases.items()]
+    return _PAGE.format(tables="\n\n".join(tables), notes="\n".join(notes))
+
+
+def _table(directory: Path) -> str:
+    rows = []
+    for name in SUBJECTS:
+        if reason := why_not(name, directory):
             rows.append(f"| {name} | not examined: {reason} | | |")
             continue
-        report = examine(name)
+        report = examine(name, directory=directory)
         passed = f"{len(report.findings) - len(report.failures)} of {len(report.findings)}"
         rows.append(f"| {name} | {report.versions[0]} to {report.versions[-1]} | {passed} | {_failed(report)} |")
-        notes += [f"| {name} | {check} | {why} |" for check, why in subject.faults.items() if check not in WITHOUT_IPAM]
-    notes = [f"| all | {check} | {why} |" for check, why in {**EVERY_GO_PLUGIN, **WITHOUT_IPAM}.items()] + notes
-    return _PAGE.format(version=package.stdout or "unknown", rows="\n".join(rows), notes="\n".join(notes))
+    head = "| plugin | versions | checks passed | failures, apart from those that all have |\n|---|---|---|---|\n"
+    return head + "\n".join(rows)
 
 
 def _failed(report: ConformanceReport) -> str:
@@ -223,25 +252,20 @@ def _failed(report: ConformanceReport) -> str:
     return "; ".join(shown)
 
 
-PACKAGE = "containernetworking-plugins"
 _PAGE = """# Results of the real plugins
 
-`libcni.testing.check_plugin` on Debian's containernetworking-plugins {version}: each plugin goes through every
-verb in every spec version that it supports, and through the calls that it must refuse; links, addresses, routes and
-rules are compared before and after. This page is written by
-`python tests/plugin/real_plugins.py > testdata/evidence/plugin-conformance.md`;
-`tests/plugin/test_real_plugins.py` compares it with the plugins.
+`libcni.testing.check_plugin` on the containernetworking-plugins of Debian 12 (1.1.1) and of Debian sid (1.9.1): each
+plugin goes through every verb in every spec version that it supports, and through the calls that it must refuse; links,
+addresses, routes and rules are compared before and after. This page is written by
+`python tests/plugin/real_plugins.py 1.1.1=DIRECTORY 1.9.1=DIRECTORY > testdata/evidence/plugin-conformance.md`;
+`tests/plugin/test_real_plugins.py` compares it with the plugins that are installed.
 
 The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
 (`tests/testing/test_conformance.py`).
 
-| plugin | versions | checks passed | failures, apart from those that all have |
-|---|---|---|---|
-{rows}
+{tables}
 
-These plugins know no spec 1.1.0: the check asks GC and STATUS only to see them refused. The newest Go plugins support
-1.1.0, but most register no function for GC. Their GC succeeds and frees nothing, so an IPAM plugin among them fails `GC
-of everything frees`, and a plugin that delegates fails `GC is forwarded to the IPAM plugin`.
+The older plugins know no spec 1.1.0: the check asks GC and STATUS only to see them refused.
 
 ## Reasons
 
@@ -255,4 +279,7 @@ routes in the namespace, and is not added twice: the plugin that made the interf
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table())
+    # The links have the same names as those of the tests, so on a machine of its own.
+    with network_namespace() as machine, machine.entered():
+        machine.run("ip", "link", "set", "lo", "up")
+        sys.stdout.write(page(dict(argument.split("=", 1) for argument in sys.argv[1:])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 import subprocess
@@ -48,20 +47,16 @@ def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
     assert answer.document["ips"][0]["address"] == "10.77.0.2/24"
 
 
-def test_the_pieces_on_settings_and_args_work() -> None:
-    names: dict[str, Any] = {"ipaddress": ipaddress}
-    exec("from dataclasses import dataclass", names)
+def test_the_piece_on_settings_works() -> None:
+    names: dict[str, Any] = {}
 
     def add(request: Request) -> None:
         names["request"] = request
-        for piece in (TITLED["settings.py"], TITLED["arguments.py"]):
-            exec(compile(piece, "page", "exec", dont_inherit=True), names)
+        exec(compile(TITLED["settings.py"], "page", "exec", dont_inherit=True), names)
 
-    given = "K8S_POD_NAME=web;X=1;IgnoreUnknown=1"
-    answer = call_plugin(Recorder(add=add).plugin, "ADD", config(ipam={"dataDir": "/x"}), args=given)
+    answer = call_plugin(Recorder(add=add).plugin, "ADD", config(ipam={"dataDir": "/x"}))
     assert answer.status == 0, answer.stderr
     assert (names["settings"].data_dir, names["settings"].size) == ("/x", 256)
-    assert vars(names["args"]) == {"K8S_POD_NAME": "web", "IP": None}
 
 
 @pytest.mark.real

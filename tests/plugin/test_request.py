@@ -27,6 +27,15 @@ def test_numbers_that_json_can_say_are_kept() -> None:
     assert request(big=9007199254740993).config["big"] == 9007199254740993
 
 
+def test_cni_args_are_pairs() -> None:
+    assert request("K8S_POD_NAME=web;FOO=;FOO=bar").args == {"K8S_POD_NAME": "web", "FOO": "bar"}
+    assert request("").args == {}
+    for text, pair in (("FOO", "FOO"), ("A=b=c", "A=b=c"), ("A=1;", "")):
+        with pytest.raises(VerbError, match=f'CNI_ARGS: invalid pair "{pair}"') as caught:
+            _ = request(text).args
+        assert caught.value.code == 4
+
+
 def gc(more: dict[str, Any]) -> Request:
     return request(verb="GC", **more)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plugin.plugins import Recorder, nothing
 
-from libcni.plugin import Plugin, Request
+from libcni.plugin import Plugin, Request, VerbError
 from libcni.testing import NetworkNamespace, check_plugin
 from testing.faulty import NEWEST, PREVIOUS, failing, write_shell_plugin
 
@@ -83,3 +83,24 @@ def test_a_plugin_that_does_not_forward_is_found(tmp_path: Path) -> None:
     missed = {f"{verb} is forwarded to the IPAM plugin" for verb in ("STATUS", "CHECK", "GC")}
     assert failing(report) == missed
     assert failing(check_plugin(right, config, path=str(tmp_path), versions=NEWEST)) == set()
+
+
+def test_what_a_call_that_fails_has_not_done_is_no_finding_of_its_own(tmp_path: Path) -> None:
+    """A CHECK that always fails says nothing about GC. A plugin that refuses ADD need not ask its IPAM plugin first."""
+    plugin = Plugin("broken")
+
+    @plugin.add
+    def add(request: Request) -> None:
+        if request.config.get("ipam"):
+            raise VerbError("no bridge")
+
+    @plugin.check
+    def check(request: Request) -> None:
+        raise VerbError("no plugin name")
+
+    plugin.delete(nothing)
+    assert failing(check_plugin(plugin, {}, versions=NEWEST)) == {"CHECK"}
+    config = {"ipam": {"type": write_shell_plugin(tmp_path).name}}
+    assert "ADD is forwarded to the IPAM plugin" not in failing(
+        check_plugin(plugin, config, path=str(tmp_path), versions=NEWEST)
+    )

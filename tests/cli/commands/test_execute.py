@@ -8,15 +8,12 @@ from cli.node import CommandNode
 
 
 def test_exec_passes_stdin_byte_for_byte_and_records_nothing(node: CommandNode) -> None:
-    log = node.root / "log"
-    stdin = '{ "cniVersion":"1.1.0",  "name":"x", "type":"fake", "n": 1.0 }'
-    ran = node.run(
-        "exec", "fake", "add", "--config", "-", "-c", "c1", "--netns", "/ns", stdin=stdin, FAKE_CNI_LOG=str(log)
-    )
-    assert ran.data["cniVersion"] == "1.1.0"
-    call = json.loads(log.read_text(encoding="utf-8"))
-    assert call["stdin"] == stdin
-    assert call["env"]["CNI_COMMAND"] == "ADD"
+    node.plugin("plain")
+    stdin = '{ "cniVersion":"1.1.0",  "name":"x", "type":"plain", "n": 1.0 }'
+    ran = node.run("exec", "plain", "add", "--config", "-", "-c", "c1", "--netns", "/ns", stdin=stdin)
+    assert ran.data == node.result
+    [call] = node.fakes.calls
+    assert (call.verb, call.stdin) == ("ADD", stdin.encode())
     assert not node.cache.exists()
     failed = node.run("exec", str(node.bin / "fake"), "NOPE", "-o", "json")
     assert failed.code == 1
