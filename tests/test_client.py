@@ -298,6 +298,9 @@ def test_a_pending_record_can_be_taken_over(node: FakeNode, rt: RuntimeConf) -> 
     (listed,) = mine.get_cached_attachments()
     taken = mine.take_over_attachment(listed)
     assert (taken.state, taken.owner) == ("pending", "mine")
+    for call in (theirs.forget_attachment, theirs.del_attachment):
+        with pytest.raises(RecordError, match="after the attachment was listed"):
+            call(listed)
     assert theirs.gc_network_list(network("bad"), []).detached == ()
     assert len(mine.gc_network_list(network("bad"), []).detached) == 1
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from libcni import (
     NamespaceMismatchError,
     NetworkConfigList,
     PluginError,
-    RecordError,
     RuntimeConf,
 )
 from libcni.testing import wait_until
@@ -87,26 +86,6 @@ def test_an_interface_that_a_person_made_is_refused_and_stays(node: RealNode, co
     assert node.host.links() == ["lo"]
 
 
-@pytest.mark.parametrize("way", ["DEL", "GC", "the record", "ADD"])
-def test_a_refused_add_owns_no_interface(node: RealNode, container: Namespace, way: str) -> None:
-    add_link(container)
-    net, link = bridged(node), container.link("eth0")
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("c1", container))
-    if way == "DEL":
-        node.cni.del_network_list(net, conf("c1", container))
-    elif way == "GC":
-        node.cni.gc_network_list(net, [])
-    elif way == "the record":
-        node.cni.del_attachment(node.cni.get_cached_attachments()[0])
-    else:
-        node.cni.add_network_list(net, conf("c1", container, "net1"))
-        node.cni.del_network_list(net, conf("c1", container, "net1"))
-        node.cni.del_network_list(net, conf("c1", container))
-    assert container.link("eth0") == link
-    assert states(node) == []
-
-
 @pytest.mark.parametrize("before", ["an ADD that was refused", "an ADD that was refused, and a DEL", "nothing"])
 def test_del_without_a_record_leaves_the_interface_until_it_is_told(
     node: RealNode, container: Namespace, before: str
@@ -126,60 +105,6 @@ def test_del_without_a_record_leaves_the_interface_until_it_is_told(
     assert "eth0" not in container.links()
 
 
-@pytest.mark.parametrize("way", ["DEL", "GC"])
-def test_a_refused_add_owns_no_address(node: RealNode, container: Namespace, way: str) -> None:
-    """The container is attached with the same ID in another record directory: host-local knows it by the ID alone."""
-    net = bridged(node)
-    node.client(cache_dir=node.root / "theirs").add_network_list(net, conf("c1", container))
-    reserved = node.leased()
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("c1", container))
-    if way == "DEL":
-        node.cni.del_network_list(net, conf("c1", container))
-    else:
-        node.cni.gc_network_list(net, [])
-    assert (node.leased(), states(node)) == (reserved, [])
-
-
-def test_a_refused_add_over_a_torn_record_does_not_hide_what_its_plugins_did(
-    node: RealNode, container: Namespace
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    node.record("c1").write_bytes(b"torn")
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("c1", container))
-    node.cni.del_network_list(net, conf("c1", container))
-    assert (node.leased(), states(node)) == ({}, [])
-
-
-def test_when_the_interface_has_gone_a_refused_add_succeeds(node: RealNode, container: Namespace) -> None:
-    add_link(container)
-    net = bridged(node)
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("c1", container))
-    container.run("ip", "link", "del", "eth0")
-    node.cni.add_network_list(net, conf("c1", container))
-    node.cni.check_network_list(net, conf("c1", container))
-    node.cni.del_network_list(net, conf("c1", container))
-    assert (container.links(), states(node), node.leased()) == (["lo"], [], {})
-
-
-def test_the_interface_of_another_container_in_the_same_namespace_is_refused_and_stays(
-    node: RealNode, container: Namespace
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("one", container))
-    before = everything_of(node, container)
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("two", container))
-    assert states(node) == [("one", "ready"), ("two", "pending")]
-    node.cni.del_network_list(net, conf("two", container))
-    assert everything_of(node, container) == before
-    assert states(node) == [("one", "ready")]
-    node.cni.check_network_list(net, conf("one", container))
-
-
 def test_allow_lets_a_plugin_work_on_an_interface_that_exists(node: RealNode, container: Namespace) -> None:
     add_link(container)
     node.plugin("mtu", 'ip -n "$(basename "$CNI_NETNS")" link set "$CNI_IFNAME" mtu 1400')
@@ -188,11 +113,6 @@ def test_allow_lets_a_plugin_work_on_an_interface_that_exists(node: RealNode, co
         node.cni.add_network_list(net, conf("c1", container))
     node.cni.add_network_list(net, conf("c1", container), on_existing="allow")
     assert container.link("eth0")["mtu"] == 1400
-
-
-def test_lo_is_no_foreign_interface(node: RealNode, container: Namespace) -> None:
-    node.cni.add_network_list(node.network("loopback"), conf("c1", container, "lo"))
-    assert states(node) == [("c1", "ready")]
 
 
 @both_clients
@@ -269,40 +189,7 @@ def test_a_path_that_leads_to_a_neighbour_by_now_is_not_entered(
     node.cni.check_network_list(net, conf("two", other))
 
 
-def test_a_del_that_fails_leaves_detaching_and_the_next_del_completes_it(node: RealNode, container: Namespace) -> None:
-    flag = node.root / "busy"
-    node.plugin("last", f"[ $CNI_COMMAND != DEL ] || [ ! -e {flag} ] || exit 1\n{PASS_ON}")
-    net = bridged(node, "net", {"type": "last"})
-    node.cni.add_network_list(net, conf("c1", container))
-    flag.touch()
-    with pytest.raises(PluginError):
-        node.cni.del_network_list(net, conf("c1", container))
-    assert states(node) == [("c1", "detaching")]
-    with pytest.raises(libcni.NotAttachedError, match="its DEL has begun"):
-        node.cni.check_network_list(net, conf("c1", container))
-    flag.unlink()
-    node.cni.del_network_list(net, conf("c1", container))
-    assert states(node) == []
-    assert node.leased() == {"10.98.0.1": node.leased()["10.98.0.1"]} if node.leased() else True
-    assert container.links() == ["lo"]
-
-
 # an interface is not one's own because of its name
-
-
-def test_del_without_a_record_in_the_namespace_of_another_container_leaves_its_interface(
-    node: RealNode, container: Namespace
-) -> None:
-    net = bridged(node)
-    node.client(owner="theirs").add_network_list(net, conf("one", container))
-    before = everything_of(node, container)
-    for rt in (conf("two", container), conf("one", container)):
-        node.cni.del_network_list(bridged(node, "second"), rt)
-    assert everything_of(node, container) == before
-    node.cni.del_network_list(net, conf("two", ""))
-    assert everything_of(node, container) == before
-    node.cni.del_network_list(net, conf("two", container), policy=DelPolicy(use_given=True))
-    assert container.links() == ["lo"]
 
 
 def remake_by_hand(namespace: Namespace) -> None:
@@ -338,65 +225,6 @@ def test_an_interface_that_a_person_made_in_the_place_of_ones_own_stays(
     assert container.link("eth0") == link
     assert states(node) == []
     assert "10.98.0.2" not in node.leased()
-
-
-@pytest.mark.parametrize("has_cookies", [True, False])
-def test_a_namespace_with_the_inode_of_one_that_has_gone_is_another_one(
-    node: RealNode, container: Namespace, monkeypatch: pytest.MonkeyPatch, *, has_cookies: bool
-) -> None:
-    """The kernel gives the inode of a removed namespace to the next one, and before 5.14 namespaces have no cookie."""
-    if not has_cookies:
-        monkeypatch.setattr("libcni.store.place._SO_NETNS_COOKIE", 9999)
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("one", container))
-    subprocess.run(["ip", "netns", "del", container.name], check=True)
-    subprocess.run(["ip", "netns", "add", container.name], check=True)
-    status = os.stat(container.path)
-    node.change_record("one", netnsId=[status.st_dev, status.st_ino])
-    node.cni.add_network_list(net, conf("two", container))
-    links, reserved = container.links_and_addresses(), node.leased()
-    node.cni.gc_network_list(net, [("two", "eth0")])
-    assert container.links_and_addresses() == links
-    assert {text.split()[0] for text in node.leased().values()} == {"two"}
-    assert len(reserved) == 2
-    node.cni.check_network_list(net, conf("two", container))
-
-
-def test_a_new_namespace_with_that_inode_is_not_entered_without_the_interface_either(
-    node: RealNode, container: Namespace
-) -> None:
-    node.plugin("fake", PASS_ON, result=None)
-    node.cni.add_network_list(bridged(node, "net", "fake"), conf("one", container))
-    subprocess.run(["ip", "netns", "del", container.name], check=True)
-    subprocess.run(["ip", "netns", "add", container.name], check=True)
-    status = os.stat(container.path)
-    node.change_record("one", netnsId=[status.st_dev, status.st_ino])
-    node.cni.del_attachment(node.cni.get_cached_attachments()[0])
-    assert node.last_call("fake", "DEL").env["CNI_NETNS"] == ""
-    assert (states(node), node.leased()) == ([], {})
-
-
-@pytest.mark.parametrize("way", ["DEL", "GC", "the record"])
-def test_a_path_of_go_that_leads_to_the_programs_own_namespace_by_now_is_not_entered(
-    node: RealNode, container: Namespace, way: str
-) -> None:
-    """Some of Go's runtimes record /proc/PID/ns/net, and the kernel uses process numbers again."""
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    node.strip_record("c1")
-    document = json.loads(node.record("c1").read_text(encoding="utf-8"))
-    document["netns"] = f"/proc/{os.getpid()}/ns/net"
-    node.record("c1").write_text(json.dumps(document), encoding="utf-8")
-    add_link(node.host)
-    link = node.host.link("eth0")
-    if way == "DEL":
-        node.cni.del_network_list(net, conf("c1", document["netns"]))
-    elif way == "GC":
-        node.cni.gc_network_list(net, [], include_go=True)
-    else:
-        node.cni.del_attachment(node.cni.get_cached_attachments()[0])
-    assert node.host.link("eth0") == link
-    assert (states(node), node.leased()) == ([], {})
 
 
 @pytest.fixture
@@ -464,41 +292,6 @@ def test_a_path_of_go_that_leads_to_another_containers_process_by_now(
     assert (states(node), node.leased()) == ([], {})
 
 
-def test_the_path_of_a_younger_process_of_a_container_that_go_attached(
-    node: RealNode, container: Namespace, process_in: Callable[[Namespace], str]
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    node.strip_record("c1")
-    os.utime(node.record("c1"), (1, 1))
-    node.cni.del_network_list(net, conf("c1", process_in(container)))
-    assert container.links() == ["lo"]
-
-
-@both_clients
-@pytest.mark.parametrize("way", ["del", "gc", "add"])
-def test_an_add_that_did_not_end_owns_no_interface_that_another_one_made_later(
-    node: RealNode, container: Namespace, way: str
-) -> None:
-    node.plugin("nope", "[ $CNI_COMMAND != ADD ] || exit 1")
-    early = node.network("nope", node.bridge("10.98.0.0/24", bridge="br-net"), name="early")
-    with pytest.raises(PluginError):
-        node.cni.add_network_list(early, conf("one", container), rollback=False)
-    node.cni.add_network_list(bridged(node), conf("two", container))
-    links = container.links_and_addresses()
-    if way == "gc":
-        node.cni.gc_network_list(early, [])
-    elif way == "del":
-        node.cni.del_network_list(early, conf("one", container))
-    else:
-        with pytest.raises(InterfaceExistsError):
-            node.cni.add_network_list(bridged(node), conf("one", container))
-        assert states(node) == [("one", "pending"), ("two", "ready")]
-        node.cni.del_network_list(bridged(node), conf("one", container))
-    assert container.links_and_addresses() == links
-    assert states(node) == [("two", "ready")]
-
-
 @both_clients
 @pytest.mark.parametrize("rollback", [True, False], ids=["rolled back", "detached later"])
 @pytest.mark.parametrize("maker", ["a person", "another container", "the same container"])
@@ -532,37 +325,6 @@ def test_allow_that_fails_leaves_an_earlier_attachment_of_the_same_network(
     node.cni.check_network_list(net, conf("c1", container))
     node.cni.del_network_list(net, conf("c1", container))
     assert (container.links(), states(node)) == (["lo"], [])
-
-
-def test_replace_detaches_nothing_if_the_new_interface_is_refused(
-    node: RealNode, container: Namespace, other: Namespace
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    add_link(other)
-    before = everything_of(node, container)
-    with pytest.raises(InterfaceExistsError):
-        node.cni.add_network_list(net, conf("c1", other), on_existing="replace")
-    assert everything_of(node, container) == before
-
-
-@pytest.mark.parametrize("verb", ["forget_attachment", "del_attachment"])
-@pytest.mark.parametrize("change", ["another ADD", "another owner"])
-def test_only_the_attachment_that_was_listed_is_forgotten_or_detached(
-    node: RealNode, container: Namespace, verb: str, change: str
-) -> None:
-    net = bridged(node)
-    node.cni.add_network_list(net, conf("c1", container))
-    (listed,) = node.cni.get_cached_attachments()
-    if change == "another owner":
-        node.client(owner="theirs").take_over_attachment(listed)
-    else:
-        node.cni.del_network_list(net, conf("c1", container))
-        node.cni.add_network_list(net, conf("c1", container))
-    before = everything_of(node, container)
-    with pytest.raises(RecordError, match="rewritten after the attachment was listed"):
-        getattr(node.cni, verb)(listed)
-    assert everything_of(node, container) == before
 
 
 # GC and owners
@@ -653,56 +415,6 @@ def test_a_mistake_is_mended_by_mending_it(node: RealNode, container: Namespace,
     assert states(node) == [("c1", "ready")]
     node.cni.del_network_list(right, conf("c1", container))
     assert container.links() == ["lo"]
-
-
-def test_a_record_of_go_with_a_drop_in_is_detached_with_the_configuration_at_hand(
-    node: RealNode, container: Namespace
-) -> None:
-    """Go libcni records the document without its drop-ins. All paths find the drop-in's plugin all the same."""
-    portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
-    node.write("net.conflist", bridged(node, loadOnlyInlinedPlugins=False).raw.decode())
-    node.write("net/10-portmap.conf", portmap)
-    net = libcni.load_network_conf(node.conf_dir, "net")
-    assert [plugin.type for plugin in net.plugins] == ["bridge", "portmap"]
-    ports = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
-    rt = conf("c1", container, capability_args=ports)
-    for way in ("del_attachment", "gc", "replace"):
-        node.cni.add_network_list(net, rt)
-        assert "8080" in rules(node)
-        node.strip_record()
-        (attachment,) = node.cni.get_cached_attachments()
-        if way == "del_attachment":
-            node.cni.del_attachment(attachment)
-        elif way == "gc":
-            node.cni.gc_network_list(net, [], include_go=True)
-        else:
-            node.cni.add_network_list(bridged(node, "second"), conf("c1", container), on_existing="replace")
-            node.cni.del_network_list(bridged(node, "second"), conf("c1", container))
-        assert "8080" not in rules(node), way
-
-
-@pytest.mark.parametrize("kind", ["space", "rights"])
-def test_replace_detaches_nothing_if_the_new_record_cannot_be_written(
-    node: RealNode, container: Namespace, kind: str
-) -> None:
-    node.cache.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "libcni-test", node.cache], check=True)
-    try:
-        net = bridged(node)
-        node.cni.add_network_list(net, conf("c1", container))
-        before = container.link("eth0")["ifindex"], container.addresses("eth0")
-        if kind == "space":
-            with (node.cache / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-                while True:
-                    filler.write(b"x" * 4096)
-        else:
-            subprocess.run(["mount", "-o", "remount,ro", node.cache], check=True)
-        with pytest.raises(RecordError):
-            node.cni.add_network_list(net, conf("c1", container), on_existing="replace")
-        assert (container.link("eth0")["ifindex"], container.addresses("eth0")) == before
-        assert states(node) == [("c1", "ready")]
-    finally:
-        subprocess.run(["umount", node.cache], check=True)
 
 
 def test_macvlan_whose_master_has_gone(node: RealNode, container: Namespace) -> None:

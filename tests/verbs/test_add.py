@@ -271,6 +271,14 @@ def test_replace_detaches_the_other_first_from_its_own_record() -> None:
     assert list(node.recorded) == [("net", "c1", "eth0")]
 
 
+def test_replace_detaches_nothing_if_the_new_record_cannot_be_written() -> None:
+    node = RecordingNode({"ensure-writable": RecordError("full")}, records=[ELSEWHERE], namespaces=BLUE)
+    with pytest.raises(RecordError, match="full"):
+        add(node, on_existing="replace")
+    assert node.calls == []
+    assert list(node.recorded.values()) == [ELSEWHERE]
+
+
 def test_another_word_is_refused_and_does_not_mean_allow() -> None:
     node = RecordingNode(records=[ELSEWHERE], namespaces=BLUE)
     with pytest.raises(ValueError, match="refuse, replace, allow, not 'replce'"):
@@ -287,12 +295,23 @@ def test_a_failed_add_without_a_result_leaves_an_interface_alone_that_was_there_
     assert {call.env["CNI_NETNS"] for call in node.calls if call.verb == "DEL"} == {""}
 
 
-@pytest.mark.parametrize("netns_id", [None, (4, 2)], ids=["no namespace", "another namespace"])
-def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(netns_id: tuple[int, int] | None) -> None:
-    stale = attached(state=PENDING, result=None, netns_id=netns_id)
-    node = RecordingNode(records=[stale], namespaces=BLUE, interfaces={(RT.netns or "", RT.ifname): 2})
+@pytest.mark.parametrize(
+    ("earlier", "on_existing"),
+    [
+        ({"state": PENDING, "result": None, "netns_id": None}, "refuse"),
+        ({"state": PENDING, "result": None, "netns_id": (4, 2)}, "refuse"),
+        ({"netns": "/elsewhere", "netns_id": (4, 2)}, "replace"),
+    ],
+    ids=["pending, no namespace", "pending, another namespace", "ready elsewhere"],
+)
+def test_a_foreign_interface_refuses_the_add_before_anything_is_detached(
+    earlier: dict[str, Any], on_existing: str
+) -> None:
+    stale = attached(**earlier)
+    there = {**BLUE, "/elsewhere": (4, 2)}
+    node = RecordingNode(records=[stale], namespaces=there, interfaces={(RT.netns or "", RT.ifname): 2})
     with pytest.raises(InterfaceExistsError):
-        add(node)
+        add(node, on_existing=on_existing)
     assert node.calls == []
     assert list(node.recorded.values()) == [stale]
 

@@ -562,17 +562,28 @@ def test_an_add_looks_once_before_and_once_after_each_plugin() -> None:
     ("change", "problem"),
     [(make_interface, "has an interface eth0 already"), (replace_namespace, "the namespace at /here was replaced")],
 )
+@pytest.mark.parametrize("way", ["DEL", "GC", "ADD"])
 def test_what_comes_while_the_record_is_written_refuses_the_add(
-    change: Callable[[World], object], problem: str
+    change: Callable[[World], object], problem: str, way: str
 ) -> None:
+    """The refused ADD owns neither the interface nor an address; when the interface has gone, ADD succeeds."""
     world = empty_world(after={"begin net": change})
     with pytest.raises(InterfaceExistsError, match=problem):
         world.run(add_verb, CHAIN, HERE)
     assert world.calls == []
+    world.after.clear()
     (record,) = world.recorded.values()
     assert (record.state, record.is_refused) == (PENDING, True)
-    delete(world, CHAIN, HERE)
-    assert (world.calls, world.recorded) == ([], {}), "no plugin has run, so none has anything to remove"
+    if way == "DEL":
+        delete(world, CHAIN, HERE)
+    elif way == "GC":
+        world.run(gc_verb, "net", CHAIN, [], DelPolicy())
+    else:
+        remove_interface(world)
+        world.run(add_verb, CHAIN, HERE)
+    verbs = ["ADD a", "ADD b"] if way == "ADD" else []
+    assert world.verbs() == verbs, "no plugin of the first ADD has run, so none has anything to remove"
+    assert [one.state for one in world.recorded.values()] == [READY] * (way == "ADD")
 
 
 def test_a_refusal_after_a_corrupt_record_runs_the_plugins_at_del() -> None:
@@ -582,6 +593,8 @@ def test_a_refusal_after_a_corrupt_record_runs_the_plugins_at_del() -> None:
         world.run(add_verb, CHAIN, HERE)
     (record,) = world.recorded.values()
     assert (record.state, record.is_refused, world.calls) == (PENDING, False, [])
+    delete(world, CHAIN, HERE)
+    assert world.verbs() == ["DEL b", "DEL a"]
 
 
 @pytest.mark.parametrize("change", [replace_interface, replace_namespace])
