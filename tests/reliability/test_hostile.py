@@ -6,11 +6,8 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -134,17 +131,3 @@ def test_any_bytes(data: bytes) -> None:
     for name, target in TARGETS.items():  # to make the bytes takes longer than to read them
         note(name)
         target(data)
-
-
-@pytest.mark.slow
-@pytest.mark.may_skip
-@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed")
-def test_guided_by_coverage(say: Callable[[str], None]) -> None:
-    directory = Path(__file__).parents[1]
-    command = [sys.executable, "-m", "reliability.fuzz", "--cases", "5000", "--seed", str(SEED + 1)]
-    paths = os.pathsep.join([str(directory), str(directory.parent)])
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=300
-    )
-    say("\n".join(line for line in done.stdout.splitlines() if line.startswith("fuzz:")))
-    assert done.returncode == 0, done.stdout + done.stderr

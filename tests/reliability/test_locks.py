@@ -18,8 +18,6 @@ from libcni import LockTimeoutError, NetworkConfigList, RecordError, RuntimeConf
 from libcni.store import lock_file
 from libcni.store.locks import LockRequest, LockSet
 from libcni.testing import wait_until
-from reliability.c_node import CNode
-from reliability.test_concurrency import run
 
 META = f"""#!{sys.executable}
 import json, os, sys
@@ -73,13 +71,6 @@ def test_waiting_has_a_timeout_with_a_named_error(node: FakeNode) -> None:
     assert (raised.value.what, raised.value.path) == ("network net, container c1", f"{node.cache}/locks")
     assert node.verbs() == []
     hold.close()
-
-
-def test_processes_without_range_locks(c_node: CNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_file, "_SETLK", 4095)
-    monkeypatch.setattr(lock_file, "_GETLK", 4095)
-    run(c_node, 3, 20)
-    assert (c_node.cache / "locks.whole").exists()
 
 
 def meta_network(node: FakeNode, script: str) -> NetworkConfigList:

@@ -108,10 +108,12 @@ def test_a_file_system_that_cannot_sync_directories_is_no_error(
 @pytest.mark.parametrize("call", ["write", "link", "fsync"])
 def test_a_full_disk_is_told_and_leaves_nothing(store: RecordStore, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     store.forget(store.begin(bare()))  # makes the directories
+    descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(system, call, no_space)
         with pytest.raises(RecordError, match="cannot be written: No space left") as caught:
             store.begin(bare())
+    assert len(os.listdir("/proc/self/fd")) == descriptors
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.path.startswith(store.cache_dir)
     assert files(store) == []
