@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from json.encoder import encode_basestring_ascii
-from typing import Any, NamedTuple
+from json.scanner import make_scanner
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -47,6 +51,11 @@ class ExactNumber:
         return self.text
 
 
+Values: TypeAlias = dict[str, tuple[Any, str]]
+_Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
+_Span: TypeAlias = tuple[str, int, int, int, int, Any]
+
+
 class Member(NamedTuple):
     """A member of an object: its key and its value, each decoded and as text of the document."""
 
@@ -56,12 +65,20 @@ class Member(NamedTuple):
     value: Any
 
 
+class _ConstantError(ValueError):
+    """The document has NaN, Infinity or -Infinity."""
+
+
 def _refuse_constant(name: str) -> Any:
-    raise JSONTextError(f"{name} is not JSON")
+    raise _ConstantError(name)
 
 
+# A scanner decodes the value at an index, and returns it with the index after it. JSONDecoder.raw_decode does the same
+# with a Python function around it.
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 _exact_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=ExactNumber, parse_float=ExactNumber)
+_scan_once: _Scan = make_scanner(_decoder)  # type: ignore[arg-type] # the stubs take it for a class of its own
+_scan_exactly: _Scan = make_scanner(_exact_decoder)  # type: ignore[arg-type]
 
 
 def decode_utf8(data: bytes | str) -> str:
@@ -119,41 +136,27 @@ def parse(text: str, *, exact: bool = False) -> Any:
     start = _skip(text, 0)
     if start == len(text):
         raise JSONTextError("it is empty")
-    value, end = _scan(text, start, _exact_decoder if exact else _decoder)
-    _check_end(text, end)
-    return value
+    return _read(text, start, _scan_exactly if exact else _scan_once)
 
 
 def members(text: str) -> list[Member]:
     """Return the members of the object ``text`` in order, with duplicates; raises JSONTextError as ``parse`` does."""
-    found: list[Member] = []
-    index = _open(text, "{", "an object")
-    while text[index : index + 1] != "}":
-        if text[index : index + 1] != '"':
-            raise _unexpected(text, index, "a member's name in double quotes")
-        key, end = _scan(text, index)
-        key_text = text[index:end]
-        colon = end if text[end : end + 1] == ":" else _skip(text, end)
-        if text[colon : colon + 1] != ":":
-            raise _unexpected(text, colon, "':'")
-        index = _skip(text, colon + 1)
-        value, end = _scan(text, index)
-        found.append(Member(key, key_text, text[index:end], value))
-        index = _next(text, end, "}")
-    _check_end(text, index + 1)
-    return found
+    found = _read(text, _open(text, "{", "an object"), partial(_read_members, split=()))
+    return [Member(key, text[at:end], text[start:stop], value) for key, at, end, start, stop, value in found]
+
+
+def values(text: str, split: Collection[str]) -> Values:
+    """Return the (value, text of the value) of each key of the object ``text``; of duplicates, the last one counts.
+
+    ``split``: the keys whose value is not decoded: it is what this function returns for an object, of which the same
+    keys are split, or the texts of an array's elements. Raises JSONTextError as ``parse`` does.
+    """
+    return _values(text, _read(text, _open(text, "{", "an object"), partial(_read_members, split=split)))
 
 
 def elements(text: str) -> list[str]:
     """Return the texts of the elements of the array ``text``; raises JSONTextError as ``members`` does."""
-    found: list[str] = []
-    index = _open(text, "[", "an array")
-    while text[index : index + 1] != "]":
-        _, end = _scan(text, index)
-        found.append(text[index:end])
-        index = _next(text, end, "]")
-    _check_end(text, index + 1)
-    return found
+    return _read(text, _open(text, "[", "an array"), _read_elements)
 
 
 def join_object(parts: list[tuple[str, str]]) -> str:
@@ -242,18 +245,85 @@ def _encode_other(value: Any) -> Any:
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_encode_other)
 
 
-def _scan(text: str, index: int, decoder: json.JSONDecoder = _decoder) -> tuple[Any, int]:
+def _read(text: str, index: int, read: Callable[[str, int], tuple[_T, int]]) -> _T:
+    """Return what ``read`` finds at ``index``; raises JSONTextError if that is not all of the text."""
     try:
-        return decoder.raw_decode(text, index)
-    except json.JSONDecodeError as error:
-        raise JSONTextError(error.msg, _position(text, error.pos), _hint(text, error.pos)) from None
-    except RecursionError:
-        raise JSONTextError("it is nested too deeply") from None
-    except JSONTextError as error:  # a constant; the decoder does not tell where
-        starts = (found.start() for found in _TOKEN.finditer(text, index) if found[0].startswith(_CONSTANTS))
-        raise JSONTextError(error.problem, _position(text, next(starts, index))) from None
-    except ValueError:  # int() takes quadratic time, so it refuses thousands of digits (sys.set_int_max_str_digits)
-        raise JSONTextError("it has an integer with too many digits") from None
+        value, end = read(text, index)
+    except (StopIteration, ValueError, RecursionError) as error:
+        raise _scan_error(text, error) from None
+    end = _skip(text, end)
+    if end != len(text):
+        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
+    return value
+
+
+def _read_members(text: str, index: int, split: Collection[str]) -> tuple[list[_Span], int]:
+    """Return the members of the object that begins before ``index``, and the index after it."""
+    found: list[_Span] = []
+    # Calls of _skip and _next for each member would take as long as all the rest. Most documents have no space here.
+    char = text[index : index + 1]
+    while char == '"':
+        key, end = _scan_once(text, index)
+        colon = end
+        if text[colon : colon + 1] != ":":
+            colon = _skip(text, end)
+            if text[colon : colon + 1] != ":":
+                raise _unexpected(text, colon, "':'")
+        start = colon + 1
+        if text[start : start + 1] <= " ":
+            start = _skip(text, start)
+        value, stop = _scan_once(text, start) if key not in split else _split(text, start, split)
+        found.append((key, index, end, start, stop, value))
+        if text[stop : stop + 2] == ',"':
+            index = stop + 1
+        else:
+            index = _next(text, stop, "}")
+            char = text[index : index + 1]
+    if char != "}":
+        raise _unexpected(text, index, "a member's name in double quotes")
+    return found, index + 1
+
+
+def _split(text: str, start: int, split: Collection[str]) -> tuple[Any, int]:
+    """Return the value of a member that is split, and the index after it; see ``members``."""
+    inside = _skip(text, start + 1)
+    if text.startswith("[", start):
+        return _read_elements(text, inside)
+    if text.startswith("{", start):
+        found, end = _read_members(text, inside, split)
+        return _values(text, found), end
+    return _scan_once(text, start)
+
+
+def _values(text: str, found: list[_Span]) -> Values:
+    return {key: (value, text[start:stop]) for key, _, _, start, stop, value in found}
+
+
+def _read_elements(text: str, index: int) -> tuple[list[str], int]:
+    """Return the texts of the elements of the array that begins before ``index``, and the index after it."""
+    found: list[str] = []
+    while text[index : index + 1] != "]":
+        _, end = _scan_once(text, index)
+        found.append(text[index:end])
+        index = _next(text, end, "]")
+    return found, index + 1
+
+
+def _scan_error(text: str, error: Exception) -> JSONTextError:
+    """Return the error for an exception of a decoder's ``scan_once``."""
+    if isinstance(error, StopIteration):
+        error = json.JSONDecodeError("Expecting value", text, error.value)
+    if isinstance(error, json.JSONDecodeError):
+        return JSONTextError(error.msg, _position(text, error.pos), _hint(text, error.pos))
+    if isinstance(error, RecursionError):
+        return JSONTextError("it is nested too deeply")
+    if isinstance(error, _ConstantError):  # the decoder does not tell where
+        starts = (found.start() for found in _TOKEN.finditer(text) if found[0].startswith(_CONSTANTS))
+        return JSONTextError(f"{error} is not JSON", _position(text, next(starts, 0)))
+    if isinstance(error, JSONTextError):
+        return error
+    # int() takes quadratic time, so it refuses thousands of digits (sys.set_int_max_str_digits)
+    return JSONTextError("it has an integer with too many digits")
 
 
 def _skip(text: str, index: int) -> int:
@@ -283,12 +353,6 @@ def _next(text: str, end: int, close: str) -> int:
     if text[following : following + 1] == close:
         raise _unexpected(text, following, "another member" if close == "}" else "another element")
     return following
-
-
-def _check_end(text: str, index: int) -> None:
-    end = _skip(text, index)
-    if end != len(text):
-        raise JSONTextError("there is more after the end of the document", _position(text, end), _hint(text, end))
 
 
 def _unexpected(text: str, index: int, wanted: str) -> JSONTextError:

@@ -102,7 +102,7 @@ def attachment_of(record: Record) -> Attachment:
         path=record.path,
         config=record.config,
         args=record.args,
-        capability_args=record.capabilities,
+        capability_args=jsontext.parse(record.capability_args) if record.capability_args else {},
         problem=record.problem,
         record=record,
         owner=record.owner,

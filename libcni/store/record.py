@@ -16,7 +16,7 @@ import libcni._system as system
 from libcni._namespace import namespace_identity
 from libcni.config import jsontext
 from libcni.config.identifiers import check_container_id, check_ifname, check_network_name
-from libcni.config.jsontext import Member, dumps, quote
+from libcni.config.jsontext import Values, dumps, quote
 from libcni.errors import ConfigError, shorten
 from libcni.protocol.result import MAX_RESULT_BYTES
 from libcni.store.files import MAX_RECORD_BYTES, record_error
@@ -38,6 +38,9 @@ DETACHING_MARK: Final = '{"libcni":{"detaching":'
 _ADDED_BYTES = 4 * MAX_RESULT_BYTES  # the room for a result: escapes for ASCII make it up to three times as long
 # Results of 0.1.0 have no cniVersion.
 _RESULT_KEYS = {"cniVersion", "ip4", "ip6", "ips", "interfaces"}
+
+_SPLIT = frozenset({"libcni", "plugins"})
+"""The keys whose parts are needed as text."""
 
 Identity = tuple[str, str, str]
 """(network, container ID, interface name)."""
@@ -107,13 +110,7 @@ class Record:
             raise TypeError(f"a record has no {', '.join(changed.keys() - _FIELDS)}")
         record = object.__new__(Record)
         record.__dict__.update(self.__dict__, **changed)
-        record.__dict__.pop("capabilities", None)  # a cached property
         return record
-
-    @functools.cached_property
-    def capabilities(self) -> dict[str, Any]:
-        """``capability_args``, decoded."""
-        return jsontext.parse(self.capability_args) if self.capability_args else {}
 
 
 _FIELDS = frozenset(one.name for one in fields(Record))
@@ -227,7 +224,7 @@ def decode(data: bytes, path: str) -> Record:
 
 def _decode(data: bytes, path: str) -> Record:
     text = jsontext.decode_utf8(data)
-    found = _members(text)
+    found = jsontext.values(text, _SPLIT)
     kind = _value(found, "kind")
     if kind is None and found.keys() & _RESULT_KEYS:
         return Record(state=LEGACY, path=path, result=text)
@@ -235,26 +232,28 @@ def _decode(data: bytes, path: str) -> Record:
         raise ValueError(f"its kind is {kind!r}, not {_KIND!r}")
     return Record(
         # These names become parts of paths and variables, and any program may have written the file: check them again.
-        network=check_network_name(found["networkName"].value),
-        container_id=check_container_id(found["containerId"].value),
-        ifname=check_ifname(found["ifName"].value),
+        network=check_network_name(found["networkName"][0]),
+        container_id=check_container_id(found["containerId"][0]),
+        ifname=check_ifname(found["ifName"][0]),
         netns=_environment_text(_text(_value(found, "netns") or "")),
         config=base64.b64decode(_text(_value(found, "config") or "")),
         args=tuple([(_text(key), _text(text)) for key, text in _value(found, "cniArgs") or ()]),
         capability_args=_object_text(found, "capabilityArgs"),
-        result=None if _value(found, "result") is None else found["result"].text,
+        result=None if _value(found, "result") is None else found["result"][1],
         path=path,
-        **(_own_fields(_members(found["libcni"].text)) if "libcni" in found else {}),
+        **(_own_fields(found["libcni"][0]) if "libcni" in found else {}),
     )
 
 
-def _own_fields(own: dict[str, Member]) -> dict[str, Any]:
+def _own_fields(own: Any) -> dict[str, Any]:
     """Return the fields under the key ``libcni``, which Go does not write."""
+    if not isinstance(own, dict):
+        raise TypeError("libcni is not an object")
     if not own:
         return {}
-    boot = _text(own["bootId"].value)
-    created, uptime = own["created"].value, _value(own, "uptime")
-    state = _text(own["state"].value)
+    boot = _text(own["bootId"][0])
+    created, uptime = own["created"][0], _value(own, "uptime")
+    state = _text(own["state"][0])
     if state not in _ON_DISK:
         raise ValueError(f"its state is {state!r}")
     pid_namespace, cookie = _value(own, "pidNamespace"), _value(own, "netnsCookie")
@@ -262,9 +261,9 @@ def _own_fields(own: dict[str, Member]) -> dict[str, Any]:
         state = DETACHING
     return {
         "state": STALE_BOOT if boot and boot_id() and boot != boot_id() else state,
-        "netns_id": _netns_id(own["netnsId"].value),
-        "version": _text(own["cniVersion"].value),
-        "plugins": tuple(jsontext.elements(own["plugins"].text)),
+        "netns_id": _netns_id(own["netnsId"][0]),
+        "version": _text(own["cniVersion"][0]),
+        "plugins": _plugins(own["plugins"][0]),
         "network_args": _object_text(own, "networkArgs"),
         "created": None if created is None else float(_number(created)),
         "uptime": None if uptime is None else float(_number(uptime)),
@@ -278,26 +277,27 @@ def _own_fields(own: dict[str, Member]) -> dict[str, Any]:
     }
 
 
-def _members(text: str) -> dict[str, Member]:
-    """Return the members of an object by key; of duplicates, the last one counts."""
-    return {member.key: member for member in jsontext.members(text)}
+def _plugins(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list):
+        raise TypeError("plugins is not an array")
+    return tuple(texts)
 
 
-def _value(found: dict[str, Member], key: str) -> Any:
-    return found[key].value if key in found else None
+def _value(found: Values, key: str) -> Any:
+    return found[key][0] if key in found else None
 
 
-def _object_text(found: dict[str, Member], key: str) -> str:
+def _object_text(found: Values, key: str) -> str:
     """Return the text of an object, or "" if it is missing or empty."""
     value = _value(found, key)
     if not value:
         return ""
     if not isinstance(value, dict):
         raise TypeError(f"{key} is not an object")
-    return found[key].text
+    return found[key][1]
 
 
-def _ifindex(own: dict[str, Member], state: str) -> int | None:
+def _ifindex(own: Values, state: str) -> int | None:
     # 0.2.0 recorded the number of an interface that existed before the ADD.
     if _value(own, "shared") is True:
         return NOT_OURS if state == PENDING else None
