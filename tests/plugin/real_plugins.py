@@ -274,9 +274,9 @@ The older plugins know no spec 1.1.0: the check asks GC and STATUS only to see t
 {notes}
 
 Other configurations show two more faults. `bridge` without `ipam` (1.1.1 and 1.9.1): CHECK fails with "no plugin name
-provided", although ADD makes the interface. `bridge` 1.9.1 with `ipMasqBackend: nftables`, and both releases with `ipMasq`
-after an ADD that failed before it made the rules: with iptables 1.8.9 the first DEL fails, because the chain that it
-removes is missing; a second DEL succeeds (spec, section 2, DEL: without error even if some resources are missing).
+provided", although ADD makes the interface. `bridge` 1.9.1 with `ipMasqBackend: nftables`, and both releases with
+`ipMasq` after an ADD that failed before it made the rules: with iptables 1.8.9 the first DEL fails, because the chain
+that it removes is missing; a second DEL succeeds (spec, section 2, DEL: without error even if resources are missing).
 
 `DEL without CNI_PATH` is not asked of plugins that delegate, because they need the path. A chained plugin may leave
 routes in the namespace, and is not added twice: the plugin that made the interface removes it, and the routes with it.

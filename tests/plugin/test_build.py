@@ -48,15 +48,6 @@ def built(tmp_path: Path) -> Path:
     return product
 
 
-def test_the_product_is_one_executable_that_needs_nothing_else(built: Path, tmp_path: Path) -> None:
-    env = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/x", "CNI_IFNAME": "eth0"}
-    text = json.dumps(config())
-    done = subprocess.run([built], input=text, env=env, cwd="/", capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {"cniVersion": "1.1.0"}
-    assert str(LIBRARY) not in done.stderr.replace(str(tmp_path), "")
-    assert "site-packages" not in done.stderr
-
-
 def test_the_product_says_that_it_reads_stdin_first(built: Path) -> None:
     assert reads_first(str(built))
 

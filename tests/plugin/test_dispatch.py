@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from io import BytesIO, TextIOWrapper
 
 import pytest
 
@@ -220,30 +217,3 @@ def test_an_error_document_that_add_returns_is_an_error() -> None:
 def test_what_other_verbs_return_is_not_printed() -> None:
     answer = call_plugin(Recorder(delete=lambda request: {"ips": []}).plugin, "DEL", config())
     assert (answer.status, answer.stdout) == (0, "")
-
-
-@pytest.mark.parametrize("stderr", ["open", "closed"])
-def test_run_answers_for_this_process_and_exits(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], stderr: str
-) -> None:
-    def add(request: Request) -> None:
-        os.write(1, b"from the descriptor")
-        raise VerbError("no")
-
-    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(json.dumps(config()).encode())))
-    for name, value in {"COMMAND": "ADD", "CONTAINERID": "c1", "NETNS": "/x", "IFNAME": "eth0"}.items():
-        monkeypatch.setenv(f"CNI_{name}", value)
-    kept = os.dup(1), os.dup(2)
-    if stderr == "closed":
-        os.close(2)
-    try:
-        with pytest.raises(SystemExit) as caught:
-            Recorder(add=add).plugin.run()
-    finally:
-        for number, descriptor in enumerate(kept, 1):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-    assert caught.value.code == 1
-    captured = capfd.readouterr()
-    assert json.loads(captured.out) == {"cniVersion": "1.1.0", "code": 999, "msg": "no"}
-    assert captured.err == ("from the descriptor" if stderr == "open" else "")

@@ -92,19 +92,6 @@ def test_add_writes_lines_and_passes_the_result_on(hosts_file: Path) -> None:
     ]
 
 
-def test_check_del_and_gc_follow_the_lines(hosts_file: Path) -> None:
-    assert hosts("DEL", hosts_file).status == 0
-    for container in ("c1", "c2", "c3"):
-        hosts("ADD", hosts_file, container)
-    assert hosts("CHECK", hosts_file).status == 0
-    assert hosts("DEL", hosts_file).status == 0
-    assert hosts("CHECK", hosts_file).code == 100
-    valid: dict[str, Any] = {"cni.dev/valid-attachments": [{"containerID": "c3", "ifname": "eth0"}]}
-    assert hosts("GC", hosts_file, **valid).status == 0
-    assert hosts("CHECK", hosts_file, "c2").code == 100
-    assert hosts("CHECK", hosts_file, "c3").status == 0
-
-
 def test_what_cannot_work_is_said(hosts_file: Path) -> None:
     assert hosts("ADD", hosts_file, prevResult=None).code == ErrorCode.INVALID_NETWORK_CONFIG
     assert hosts("ADD", Path("relative")).code == ErrorCode.INVALID_NETWORK_CONFIG

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import PluginResult, VerbError
+from libcni.protocol.result import convert_text
 from libcni.testing import call_plugin
 from plugin.plugins import Recorder, config
 
@@ -172,3 +174,11 @@ def test_a_previous_result_must_have_the_form_of_the_configuration(
     answer = call_plugin(Recorder().plugin, "ADD", document)
     assert answer.code == (None if accepted else 6)
     assert call_plugin(Recorder().plugin, "DEL", document).status == 0
+
+
+@pytest.mark.parametrize("source", ALL_VERSIONS)
+@pytest.mark.parametrize("target", ALL_VERSIONS)
+def test_a_result_is_passed_on_as_the_runtime_converts_it(source: str, target: str) -> None:
+    text = convert_text(json.dumps(OF_1_1), "1.1.0", source)
+    passed_on = PluginResult.from_document(json.loads(text), target).to_document()
+    assert passed_on == json.loads(convert_text(text, source, target))

@@ -13,7 +13,8 @@ from plugin.plugins import Recorder, example
 
 from libcni.config.versions import ALL_VERSIONS
 from libcni.plugin import Plugin, Request, VerbError
-from libcni.testing import Answer, ConformanceReport, assert_plugin_conforms, check_plugin
+from libcni.testing import Answer, assert_plugin_conforms, check_plugin
+from testing.faulty import failing
 
 PREVIOUS = {
     "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
@@ -35,8 +36,17 @@ def test_the_ipam_example_conforms(tmp_path: Path) -> None:
 
 def test_the_chained_example_conforms(tmp_path: Path) -> None:
     config = {"type": "hosts", "file": str(tmp_path / "h")}
-    report = assert_plugin_conforms(example("hosts"), config, prev_result=PREVIOUS)
+    report = assert_plugin_conforms(example("hosts"), config, prev_result=PREVIOUS, keeps_state=True)
     assert report.versions == ("0.4.0", "1.0.0", "1.1.0")
+
+
+@pytest.mark.usefixtures("fake_state")
+def test_the_fake_bridge_accepts_invalid_names_and_conforms_otherwise(fake_path: str) -> None:
+    config = {"type": "fake-bridge", "ipam": {"subnet": "10.9.0.0/29", "routes": [{"dst": "0.0.0.0/0"}]}}
+    versions = ["0.2.0", "0.4.0", "1.1.0"]
+    report = check_plugin(Path(fake_path, "fake-bridge"), config, versions=versions, keeps_state=True)
+    names = ("CNI_CONTAINERID", "CNI_IFNAME", "network name")
+    assert failing(report) == {f"an invalid {name} is refused" for name in names}
 
 
 def test_a_plugin_can_be_checked_in_this_process() -> None:
@@ -206,10 +216,6 @@ class Counting(Recorder):
         valid = set() if self.fault == "GC frees all" else request.valid_attachments
         foreign = self.fault == "GC frees all networks"
         self.known = {key for key in self.known if key[1:] in valid or (key[0] != request.name and not foreign)}
-
-
-def failing(report: ConformanceReport) -> set[str]:
-    return {finding.check for finding in report.failures}
 
 
 def test_a_plugin_with_a_memory_conforms() -> None:

@@ -65,64 +65,9 @@ def test_echoes_prev_result_and_answers_with_one_interface_without(run: Runner) 
     assert (interface["name"], interface["sandbox"]) == ("eth0", "/run/netns/x")
 
 
-@pytest.mark.parametrize("verb", ["DEL", "GC", "STATUS"])
-def test_says_nothing_on_success(run: Runner, verb: str) -> None:
-    assert run(verb, config=conf(), CNI_NETNS="") == Answer(0, "", "")
-
-
 def test_check_wants_prev_result(run: Runner) -> None:
     assert run("CHECK", config=conf(prevResult=RESULT)).status == 0
     assert run("CHECK", config=conf()).code == 7
-
-
-@pytest.mark.parametrize(
-    ("verb", "missing", "msg"),
-    [
-        ("ADD", "CNI_NETNS", "required env variables [CNI_NETNS] missing"),
-        ("DEL", "CNI_CONTAINERID", "required env variables [CNI_CONTAINERID] missing"),
-        ("GC", "CNI_PATH", "required env variables [CNI_PATH] missing"),
-        ("", "CNI_ARGS", "required env variables [CNI_COMMAND] missing"),
-        ("NOPE", "CNI_ARGS", "unknown CNI_COMMAND: NOPE"),
-    ],
-)
-def test_refuses_a_bad_environment(run: Runner, verb: str, missing: str, msg: str) -> None:
-    error = run(verb, config=conf(), **{missing: ""}).document
-    assert (error["code"], error["msg"], error["cniVersion"]) == (4, msg, "1.1.0")
-
-
-@pytest.mark.parametrize(
-    ("verb", "config", "code"),
-    [
-        ("ADD", b"{", 6),
-        ("ADD", b"[]", 6),
-        ("ADD", {"cniVersion": "1.1.0"}, 7),
-        ("ADD", conf("9.9.9"), 1),
-        ("CHECK", conf("0.3.1", prevResult={}), 1),
-        ("GC", conf("1.0.0"), 1),
-        ("STATUS", conf("1.0.0"), 1),
-        ("ADD", conf("0.4.0", prevResult=RESULT), 6),
-    ],
-)
-def test_refuses_a_bad_configuration(run: Runner, verb: str, config: Any, code: int) -> None:
-    assert run(verb, config=config).code == code
-
-
-# results in every version
-
-
-@pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_answers_in_the_version_asked_for_and_keeps_it(run: Runner, fake_state: Path, version: str) -> None:
-    ranges = [[{"subnet": "10.9.0.0/29"}], [{"subnet": "fd00::/64"}]]
-    ipam = {"ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "subnet": "10.8.0.0/29"}
-    result = run("ADD", "fake-bridge", conf(version, ipam=ipam)).document
-    assert result["cniVersion"] == version
-    if version < "0.3":
-        assert result["ip4"] == {"ip": "10.8.0.2/29", "gateway": "10.8.0.1", "routes": [{"dst": "0.0.0.0/0"}]}
-        assert result["ip6"]["ip"] == "fd00::2/64"
-    else:
-        assert [ip["address"] for ip in result["ips"]] == ["10.8.0.2/29", "10.9.0.2/29", "fd00::2/64"]
-        assert [ip.get("version") for ip in result["ips"]] == (["4", "4", "6"] if version < "1" else [None] * 3)
-        assert run("ADD", config=conf(version, prevResult=result)).document == result
 
 
 # the named plugins and their state
@@ -176,16 +121,6 @@ def test_state_directory_is_required_and_may_be_in_the_configuration(run: Runner
     assert run("ADD", "fake-ipam", conf(ipam=SUBNET)).code == 7
     assert run("ADD", "fake-ipam", conf(ipam=SUBNET, fake={"stateDir": str(tmp_path)})).status == 0
     assert files(tmp_path) == ["addresses/net/10.9.0.2"]
-
-
-def test_gc_removes_what_is_not_valid(run: Runner, fake_state: Path) -> None:
-    for container, network in (("c1", "net"), ("c2", "net"), ("c3", "other")):
-        config = {**conf(ipam=SUBNET), "name": network}
-        assert run("ADD", "fake-bridge", config, CNI_CONTAINERID=container).status == 0
-    valid = [{"containerID": "c2", "ifname": "eth0"}]
-    assert run("GC", "fake-bridge", conf(ipam=SUBNET, **{"cni.dev/valid-attachments": valid})).status == 0
-    left = ["addresses/net/10.9.0.3", "addresses/other/10.9.0.2", "interfaces/c2.eth0", "interfaces/c3.eth0"]
-    assert files(fake_state) == left
 
 
 def test_tuning_sets_the_mac_of_the_interface_in_prev_result(run: Runner) -> None:

@@ -17,12 +17,6 @@ def test_it_is_found_through_its_entry_point() -> None:
     assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
 
 
-def test_its_fixtures_are_there_with_their_words(pytester: pytest.Pytester) -> None:
-    shown = pytester.runpytest("-p", PLUGIN, "--fixtures")
-    shown.stdout.fnmatch_lines(["cni_fakes*", "*directory of fake plugins*"])
-    shown.stdout.fnmatch_lines(["cni_netns*", "*network namespace for one test*"])
-
-
 def test_a_fake_plugin_in_a_users_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
