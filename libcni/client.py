@@ -222,7 +222,7 @@ class CNIConfig(ClientBase[Executor]):
         """Detach recorded attachments, and go on after errors (spec 1.1.0, section 3, Deleting an attachment).
 
         The attachments of one container are detached in order. Different containers are detached in parallel, in
-        threads. If a plugin fails a DEL, and another interface of the container leaves the same network later, the
+        threads. If a plugin fails a DEL, and another interface of the container leaves the same network, the
         DEL is repeated once at the end: some plugins make rules that two interfaces share, and cannot remove them
         with the first one.
 

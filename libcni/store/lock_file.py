@@ -41,37 +41,31 @@ class LockFile:
 
     Each verb opens the file itself, because locks of one open file do not exclude each other.
 
+    Attributes:
+        descriptor: the open file; -1 after ``close``.
+        identity: the device and the inode, as text.
+
     Raises:
         RecordError: the file cannot be opened.
     """
 
     def __init__(self, path: str, cache_dir: str, mode: int = os.O_RDWR) -> None:
-        self._descriptor = -1
+        self.descriptor: int = -1
         try:
-            self._descriptor = _open(path, cache_dir, mode)
+            self.descriptor = _open(path, cache_dir, mode)
             _open_files.add(self)
-            status = system.fstat(self._descriptor)
+            if mode != os.O_RDONLY:
+                keep_mode(self.descriptor)
+            status = system.fstat(self.descriptor)
         except OSError as error:
             raise record_error("cannot be opened", path, error) from error
         self.identity: str = f"{status.st_dev}:{status.st_ino}"
-
-    def __del__(self) -> None:
-        self.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._descriptor < 0
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        return self._descriptor
 
     def lock(self, kind: int, offset: int) -> bool:
         """Lock or unlock a byte; return False if another open file has it. Raises OSError if the system refuses."""
         start, length = (CONTAINER, _REGION) if offset == ALL_CONTAINERS else (offset, 1)
         try:
-            system.fcntl(self._descriptor, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+            system.fcntl(self.descriptor, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
         except OSError as error:
             if error.errno in _BUSY:
                 return False
@@ -80,22 +74,24 @@ class LockFile:
 
     def is_locked(self, offset: int) -> bool:
         """Return whether another open file holds a byte. Raises OSError."""
-        answer: Any = system.fcntl(self._descriptor, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
+        answer: Any = system.fcntl(self.descriptor, _GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def release(self) -> None:
         """Unlock everything and close the file. Never raises."""
         # Unlock explicitly: closing does not unlock if a process that was forked meanwhile has the open file, too.
         with suppress(OSError, ValueError):
-            system.fcntl(self._descriptor, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+            system.fcntl(self.descriptor, _SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
         self.close()
 
     def close(self) -> None:
         """Close the descriptor. The locks stay as long as another process has the open file. Never raises."""
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             with suppress(OSError):
                 system.close(descriptor)
+
+    __del__ = close
 
 
 _open_files: weakref.WeakSet[LockFile] = weakref.WeakSet()
@@ -130,11 +126,12 @@ def offset_of(name: str) -> int:
 
 
 def _open(path: str, cache_dir: str, mode: int) -> int:
+    flags = mode | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = _open_or_make(path, mode)
+        descriptor = system.open(path, flags, FILE_MODE)
     except FileNotFoundError:
         make_directory(cache_dir, durable=False)
-        descriptor = _open_or_make(path, mode)
+        descriptor = system.open(path, flags, FILE_MODE)
     if descriptor >= _ABOVE_STDIO:
         return descriptor
     # The program has closed its stdin, stdout or stderr. A descriptor of that number would become a plugin's.
@@ -142,14 +139,3 @@ def _open(path: str, cache_dir: str, mode: int) -> int:
         return system.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
     finally:
         system.close(descriptor)
-
-
-def _open_or_make(path: str, mode: int) -> int:
-    descriptor = system.open(path, mode | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    try:
-        if mode != os.O_RDONLY:
-            keep_mode(descriptor)
-    except OSError:
-        system.close(descriptor)
-        raise
-    return descriptor

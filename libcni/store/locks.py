@@ -97,7 +97,7 @@ class LockSet:
 
     def __del__(self) -> None:
         """Release everything: an exception from a signal handler can prevent the call of ``close``."""
-        if hasattr(self, "_file"):
+        if hasattr(self, "_file") and self._file.descriptor >= 0:
             self.close()
 
     def _prepare(self, token: str) -> None:
@@ -168,7 +168,9 @@ class LockSet:
         while not self.try_acquire():
             now = system.monotonic()
             if now >= deadline:
-                raise self.timeout(now - started)
+                what, seconds = self.request.what, now - started
+                problem = f"{what}: another verb held the lock for {seconds:.1f} s ({self.path})"
+                raise LockTimeoutError(problem, what=what, path=self.path, seconds=seconds)
             yield max(min(delay, deadline - now), _FIRST_DELAY)
             delay = min(2 * delay, _LAST_DELAY)
 
@@ -189,7 +191,7 @@ class LockSet:
         Raises:
             RecordError: the lock file cannot be opened or locked for an ADD.
         """
-        if not self._is_outermost or self._file.closed:
+        if not self._is_outermost or self._file.descriptor < 0:
             return -1
         if self._inherited is None:
             try:
@@ -200,7 +202,7 @@ class LockSet:
                     raise
                 logger.warning("%s goes on without a lock: %s", verb, error)
                 return -1
-        return self._inherited.fileno()
+        return self._inherited.descriptor
 
     def _open_inherited(self) -> LockFile:
         # A separate open file: a plugin's daemon may keep the descriptor, and must not keep the container's lock.
@@ -240,14 +242,6 @@ class LockSet:
             _release(self._whole)
         self._file.release()
         self.close_plugin_descriptor()
-
-    def timeout(self, seconds: float) -> LockTimeoutError:
-        """Return the error for a wait that took too long."""
-        what = self.request.what
-        return LockTimeoutError(
-            f"{what}: another verb held the lock for {seconds:.1f} s ({self.path})",
-            what=what, path=self.path, seconds=seconds,
-        )  # fmt: skip
 
     def _locks_of(self, token: str) -> set[int]:
         """Return the offsets that this plugin's caller holds; none if the caller's verb has ended."""

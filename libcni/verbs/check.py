@@ -6,14 +6,14 @@ from libcni.config.identifiers import check_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.config.versions import SINCE, supports
-from libcni.errors import NotAttachedError, RecordError, VersionError
+from libcni.errors import RecordError, VersionError
 from libcni.store.attachments import network_to_use, recorded_conf, recorded_result
 from libcni.store.record import CORRUPT, LEGACY
 from libcni.verbs.chain import Chain
 from libcni.verbs.claims import place_of
 from libcni.verbs.delete import lock_if_possible
 from libcni.verbs.node import Node
-from libcni.verbs.ownership import STATES, checked_conf, look, path_to_use, state_of
+from libcni.verbs.ownership import STATES, checked_conf, look, not_attached, path_to_use, state_of
 
 
 async def check(
@@ -31,13 +31,14 @@ async def check(
         return
     # CHECK only reads, so a read-only disk must not stop it.
     await lock_if_possible(node, [network], rt.container_id)
-    record = node.records.find((network, rt.container_id, rt.ifname))
+    identity = (network, rt.container_id, rt.ifname)
+    record = node.records.find(identity)
     if record is not None and record.state == CORRUPT:
         raise RecordError(
             f"{record.path}: {record.problem}", path=record.path, hint="detach the container and attach it again"
         )
     if record is None and net is None:
-        raise _not_attached(network, rt, "there is no record of an ADD")
+        raise not_attached(identity, "there is no record of an ADD")
     used = network_to_use(record, net, use_given=use_given)
     if used.disable_check:
         return
@@ -48,13 +49,13 @@ async def check(
             hint=f"CHECK came with {SINCE['CHECK']}",
         )
     if record is None:
-        raise _not_attached(network, rt, "there is no record of an ADD")
+        raise not_attached(identity, "there is no record of an ADD")
     path = path_to_use(node, record, rt.netns, use_given=use_given)
     state = state_of(node, record, path)
     if STATES[state].check and not (use_given and state == "gone"):
         found_as = look(node, record, place_of(record), path, rt.ifname, everywhere=True).found_as
         problem = f"its interface {rt.ifname} is now {found_as}" if found_as else STATES[state].check
-        raise _not_attached(network, rt, problem, state)
+        raise not_attached(identity, problem, state)
     # A plugin compares the live state with this result (spec 1.1.0, section 2, CHECK).
     result = recorded_result(record, used.cni_version)
     if record.state != LEGACY:
@@ -63,13 +64,3 @@ async def check(
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)
-
-
-def _not_attached(network: str, rt: RuntimeConf, problem: str, state: str = "") -> NotAttachedError:
-    return NotAttachedError(
-        f"container {rt.container_id}, interface {rt.ifname}, network {network}: {problem}",
-        container_id=rt.container_id,
-        ifname=rt.ifname,
-        network=network,
-        state=state,
-    )

@@ -198,9 +198,8 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
     """Run DEL for an attachment and remove its record. The caller holds the locks.
 
     The recorded configuration is used. If the ADD did not succeed and its plugins refuse DEL with that configuration,
-    a second try uses the caller's configuration, and a third one leaves out the arguments. If its path leads to no
-    namespace, the last try has an empty CNI_NETNS. So an operator who corrects a mistake in a file or in an argument
-    can detach and attach again.
+    a second try uses the caller's configuration and arguments, with an empty CNI_NETNS if the path leads to no
+    namespace. So an operator who corrects a mistake in a file or in an argument can detach and attach again.
 
     Args:
         node: runs the plugins.
@@ -281,7 +280,7 @@ def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
 def _chains(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
 ) -> Iterator[Chain]:
-    """Yield the chains to try for DEL, in order. Only an ADD that did not succeed has more than one."""
+    """Yield the chains to try for DEL, in order. Only an ADD that did not succeed has a second one."""
     if net is None and record is not None and (not record.version or record.result is None):
         # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
         net = node.configured(record.network)
@@ -298,14 +297,11 @@ def _chains(
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
         return
     given = net if net is not None and net.plugins else used
-    for conf in (recorded_conf(record, rt, use_given=True), RuntimeConf(rt.container_id, rt.netns, rt.ifname)):
-        executables = node.find_all(given, skip_missing=True)
-        if all(executables):
-            yield Chain(node, given, conf, executables)
-    # The mistake may be the path itself, and plugins refuse a file that is no namespace. None of them is in it.
-    if rt.netns and node.is_no_namespace(rt.netns):
-        executables = node.find_all(used, skip_missing=policy.skip_missing)
-        yield Chain(node, used, recorded.with_netns(""), executables)
+    executables = node.find_all(given, skip_missing=True)
+    if policy.skip_missing or all(executables):
+        # The mistake may be the path itself: plugins refuse a file that is no namespace. No interface is in it.
+        is_mistake = rt.netns and node.is_no_namespace(rt.netns)
+        yield Chain(node, given, rt.with_netns("") if is_mistake else rt, executables)
 
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:

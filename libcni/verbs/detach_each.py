@@ -24,13 +24,13 @@ class SideBySide(Protocol):
         ...
 
 
-_ATTEMPTS = 2
-
-
 async def detach_each(
     targets: Iterable[TargetT], detach: Callable[[TargetT], Awaitable[AnswerT]], group: Callable[[TargetT], Hashable]
 ) -> AsyncGenerator[tuple[TargetT, AnswerT | CNIError], None]:
-    """Detach targets in order, and go on after errors. Repeat each DEL that is worth it once, after all others.
+    """Detach targets in order, and go on after errors. Repeat a failed DEL once if another one of its group succeeded.
+
+    The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
+    chain with the first of them, because the rule of the second one refers to it.
 
     Args:
         targets: the attachments to detach.
@@ -38,60 +38,37 @@ async def detach_each(
         group: returns the container and the network of a target, or the one that differs between the targets.
 
     Yields:
-        Each target with its outcome: first the answers, as they come, then the errors of those that stay attached.
+        Each target with its outcome: first the answers, as they come, then the outcomes of those that failed at first.
     """
-    every = list(targets)
-    errors: list[CNIError | None] = [None] * len(every)
-    to_detach: Sequence[int] = range(len(every))
-    for _ in range(_ATTEMPTS):
-        for index in to_detach:
-            try:
-                answer = await detach(every[index])
-            except CNIError as error:
-                errors[index] = with_first_error(error, errors[index])
-            else:
-                errors[index] = None
-                yield every[index], answer
-        to_detach = worth_repeating([(group(target), error) for target, error in zip(every, errors, strict=True)])
-    for target, failed in zip(every, errors, strict=True):
-        if failed is not None:
-            yield target, failed
+    failed: list[tuple[TargetT, CNIError]] = []
+    departed = set()
+    for target in targets:
+        try:
+            answer = await detach(target)
+        except CNIError as error:
+            failed.append((target, error))
+        else:
+            departed.add(group(target))
+            yield target, answer
+    for target, first in failed:
+        if group(target) not in departed or not _is_repeatable(first):
+            yield target, first
+            continue
+        try:
+            answer = await detach(target)
+        except CNIError as second:
+            if str(second) != str(first):
+                second.add_note(f"at the first attempt: {first}")
+            yield target, second
+        else:
+            yield target, answer
 
 
-def worth_repeating(outcomes: Sequence[tuple[Hashable, CNIError | None]]) -> list[int]:
-    """Return the indexes of the failed DELs after which another interface of the container left the same network.
-
-    The plugin bridge has one masquerade chain for all interfaces of a container on a network. It fails to remove the
-    chain with the first of them, because the rule of the second one refers to it.
-
-    Args:
-        outcomes: the container and the network of each DEL, and its error or None, in the order of the calls.
-    """
-    found = []
-    left = set()
-    for index, (group, error) in reversed(list(enumerate(outcomes))):
-        if error is None:
-            left.add(group)
-        elif group in left and is_repeatable(error):
-            found.append(index)
-    return found[::-1]
-
-
-def is_repeatable(error: CNIError) -> bool:
+def _is_repeatable(error: CNIError) -> bool:
     """Return whether an error is a plugin's answer. A plugin that hung would only take the same time again."""
     if isinstance(error, CNIErrorGroup):  # with DelPolicy(keep_going=True)
-        return all(isinstance(one, CNIError) and is_repeatable(one) for one in error.exceptions)
+        return all(isinstance(one, CNIError) and _is_repeatable(one) for one in error.exceptions)
     return isinstance(error, PluginError) and not isinstance(error, PluginTimeoutError)
-
-
-def with_first_error(error: CNIError, first: CNIError | None) -> CNIError:
-    """Return the error of a second attempt with that of the first one as notes, as far as it says something else."""
-    if first is not None:
-        known = {str(error), *getattr(error, "__notes__", ())}
-        for text in (str(first), *getattr(first, "__notes__", ())):
-            if text not in known:
-                error.add_note(f"at the first attempt: {text}")
-    return error
 
 
 async def del_attachments(

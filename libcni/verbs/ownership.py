@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import InterfaceExistsError, NamespaceMismatchError
+from libcni.errors import InterfaceExistsError, NamespaceMismatchError, NotAttachedError
 from libcni.protocol.result import Result
 from libcni.store.place import NOT_OURS, NOWHERE, Place, compare, is_other_mac, netns_for_del, path_for_plugins
-from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Record
+from libcni.store.record import CORRUPT, DETACHING, LEGACY, PENDING, STALE_BOOT, Identity, Record
 from libcni.verbs.chain import Chain
 from libcni.verbs.claims import place_of, reported_macs
 from libcni.verbs.node import Node
@@ -270,4 +270,16 @@ def _mismatch(record: Record | None, problem: str, given: str, hint: str = "") -
         netns=given,
         recorded_netns=netns,
         hint=hint,
+    )
+
+
+def not_attached(identity: Identity, problem: str, state: str = "") -> NotAttachedError:
+    """Return the error for a verb that needs a completed ADD."""
+    network, container_id, ifname = identity
+    return NotAttachedError(
+        f"container {container_id}, interface {ifname}, network {network}: {problem}",
+        container_id=container_id,
+        ifname=ifname,
+        network=network,
+        state=state,
     )

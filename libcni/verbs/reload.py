@@ -16,7 +16,7 @@ from libcni._rules import Rule, Table
 from libcni.config.host_local import is_in_ranges, plugin_documents
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, NotAttachedError, PluginError, RecordError
+from libcni.errors import CNIError, PluginError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
 from libcni.store.place import compare
@@ -25,6 +25,7 @@ from libcni.verbs.add import add
 from libcni.verbs.claims import place_of
 from libcni.verbs.delete import check_unchanged
 from libcni.verbs.node import Node
+from libcni.verbs.ownership import not_attached
 
 logger: logging.Logger = logging.getLogger("libcni")
 
@@ -39,15 +40,16 @@ async def reload(node: Node, attachment: Attachment) -> Result:
     """
     rt = RuntimeConf(attachment.container_id, None, attachment.ifname)
     await node.lock([attachment.network], attachment.container_id)
-    record = node.records.find(attachment.record.identity)
+    identity = attachment.record.identity
+    record = node.records.find(identity)
     if record is None or record.state == LEGACY:
-        raise _not_attached(attachment, "there is no record of it")
+        raise not_attached(identity, "there is no record of it")
     check_unchanged(record, attachment.record)
     if record.state not in {READY, DETACHING} or record.result is None:
-        raise _not_attached(attachment, f"its record is {record.state}", record.state)
+        raise not_attached(identity, f"its record is {record.state}", record.state)
     now = node.namespace(record.netns)
     if now.netns is None or compare(place_of(record), now) != "unknown":
-        raise _not_attached(attachment, f"its namespace {record.netns} has gone", "gone")
+        raise not_attached(identity, f"its namespace {record.netns} has gone", "gone")
     # ADD detaches all attachments of the interface, and only this one can be attached again.
     found = node.records.of_interface(rt.container_id, rt.ifname)
     others = [one for one in found if one.identity != record.identity and one.state != CORRUPT]
@@ -79,17 +81,6 @@ async def reload(node: Node, attachment: Attachment) -> Result:
         raise
     finally:
         await node.on_disk(partial(_put_back, node, kept, addresses))
-
-
-def _not_attached(attachment: Attachment, problem: str, state: str = "") -> NotAttachedError:
-    return NotAttachedError(
-        f"container {attachment.container_id}, interface {attachment.ifname}, network {attachment.network}: {problem}",
-        container_id=attachment.container_id,
-        ifname=attachment.ifname,
-        network=attachment.network,
-        state=state,
-        hint="attach it with add",
-    )
 
 
 async def _keep(node: Node, record: Record, error: CNIError) -> None:

@@ -42,7 +42,7 @@ class Settings:
     def environment(self) -> Mapping[str, str]:
         """Return the plugins' environment without the CNI_* variables; inherited CNI_* are never passed on."""
         if self.env is None:
-            return _inherited_environment()
+            return _without_cni(os.environ)
         if isinstance(self.env, Mapping):
             return _without_cni(self.env)
         return _without_cni({name: os.environ[name] for name in self.env if name in os.environ})
@@ -63,23 +63,6 @@ class ClientState:
     records: RecordStore
     claims: Claims
     limit: VerbLimit = field(default_factory=lambda: VerbLimit(MAX_VERBS))
-
-
-_decoded: tuple[dict[bytes, bytes], Mapping[str, str]] = ({}, {})
-
-
-def _inherited_environment() -> Mapping[str, str]:
-    """Return this process's environment without the CNI_* variables. It is decoded again only if it has changed."""
-    global _decoded  # noqa: PLW0603 - one tuple, replaced as a whole, because several threads may come here
-    encoded = getattr(os.environ, "_data", None)  # to decode 40 variables takes 20 µs of each verb
-    if not isinstance(encoded, dict):
-        return _without_cni(os.environ)
-    known, inherited = _decoded
-    if encoded != known:
-        known = encoded.copy()
-        inherited = _without_cni({os.fsdecode(name): os.fsdecode(text) for name, text in known.items()})
-        _decoded = known, inherited
-    return inherited
 
 
 def _without_cni(env: Mapping[str, str]) -> dict[str, str]:

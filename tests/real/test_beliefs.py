@@ -146,7 +146,7 @@ def test_a_lock_ends_with_the_last_process_that_has_the_open_file(tmp_path: Any)
     path = f"{tmp_path}/locks"
     file, other = LockFile(path, str(tmp_path)), LockFile(path, str(tmp_path))
     assert file.lock(fcntl.F_WRLCK, 5)
-    with subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()]) as plugin:
+    with subprocess.Popen(["sleep", "60"], pass_fds=[file.descriptor]) as plugin:
         file.close()
         assert not other.lock(fcntl.F_WRLCK, 5)
         plugin.send_signal(signal.SIGKILL)

@@ -212,7 +212,7 @@ def test_a_descriptor_below_3_is_moved(tmp_path: Path) -> None:
         os.close(0)
         one = LockSet(str(tmp_path), LockRequest((), "c1"))
         assert one.try_acquire()
-        assert min(one._file.fileno(), one.plugin_descriptor("ADD")) > 2
+        assert min(one._file.descriptor, one.plugin_descriptor("ADD")) > 2
         assert not os.path.exists("/proc/self/fd/0")
 
     assert wait(fork(work)) == 0
