@@ -49,7 +49,7 @@ test: $(COMPILED) ## run the tests
 	@$(BIN)/pytest $(PARALLEL)
 
 # pytest exits with 5 where it finds no test: an error, unless no test is marked slow.
-test-slow: $(READY) ## run the slow suites: simulation, conformance, podman
+test-slow: $(READY) ## run the slow suites: simulation, conformance
 	@scripts/system-packages $(SLOW_PACKAGES) || true
 	@$(BIN)/pytest -m slow || { status=$$?; [ $$status = 5 ] && ! grep -rq 'mark\.slow' tests; } || exit $$status
 

@@ -40,7 +40,7 @@ def check_host(exam: Examination, version: str) -> None:
 
 def gives_fixed_addresses(exam: Examination, result: dict[str, Any], version: str) -> bool:
     """Return whether configuration or CNI_ARGS have all addresses of ``result``, as for Go's plugin ``static``."""
-    text = json.dumps([exam.config_base, exam.options["args"]])
+    text = json.dumps([exam.config_base, exam.args])
     return all(str(ip.get("address")) in text for ip in PluginResult.from_document(result, version).ips)
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from tempfile import TemporaryFile
-from typing import IO, Any, TypeAlias, TypedDict, Unpack
+from typing import IO, Any, TypeAlias
 
 from libcni.plugin import Plugin
 from libcni.testing.shapes import result_problems
@@ -71,16 +71,6 @@ class Answer:
         return None if self.status == 0 else int(self.document["code"])
 
 
-class CallParameters(TypedDict, total=False):
-    """The CNI variables of a call."""
-
-    container_id: str
-    netns: str
-    ifname: str
-    args: str
-    path: str
-
-
 def call_plugin(
     plugin: Target,
     verb: str,
@@ -88,7 +78,7 @@ def call_plugin(
     *,
     env: Mapping[str, str | None] | None = None,
     timeout: float = 30.0,
-    **parameters: Unpack[CallParameters],
+    **parameters: str,
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer.
 
@@ -123,7 +113,7 @@ def call_unchecked(
     config: Mapping[str, Any] | bytes,
     env: Mapping[str, str | None],
     timeout: float,
-    **parameters: Unpack[CallParameters],
+    **parameters: str,
 ) -> Answer:
     """Run one verb of ``plugin`` and return its answer as it is; otherwise as ``call_plugin``."""
     stdin = config if isinstance(config, bytes) else json.dumps(config).encode()

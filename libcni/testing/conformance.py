@@ -88,9 +88,9 @@ def check_plugin(  # noqa: PLR0913 - a plugin's surroundings
         ValueError: ``prev_result`` is no result, or one of ``versions`` cannot express it: before 0.3.0 a result needs
             an address.
     """
-    options = {"path": path, "args": args}
-    examination = Examination(plugin, dict(config), namespace, prev_result, options, ipam=ipam, timeout=timeout)
-    examination.keeps_state = keeps_state
+    examination = Examination(
+        plugin, dict(config), namespace, prev_result, path, args, ipam=ipam, keeps_state=keeps_state, timeout=timeout
+    )
     # A stack, because the recorder must be there until the last call, even if the check ends early.
     with ExitStack() as stack:
         try:

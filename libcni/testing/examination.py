@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from tempfile import gettempdir
 from typing import Any
 from uuid import uuid4
@@ -34,54 +35,49 @@ class TooSlowError(Exception):
     """Several calls did not answer in time, so that the other checks would take too long."""
 
 
+@dataclass
 class Examination:
-    """One examination of one plugin.
+    """One examination of one plugin. The first attributes are the arguments of ``check_plugin``.
 
     Attributes:
-        config_base: the configuration, without the keys that depend on the version.
         gone: a path at which there is no namespace.
         report: the findings so far.
         supported: the known versions that the plugin claims to support.
-        keeps_state: whether CHECK must fail after DEL; None: to be seen.
         recorder: the recording IPAM plugin, if the plugin delegates.
     """
 
-    def __init__(  # noqa: PLR0913 - as check_plugin
-        self,
-        plugin: Target,
-        config: dict[str, Any],
-        namespace: NetworkNamespace | None,
-        prev_result: Mapping[str, Any] | None,
-        options: dict[str, str],
-        *,
-        ipam: bool,
-        timeout: float,
-    ) -> None:
-        self.plugin = plugin
+    plugin: Target
+    config_base: dict[str, Any]
+    namespace: NetworkNamespace | None = None
+    prev_result: Mapping[str, Any] | None = None
+    path: str = ""
+    args: str = ""
+    ipam: bool = False
+    keeps_state: bool | None = None
+    timeout: float = 30.0
+    supported: tuple[str, ...] = ()
+    recorder: FakePlugin | None = None
+    # A random name: no other test may make a namespace at this path meanwhile.
+    gone: str = field(default_factory=lambda: os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}"))
+    _slow: list[str] = field(default_factory=list)
+    _chatty: list[str] = field(default_factory=list)
+    _held: list[str] = field(default_factory=list)
+    _odd_codes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         # A network of the configuration's name may be in use on this machine. GC would free the addresses of its
         # containers, because the list of valid attachments has those of this examination only.
-        self.config_base: dict[str, Any] = {**config, "name": f"{config.get('name', 'conformance')}-{uuid4().hex[:8]}"}
-        self.namespace = namespace
-        self.prev_result = prev_result
-        self.ipam = ipam
-        self.timeout = timeout
-        # A random name: no other test may make a namespace at this path meanwhile.
-        self.gone: str = os.path.join(gettempdir(), f"libcni-gone-{uuid4().hex[:12]}")
-        self.options: dict[str, str] = {
-            **options,
-            "netns": namespace.path if namespace else self.gone,
-            "ifname": IFNAME,
-        }
+        name = f"{self.config_base.get('name', 'conformance')}-{uuid4().hex[:8]}"
+        self.config_base = {**self.config_base, "name": name}
         self.report: ConformanceReport = ConformanceReport(
-            plugin.name if isinstance(plugin, Plugin) else os.fspath(plugin)
+            self.plugin.name if isinstance(self.plugin, Plugin) else os.fspath(self.plugin)
         )
-        self.supported: tuple[str, ...] = ()
-        self.keeps_state: bool | None = None
-        self.recorder: FakePlugin | None = None
-        self._slow: list[str] = []
-        self._chatty: list[str] = []
-        self._held: list[str] = []
-        self._odd_codes: list[str] = []
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The CNI variables of a call, apart from the container's ID."""
+        netns = self.namespace.path if self.namespace else self.gone
+        return {"netns": netns, "ifname": IFNAME, "args": self.args, "path": self.path}
 
     @property
     def is_executable(self) -> bool:

@@ -57,7 +57,7 @@ class _Pool:
         if wanted:
             bare = [address.partition("/")[0] for address in wanted]
             config["runtimeConfig"] = {**config.get("runtimeConfig", {}), "ips": bare}
-            options["args"] = ";".join([*filter(None, [self.exam.options["args"]]), f"IgnoreUnknown=1;IP={bare[0]}"])
+            options["args"] = ";".join([*filter(None, [self.exam.args]), f"IgnoreUnknown=1;IP={bare[0]}"])
         return self.exam.call("ADD", config, container_id=container, **options)
 
     def delete_all(self) -> None:

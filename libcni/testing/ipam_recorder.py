@@ -19,7 +19,7 @@ def recording_ipam(examination: Examination) -> Iterator[FakePlugin | None]:
     """Put a recorder in front of the IPAM plugin that the configuration names; None if it names none that is there."""
     ipam = examination.config_base.get("ipam")
     name = ipam.get("type") if isinstance(ipam, dict) else None
-    path = examination.options["path"]
+    path = examination.path
     try:
         real = find_plugin(name, path.split(os.pathsep)) if name and not examination.ipam else ""
     except CNIError:
@@ -31,5 +31,5 @@ def recording_ipam(examination: Examination) -> Iterator[FakePlugin | None]:
         # exec: the real plugin is this process, so its signals and exit status are unchanged.
         command = f'exec {shlex.quote(real)} "$@" < "$stdin"'
         recorder = FakePlugins(directory).shell(str(name), command, result=None)
-        examination.options["path"] = f"{directory}{os.pathsep}{path}"
+        examination.path = f"{directory}{os.pathsep}{path}"
         yield recorder

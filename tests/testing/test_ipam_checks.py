@@ -111,7 +111,7 @@ def delete(request):
 
 def test_two_adds_at_once_that_get_one_address_are_found(tmp_path: Path) -> None:
     path = write_plugin(tmp_path, "racing", RACING)
-    exam = Examination(path, {"file": str(tmp_path / "held")}, None, None, {"args": ""}, ipam=True, timeout=30)
+    exam = Examination(path, {"file": str(tmp_path / "held")}, ipam=True)
     check_addresses(exam, "1.0.0")
     assert failing(exam.report) == {"ADDs at the same time get different addresses"}
 

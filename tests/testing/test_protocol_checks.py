@@ -24,7 +24,7 @@ plugin.delete(lambda request: subprocess.run(["ip", "-netns", "{name}", "link", 
 @pytest.mark.real
 def test_a_plugin_that_acts_before_it_reads_stdin_is_found(tmp_path: Path, cni_netns: NetworkNamespace) -> None:
     path = write_plugin(tmp_path, "eager", EAGER.format(name=cni_netns.name))
-    exam = Examination(path, {}, cni_netns, None, {}, ipam=False, timeout=30)
+    exam = Examination(path, {}, cni_netns)
     check_reads_stdin_first(exam, "1.1.0")  # alone: the whole examination starts Python a hundred times
     (failure,) = exam.report.failures
     assert failure.check == "ADD does nothing before it has read stdin"
