@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
     from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
-    from libcni.manager.events import Event
     from libcni.manager.kubernetes import (
         AttachmentDefinitions,
         NetworkAttachmentDefinition,
@@ -41,7 +40,6 @@ _MODULES = {
     "async_manager": "AsyncNetworkManager",
     "container": "Container NetworkRequest PlannedAttachment",
     "container_result": "Address AttachmentResult ContainerResult InterfaceResult ResolvConf",
-    "events": "Event",
     "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod network_status "
     "parse_selection",
     "manager": "NetworkManager",
@@ -54,7 +52,7 @@ _MODULES = {
 
 __all__ = [
     "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentDefinitions", "AttachmentResult", "Container",
-    "ContainerResult", "Event", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
+    "ContainerResult", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
     "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest", "NetworkSelection", "NetworkSet",
     "NetworkState", "PlannedAttachment", "Pod", "Report", "ResolvConf", "Watch", "network_status", "parse_selection",
 ]  # fmt: skip

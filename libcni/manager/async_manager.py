@@ -10,6 +10,7 @@ from typing import Unpack
 from libcni.aio import AsyncCNIConfig
 from libcni.manager.container import Container
 from libcni.manager.container_result import ContainerResult
+from libcni.manager.context import lock_context
 from libcni.manager.gc import Live
 from libcni.manager.manager_base import ManagerBase
 from libcni.manager.reports import Report
@@ -78,7 +79,7 @@ class AsyncNetworkManager(ManagerBase[AsyncCNIConfig]):
     @asynccontextmanager
     async def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AsyncIterator[None]:
         """Hold a container for several operations of this task; see ``NetworkManager.locked``."""
-        with self._lock_context(container_id, timeout) as context:
+        with lock_context(self.cni, container_id, timeout) as context:
             await context.lock_container(container_id)
             with context.held(container_id):
                 yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, NotAttachedError, VersionError
 from libcni.manager.context import OperationContext
-from libcni.manager.events import problem_event
 from libcni.manager.networks import NetworkSet
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import Item, Report
@@ -35,9 +34,7 @@ async def check(context: OperationContext, container_id: str, networks: NetworkS
 
 async def _check(context: OperationContext, attachment: Attachment, networks: NetworkSet) -> Item:
     if not attachment.network:
-        error: CNIError = unnamed_error(attachment)
-        context.emit(problem_event(error))
-        return Item("unreadable", path=attachment.path, error=error)
+        return Item("unreadable", path=attachment.path, error=unnamed_error(attachment))
     identity = (attachment.network, attachment.container_id, attachment.ifname)
     # CHECK uses the recorded configuration. This one is for records of Go, which lack the drop-in plugins.
     net = networks.find(attachment.network) or recorded_network(attachment.record) or attachment.network
@@ -47,6 +44,5 @@ async def _check(context: OperationContext, attachment: Attachment, networks: Ne
     except VersionError:
         return Item("unsupported", *identity)
     except CNIError as error:
-        context.emit(problem_event(error, *identity))
         return Item("failed", *identity, error=error)
     return Item("ok", *identity)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import libcni._system as system
 from libcni.client import CNIConfig
+from libcni.config.identifiers import check_container_id
 from libcni.errors import LockTimeoutError
-from libcni.manager.events import Event
+from libcni.observe.protocol import Operation
 from libcni.options import Timeout
 from libcni.store.attachments import Attachment, attachment_of
 from libcni.store.locks import LockRequest, LockSet
 from libcni.store.record import PENDING
-from libcni.verbs.node import Node
+from libcni.verbs.node import Node, run_to_end
 
 if TYPE_CHECKING:  # asyncio is not for blocking callers to load
     from libcni.aio import AsyncCNIConfig
@@ -39,19 +40,16 @@ class OperationContext:
     Attributes:
         cni: runs the verbs, each with a node of its own.
         node: waits and works for the operation itself. Entered, it reports the operation to the client's observer.
-        emit: passes an event on.
         timeout: the time limit that the caller gave, for each verb.
     """
 
-    def __init__(
-        self, cni: CNIConfig | AsyncCNIConfig, node: Node, emit: Callable[[Event], None], timeout: Timeout
-    ) -> None:
+    def __init__(self, cni: CNIConfig | AsyncCNIConfig, operation: Operation, timeout: Timeout) -> None:
         self.cni = cni
-        self.node = node
-        self.emit = emit
+        # Blocking or on asyncio: an operation of the manager waits as a verb of its client does.
+        self.node: Node = cni._node(operation, timeout)  # noqa: SLF001 - not for callers
         self.timeout: Timeout = timeout
         self._cleanup = ExitStack()
-        left = node.seconds_left()
+        left = self.node.seconds_left()
         self._waits_left = math.inf if left is None else left
 
     def __enter__(self) -> Self:
@@ -132,6 +130,20 @@ class OperationContext:
             raise LockTimeoutError(message, what=what, path=error.path, seconds=error.seconds) from None
         finally:
             self._waits_left = max(0.0, self._waits_left - (system.monotonic() - started))
+
+
+def lock_context(cni: CNIConfig | AsyncCNIConfig, container_id: str, timeout: Timeout) -> OperationContext:
+    """Return the context of operations that a caller makes while it holds a container."""
+    return OperationContext(cni, Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
+
+
+@contextmanager
+def locked(cni: CNIConfig, container_id: str, timeout: Timeout) -> Iterator[None]:
+    """Hold a container for several operations of this thread; see ``NetworkManager.locked``."""
+    with lock_context(cni, container_id, timeout) as context:
+        run_to_end(context.lock_container(container_id))
+        with context.held(container_id):
+            yield
 
 
 def _of_container(container_id: str) -> LockRequest:

@@ -13,7 +13,6 @@ from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.container import Container
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event, problem_event
 from libcni.manager.namespace_records import ContainerNamespaces
 from libcni.manager.networks import NetworkSet, missing_plugin
 from libcni.manager.reports import Item, Outcome, Report
@@ -179,10 +178,6 @@ class GC:
             errors = [error]
         finally:
             context.release_locks()
-        for one in report.detached:
-            context.emit(Event("attachment-removed", name, one.container_id, one.ifname, "garbage"))
-        for problem in errors:
-            context.emit(problem_event(problem, name))
         return report, errors
 
     async def _namespaces(self) -> tuple[list[Item], list[CNIError]]:
@@ -211,7 +206,6 @@ class GC:
                 if path := await self.context.node.on_disk(partial(remove, container_id)):
                     removed.append(Item(outcome, container_id=container_id, path=path))
             except CNIError as error:
-                self.context.emit(problem_event(error, container_id=container_id))
                 errors.append(error)
             finally:
                 self.context.release_locks()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Unpack
 
 from libcni.client import CNIConfig
 from libcni.manager.container import Container
+from libcni.manager.context import locked
 from libcni.manager.manager_base import ManagerBase
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.verbs.node import run_to_end
@@ -142,8 +143,7 @@ class NetworkManager(ManagerBase[CNIConfig]):
         """
         return run_to_end(self._gc(live, timeout, dry_run=dry_run, include_go=include_go))
 
-    @contextmanager
-    def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> Iterator[None]:
+    def locked(self, container_id: str, *, timeout: Timeout = DEFAULT) -> AbstractContextManager[None]:
         """Hold a container for several operations of this thread, so that no operation of another comes between.
 
         ``timeout``: seconds to wait for the container.
@@ -152,7 +152,4 @@ class NetworkManager(ManagerBase[CNIConfig]):
             LockTimeoutError: another operation held the container.
             RecordError: the lock file cannot be used, for example on a read-only disk.
         """
-        with self._lock_context(container_id, timeout) as context:
-            run_to_end(context.lock_container(container_id))
-            with context.held(container_id):
-                yield
+        return locked(self.cni, container_id, timeout)

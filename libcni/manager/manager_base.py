@@ -1,20 +1,28 @@
-"""The common part of NetworkManager and AsyncNetworkManager: settings, configuration, events, and each operation."""
+"""The common part of NetworkManager and AsyncNetworkManager: settings, configuration, and each operation."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from libcni.client import CNIConfig
 from libcni.config.identifiers import check_container_id
 from libcni.config.network import NetworkConfigList
 from libcni.errors import CNIError, ConfigError, NetworkNotFoundError
-from libcni.manager.configuration import Configuration
 from libcni.manager.container import Container, NetworkRequest, PlannedAttachment, assign_names, plan_attachments
 from libcni.manager.context import OperationContext
-from libcni.manager.networks import LOOPBACK, Default, NetworkSet, Sources, check_default
+from libcni.manager.networks import (
+    LOOPBACK,
+    Default,
+    NetworkSet,
+    Sources,
+    check_default,
+    choose_default,
+    load,
+    log_changes,
+)
 from libcni.manager.options import merge_policies, read_once
 from libcni.observe.protocol import Operation
 from libcni.options import AddOptions, DelPolicy, OnCancel, Timeout
@@ -24,14 +32,11 @@ from libcni.verbs.arguments import check_word
 if TYPE_CHECKING:
     from libcni.aio import AsyncCNIConfig
     from libcni.manager.container_result import ContainerResult
-    from libcni.manager.events import Event
     from libcni.manager.gc import Live
     from libcni.manager.namespaces import Namespaces
     from libcni.manager.reports import Report
     from libcni.manager.status import ManagerStatus
     from libcni.manager.watch import Watch
-
-logger: logging.Logger = logging.getLogger("libcni")
 
 ClientT = TypeVar("ClientT", bound="CNIConfig | AsyncCNIConfig")
 
@@ -41,6 +46,7 @@ class ManagerBase(Generic[ClientT]):
 
     Attributes:
         cni: the client that runs the verbs of single networks.
+        default: the networks of a container that requests none: a name, names, or a number.
         minimum: the minimum number of networks; None: all default networks.
         prefix: the beginning of generated interface names.
         policy: the policy for DEL.
@@ -63,7 +69,6 @@ class ManagerBase(Generic[ClientT]):
         policy: DelPolicy | None = None,
         namespaces: Namespaces | None = None,
         on_cancel: OnCancel = "keep",
-        on_event: Callable[[Event], object] | None = None,
     ) -> None:
         """Store the settings and read the configurations. Run nothing.
 
@@ -84,10 +89,9 @@ class ManagerBase(Generic[ClientT]):
                 containers.
             on_cancel: what happens to the attachments of a cancelled or interrupted set-up. ``keep``: they stay
                 recorded, for a tear-down or GC. ``rollback``: they are detached first.
-            on_event: called with every Event, in the thread of its cause. An exception of it is logged, not raised.
 
         Raises:
-            TypeError: ``cni`` is a client of the other kind, ``conf_dirs`` a string, or ``on_event`` no function.
+            TypeError: ``cni`` is a client of the other kind, or ``conf_dirs`` a string.
             ValueError: ``default`` or ``minimum`` is less than 1, or another value is unknown.
             InvalidIdentifierError: ``prefix`` cannot begin an interface's name.
         """
@@ -97,9 +101,7 @@ class ManagerBase(Generic[ClientT]):
                 "NetworkManager runs a CNIConfig, AsyncNetworkManager an AsyncCNIConfig"
             )
         directories = (cni.conf_dir,) if conf_dirs is None else read_once("conf_dirs", conf_dirs)
-        default = check_default(default, minimum)
-        if on_event is not None and not callable(on_event):
-            raise TypeError(f"on_event must be a function, not {on_event!r}")
+        self.default: Default = check_default(default, minimum)
         check_word("on_cancel", on_cancel, OnCancel)
         # Fail here and not at the first set-up.
         assign_names([None], prefix)  # raises InvalidIdentifierError
@@ -108,12 +110,14 @@ class ManagerBase(Generic[ClientT]):
         self.prefix: Final[str] = prefix
         self.policy: Final[DelPolicy] = merge_policies(DelPolicy(), policy)
         self.on_cancel: Final[OnCancel] = on_cancel
-        self._on_event = on_event
         self._loopback = LOOPBACK if isinstance(loopback, bool) else loopback
         self.loopback: Final[NetworkConfigList | None] = None if loopback is False else self._loopback
         paths = tuple(os.path.abspath(os.fspath(one)) for one in directories)
-        sources = Sources(paths, read_once("networks", networks), self.loopback)
-        self._configuration = Configuration(sources, default, minimum, cni.find_plugin, self._emit)
+        self._sources = Sources(paths, read_once("networks", networks), self.loopback)
+        # Reloads run in the watch's thread and in callers' threads. Readers need no lock: they read one reference.
+        self._reload_lock = threading.Lock()
+        self._configuration = NetworkSet()
+        self.reload()
         self._namespaces = None
         if namespaces is not None:
             from libcni.manager.namespace_records import ContainerNamespaces
@@ -121,19 +125,14 @@ class ManagerBase(Generic[ClientT]):
             self._namespaces = ContainerNamespaces(namespaces, cni.cache_dir, cni.owner)
 
     @property
-    def default(self) -> Default:
-        """The default networks: a name, names, or a number."""
-        return self._configuration.default
-
-    @property
     def configuration(self) -> NetworkSet:
         """The networks in force, and the problems of unusable files."""
-        return self._configuration.current
+        return self._configuration
 
     @property
     def networks(self) -> tuple[NetworkConfigList, ...]:
         """The networks in force, in order, without loopback."""
-        return self._configuration.current.networks
+        return self._configuration.networks
 
     def network(self, name: str) -> NetworkConfigList:
         """Return a network. If the name is unknown, reload the directories once and look again.
@@ -141,7 +140,7 @@ class ManagerBase(Generic[ClientT]):
         Raises:
             NetworkNotFoundError: there is no network of that name.
         """
-        return self._configuration.network(name)
+        return self._configuration.find(name) or self.reload().network(name)
 
     def default_networks(self) -> tuple[NetworkConfigList, ...]:
         """Return the networks of a container that requests none.
@@ -149,7 +148,14 @@ class ManagerBase(Generic[ClientT]):
         Raises:
             NetworkNotFoundError: a network is missing, or there are too few; the text tells why.
         """
-        return self._configuration.defaults_or_reload()
+        try:
+            return self._defaults()
+        except NetworkNotFoundError:
+            self.reload()
+            return self._defaults()
+
+    def _defaults(self) -> tuple[NetworkConfigList, ...]:
+        return choose_default(self._configuration, self.default, self.minimum)
 
     def set_default(self, default: Default) -> None:
         """Change the networks of a container that requests none: a name, names, or a number of networks in order.
@@ -157,7 +163,7 @@ class ManagerBase(Generic[ClientT]):
         Raises:
             ValueError: ``default`` means no network.
         """
-        self._configuration.default = check_default(default, self.minimum)
+        self.default = check_default(default, self.minimum)
 
     def reload(self, *, keep: bool = True) -> NetworkSet:
         """Read all configurations again, and return the networks in force.
@@ -165,7 +171,12 @@ class ManagerBase(Generic[ClientT]):
         If a network's file exists but is unusable, its last good configuration stays in force. The same holds for all
         networks of a directory that no longer exists. ``keep=False`` removes these networks.
         """
-        return self._configuration.reload(keep=keep)
+        with self._reload_lock:
+            old = self._configuration
+            new = load(self._sources, old if keep else NetworkSet(), self.cni.find_plugin)
+            self._configuration = new
+        log_changes(old, new)
+        return new
 
     def watch(self, interval: float = 1.0) -> Watch:
         """Reload whenever a configuration or a plugin changes, until the returned Watch is closed.
@@ -174,14 +185,7 @@ class ManagerBase(Generic[ClientT]):
         """
         from libcni.manager.watch import Watch
 
-        return Watch(self._configuration, interval)
-
-    def _emit(self, event: Event) -> None:
-        if self._on_event is not None:
-            try:
-                self._on_event(event)
-            except Exception:  # it must not stop the operation that it watches
-                logger.exception("on_event failed at %s", event.kind)
+        return Watch(self.reload, interval)
 
     def plan(self, container: Container) -> tuple[PlannedAttachment, ...]:
         """Return the attachments that a set-up would make, each with its configuration and parameters, in order.
@@ -204,7 +208,7 @@ class ManagerBase(Generic[ClientT]):
         requests = container.requests
         try:
             if requests is None:
-                requests = [NetworkRequest(net) for net in self._configuration.defaults_or_reload()]
+                requests = [NetworkRequest(net) for net in self.default_networks()]
         except NetworkNotFoundError as error:
             if unknown is None:
                 raise
@@ -213,7 +217,7 @@ class ManagerBase(Generic[ClientT]):
         for request in requests:
             given = request.network
             try:
-                wanted.append((request, self._configuration.network(given) if isinstance(given, str) else given))
+                wanted.append((request, self.network(given) if isinstance(given, str) else given))
             except NetworkNotFoundError as error:
                 if unknown is None:
                     raise
@@ -224,16 +228,11 @@ class ManagerBase(Generic[ClientT]):
         loopback = self._loopback if use_loopback else None
         return plan_attachments(container, wanted, prefix=self.prefix, loopback=loopback)
 
-    def _context(self, operation: Operation, timeout: Timeout) -> OperationContext:
-        # Blocking or on asyncio: an operation of the manager waits as a verb of its client does.
-        node = self.cni._node(operation, timeout)  # noqa: SLF001 - not for callers
-        return OperationContext(self.cni, node, self._emit, timeout)
-
     async def _set_up(self, container: Container, timeout: Timeout, options: AddOptions) -> ContainerResult:
         from libcni.manager.set_up import SetUp
 
         _check_container(container)
-        context = self._context(Operation("SET-UP", container_id=container.id), timeout)
+        context = OperationContext(self.cni, Operation("SET-UP", container_id=container.id), timeout)
         with context.node, context:
             # Check all names and networks before anything is made.
             planned = await context.node.on_disk(lambda: self._plan(container))
@@ -255,13 +254,13 @@ class ManagerBase(Generic[ClientT]):
         container = Container(container, networks=(), loopback=False) if isinstance(container, str) else container
         _check_container(container)
         unknown: list[tuple[str, CNIError]] = []
-        context = self._context(Operation("TEAR-DOWN", container_id=container.id), timeout)
+        context = OperationContext(self.cni, Operation("TEAR-DOWN", container_id=container.id), timeout)
         with context.node, context:
             planned = await context.node.on_disk(lambda: self._plan(container, unknown))
             tear_down = TearDown(
                 context=context,
                 container_id=container.id,
-                networks=self._configuration.current,
+                networks=self._configuration,
                 policy=merge_policies(self.policy, policy),
                 namespaces=self._namespaces,
                 unrecorded=planned,
@@ -274,8 +273,8 @@ class ManagerBase(Generic[ClientT]):
         from libcni.manager.check import check
 
         check_container_id(container_id)
-        with self._context(Operation("CHECK", container_id=container_id), timeout) as context:
-            return await check(context, container_id, self._configuration.current)
+        with OperationContext(self.cni, Operation("CHECK", container_id=container_id), timeout) as context:
+            return await check(context, container_id, self._configuration)
 
     async def _status(self, networks: Iterable[str] | None, timeout: Timeout) -> ManagerStatus:
         from libcni.manager.status import status
@@ -283,11 +282,11 @@ class ManagerBase(Generic[ClientT]):
         names = None if networks is None else read_once("networks", networks)
         default_names, reason = set(), ""
         try:
-            default_names = {net.name for net in self._configuration.defaults()}
+            default_names = {net.name for net in self._defaults()}
         except NetworkNotFoundError as error:
             reason = str(error)
-        with self._context(Operation("STATUS"), timeout) as context:
-            return await status(context, self._configuration.current, names, default_names, reason)
+        with OperationContext(self.cni, Operation("STATUS"), timeout) as context:
+            return await status(context, self._configuration, names, default_names, reason)
 
     async def _gc(self, live: Live, timeout: Timeout, *, dry_run: bool, include_go: bool) -> Report:
         from libcni.manager.gc import GC, read_live_once
@@ -296,12 +295,9 @@ class ManagerBase(Generic[ClientT]):
             return [(one.rt.container_id, one.rt.ifname) for one in self._plan(container, unknown=[])]
 
         live = live if callable(live) else read_live_once(live)
-        with self._context(Operation("GC"), timeout) as context:
-            current = self._configuration.current
+        with OperationContext(self.cni, Operation("GC"), timeout) as context:
+            current = self._configuration
             return await GC(context, current, live, pairs, self.policy, self._namespaces, dry_run, include_go).run()
-
-    def _lock_context(self, container_id: str, timeout: Timeout) -> OperationContext:
-        return self._context(Operation("TEAR-DOWN", container_id=check_container_id(container_id)), timeout)
 
     def _container(self, container_id: str) -> ContainerResult | None:
         from libcni.manager.container_result import recorded_result

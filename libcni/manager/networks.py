@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from libcni.errors import CNIError, ConfigError, NetworkNotFoundError, PluginNot
 from libcni.manager.options import read_once
 
 __all__ = ["LOOPBACK", "NetworkSet"]
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 ENDINGS = (".conf", ".conflist", ".json")
 """The endings of files with a configuration."""
@@ -62,11 +65,6 @@ class NetworkSet:
     def all(self) -> tuple[NetworkConfigList, ...]:
         """All networks, loopback first."""
         return self.networks if self.loopback is None else (self.loopback, *self.networks)
-
-    def is_same(self, other: NetworkSet) -> bool:
-        """Return whether two readings found the same. Two equal errors are different objects, so texts are compared."""
-        one, two = ((found.networks, found.kept, str(found.problems), str(found.missing)) for found in (self, other))
-        return one == two
 
     def find(self, name: str) -> NetworkConfigList | None:
         """Return the network of that name, or None."""
@@ -189,12 +187,13 @@ def missing_plugin(net: NetworkConfigList, find: Callable[[str], str]) -> Plugin
     return None
 
 
-def changes(old: NetworkSet, new: NetworkSet) -> tuple[list[str], list[str], Iterable[CNIError]]:
-    """Return the names that became usable or changed, the names that were removed, and the new problems."""
-    unusable = dict(new.missing)
-    were_usable = {net.name: net for net in old.all if net.name not in dict(old.missing)}
-    ready = [net.name for net in new.all if net.name not in unusable and were_usable.get(net.name) != net]
-    gone = [net.name for net in old.all if new.find(net.name) is None]
-    # A broken file is read again at each reload; its problem is an event only once.
+def log_changes(old: NetworkSet, new: NetworkSet) -> None:
+    """Log the warnings of new networks, and the problems that are new."""
+    for net in new.all:
+        if net != old.find(net.name):
+            net.log_warnings()
+    # A broken file is read again at each reload, with another error object of the same text.
     known = {str(error) for error in (*old.problems, *dict(old.missing).values())}
-    return ready, gone, [error for error in (*new.problems, *unusable.values()) if str(error) not in known]
+    for error in (*new.problems, *dict(new.missing).values()):
+        if str(error) not in known:
+            logger.warning("%s", error)

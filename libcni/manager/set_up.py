@@ -14,7 +14,6 @@ from libcni.errors import CNIError, ConfigError
 from libcni.manager.container import Container, PlannedAttachment, unused_by_all
 from libcni.manager.container_result import AttachmentResult, ContainerResult
 from libcni.manager.context import OperationContext
-from libcni.manager.events import Event, problem_event
 from libcni.options import DEFAULT, AddOptions, DelPolicy, Timeout
 from libcni.store.record import READY
 from libcni.verbs.delete import DelReport
@@ -90,7 +89,6 @@ class SetUp:
         )
         if is_new:
             self.done.append(planned)
-        self.context.emit(Event("attachment-added", planned.net.name, planned.rt.container_id, planned.rt.ifname))
         return AttachmentResult(planned.net.name, planned.rt.ifname, result, planned.reference)
 
     async def _is_attached(self, planned: PlannedAttachment) -> bool:
@@ -105,12 +103,9 @@ class SetUp:
         """
         failed: list[CNIError] = []
         async for planned, outcome in detach_each(reversed(self.done), self._detach, lambda one: one.net.name):
-            network, rt = planned.net.name, planned.rt
             if isinstance(outcome, CNIError):
                 failed.append(outcome)
-                error.add_note(f"when network {network} was detached again: {outcome}")
-            else:
-                self.context.emit(Event("attachment-removed", network, rt.container_id, rt.ifname, "rolled back"))
+                error.add_note(f"when network {planned.net.name} was detached again: {outcome}")
         namespaces, container_id = self.namespaces, self.container.id
         # If a DEL failed, the namespace stays: a later DEL needs it. So does one that existed before, which the
         # container may live in: a tear-down or GC removes it.
@@ -122,7 +117,6 @@ class SetUp:
                 error.add_note(f"when the namespace was removed again: {problem}")
         if isinstance(error, CNIError):
             error.rollback_errors = (*error.rollback_errors, *failed)
-            self.context.emit(problem_event(error, container_id=container_id))
 
     async def _detach(self, planned: PlannedAttachment) -> DelReport:
         rt = RuntimeConf(planned.rt.container_id, None, planned.rt.ifname)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import CNIError, CNIErrorGroup, RecordError
-from libcni.manager.events import Event, problem_event
 from libcni.manager.recorded import in_order, may_belong_to
 from libcni.manager.reports import Item, Report
 from libcni.options import DelPolicy
@@ -82,12 +81,10 @@ class TearDown:
         async for (network, ifname, _), outcome in each:
             if isinstance(outcome, CNIError):
                 outcome.add_note(f"when {ifname} was detached from network {network}")
-                context.emit(problem_event(outcome, network, self.container_id, ifname))
                 errors.append(outcome)
                 items.append(Item("failed", network, self.container_id, ifname, error=outcome))
             else:
                 items.append(Item("detached", network, self.container_id, ifname))
-                context.emit(Event("attachment-removed", network, self.container_id, ifname))
         namespaces = self.namespaces
         # The namespace goes last: plugins need it for their DEL, even when a failed DEL is repeated.
         if namespaces is not None and self.ifnames is None and not errors:

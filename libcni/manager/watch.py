@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
-from libcni.manager.configuration import Configuration
+if TYPE_CHECKING:
+    from libcni.manager.networks import NetworkSet
 
 __all__ = ["Watch"]
 
 logger: logging.Logger = logging.getLogger("libcni")
 
-_PAUSE = 1.0
-"""Seconds between a failed reload and the next one."""
-
 
 class Watch:
-    """A thread that reloads a configuration at intervals, from ``NetworkManager.watch``. A context manager.
+    """A thread that reloads the configurations at intervals, from ``NetworkManager.watch``. A context manager.
 
     ``close`` ends it.
 
@@ -26,8 +25,8 @@ class Watch:
         ...     pass  # here the manager follows changes of /etc/cni/net.d
     """
 
-    def __init__(self, configuration: Configuration, interval: float) -> None:
-        self._configuration = configuration
+    def __init__(self, reload: Callable[[], NetworkSet], interval: float) -> None:
+        self._reload = reload
         self._interval = interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="libcni-watch", daemon=True)
@@ -45,11 +44,8 @@ class Watch:
         self.close()
 
     def _run(self) -> None:
-        pause = 0.0
-        while not self._stop.wait(pause):
-            pause = self._interval
+        while not self._stop.wait(self._interval):
             try:
-                self._configuration.reload(only_changes=True)
+                self._reload()
             except Exception:  # the thread must go on, because the next reload may succeed
                 logger.exception("the reload of the configuration failed; retrying")
-                pause = min(self._interval, _PAUSE)

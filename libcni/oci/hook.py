@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 import libcni._system as system
 from libcni.client import CNIConfig
 from libcni.errors import CNIError, ConfigError, InvalidIdentifierError, RecordError
-from libcni.manager import Container, NetworkManager, NetworkRequest
+from libcni.manager.context import locked
+from libcni.manager.recorded import in_order
 from libcni.oci.annotations import PREFIX, Wanted
 from libcni.oci.pins import OWNER, Pins, directory_for, host_namespaces, namespace_of
 from libcni.options import DelPolicy
 from libcni.store.record import READY
 
+# The manager reads every network's configuration, and a detach needs the records alone.
 if TYPE_CHECKING:
-    from libcni.manager import ContainerResult
+    from libcni.manager import Container, ContainerResult, NetworkManager
     from libcni.observe.protocol import Observer
     from libcni.oci.pins import Identity
     from libcni.oci.state import ContainerState
@@ -38,6 +40,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ATTACH_SHARE = 2 / 3
 _SHORTEST = 0.001
 """Seconds. The client refuses 0."""
+_POLICY = DelPolicy(keep_going=True)
 
 
 class Hook:
@@ -88,14 +91,15 @@ class Hook:
                 logger.info("container %s uses the network of container %s", state.container_id, pin.container_id)
                 return
         cleanup = self._timeout * (1 - _ATTACH_SHARE) / len(wanted.requests or (1,))
-        manager = self._manager(cleanup)
-        with manager.locked(state.container_id, timeout=self._left()):
+        cni = self._client(cleanup)
+        with locked(cni, state.container_id, self._left()):
+            manager = _manager(cni)
             container = self._container(manager, state, wanted)
             result = self._attached(manager, container, identity)
             if result is not None:
                 self._write_resolv_conf(result, state.bundle)
                 return
-            self._clear(manager, container.id, identity, cleanup)
+            self._clear(cni, container.id, identity, cleanup)
             self._set_up(manager, container, state, identity, cleanup)
 
     def detach(self, container_id: str) -> None:
@@ -104,29 +108,29 @@ class Hook:
         Raises:
             CNIError: an attachment could not be detached; it stays recorded.
         """
-        manager = self._manager(self._timeout)
+        cni = self._client(self._timeout)
         with ExitStack() as stack:
             try:
-                stack.enter_context(manager.locked(container_id, timeout=self._left()))
+                stack.enter_context(locked(cni, container_id, self._left()))
             except RecordError as error:
                 # A full or read-only disk must not stop a detach.
                 logger.warning("container %s: the detach goes on without its lock: %s", container_id, error)
             # A runtime releases the ID before it runs poststop. So the next container of the same ID may be attached
             # already. It is alive, and this hook must not detach it.
-            recorded = manager.cni.get_cached_attachments(container_id)
+            recorded = cni.get_cached_attachments(container_id)
             if any(self._is_alive(one) for one in recorded):
                 logger.warning("container %s runs: it stays attached", container_id)
                 return
-            self._tear_down(manager, container_id, self._left() / max(1, len(recorded)))
+            self._tear_down(cni, container_id, self._left() / max(1, len(recorded)))
 
     def _left(self) -> float:
         return max(_SHORTEST, self._deadline - system.monotonic())
 
-    def _manager(self, timeout: float) -> NetworkManager:
-        """Return a manager; ``timeout`` is for each DEL of a roll-back."""
+    def _client(self, timeout: float) -> CNIConfig:
+        """Return a client; ``timeout`` is for each DEL of a roll-back."""
         # Runtimes may run hooks with an empty environment, and plugins look for iptables on PATH.
         env = {"PATH": _PATH, **os.environ}
-        cni = CNIConfig(
+        return CNIConfig(
             self._path,
             self._cache_dir,
             conf_dir=self._conf_dir,
@@ -136,10 +140,11 @@ class Hook:
             owner=OWNER,
             observer=self._observer,
         )
-        return NetworkManager(cni, policy=DelPolicy(keep_going=True))
 
     def _container(self, manager: NetworkManager, state: ContainerState, wanted: Wanted) -> Container:
         """Return the container with its networks. Refuse unknown networks and unused capability arguments."""
+        from libcni.manager import Container, NetworkRequest
+
         first, *others = wanted.requests or [NetworkRequest(net.name) for net in manager.default_networks()]
         capabilities = {**wanted.capabilities, **dict(first.capability_args or {})}
         requests = [replace(first, capability_args=capabilities), *others]
@@ -166,7 +171,7 @@ class Hook:
         is_whole = is_whole and planned == {(one.network, one.ifname) for one in recorded}
         return manager.container(container.id) if is_whole else None
 
-    def _clear(self, manager: NetworkManager, container_id: str, identity: Identity, seconds: float) -> None:
+    def _clear(self, cni: CNIConfig, container_id: str, identity: Identity, seconds: float) -> None:
         """Detach the attachments of an earlier container of this ID, or of a hook that was killed."""
         for pin in self._pins.all(container_id):
             if pin.is_alive and pin.identity != identity:
@@ -174,14 +179,14 @@ class Hook:
                     f"container {container_id} is attached already, and its process {pin.pid} runs",
                     hint="two runtimes on one machine need different IDs for their containers",
                 )
-        for one in manager.cni.get_cached_attachments(container_id):
+        for one in cni.get_cached_attachments(container_id):
             if one.network and one.owner != OWNER:
                 raise CNIError(
                     f"container {container_id} is attached to network {one.network} already, not by this hook",
                     hint=f"libcni del --container {container_id} detaches it",
                 )
         try:
-            self._tear_down(manager, container_id, seconds)
+            self._tear_down(cni, container_id, seconds)
         except CNIError as error:
             # A mistake in a recorded configuration or annotation stops each DEL that uses it. The ADD that follows
             # detaches such an attachment with the corrected configuration, or fails for the same reason.
@@ -196,6 +201,8 @@ class Hook:
         cleanup: float,
     ) -> None:
         """Pin the namespace, and attach all networks in it; if anything fails, undo both."""
+        from libcni.manager import Container
+
         pin = self._pins.pin(container.id, state.pid)
         try:
             if pin.identity != identity:  # the process ended, and another one has its number
@@ -209,23 +216,24 @@ class Hook:
             self._write_resolv_conf(result, state.bundle)
         except CNIError as error:
             try:
-                self._tear_down(manager, container.id, cleanup)
+                self._tear_down(manager.cni, container.id, cleanup)
             except CNIError as problem:
                 error.add_note(f"when it was detached again: {problem}")
             raise
 
-    def _tear_down(self, manager: NetworkManager, container_id: str, seconds: float) -> None:
+    def _tear_down(self, cni: CNIConfig, container_id: str, seconds: float) -> None:
         """Detach this hook's attachments of a container, and remove each pin whose namespace has no record any more.
 
         ``seconds``: the time for each DEL.
         """
-        recorded = manager.cni.get_cached_attachments(container_id)
-        if not all(one.owner == OWNER or not one.network for one in recorded):
-            own = [one for one in recorded if one.owner == OWNER]
-            manager.cni.del_attachments(own, policy=manager.policy, timeout=seconds)
-        elif recorded:
-            manager.tear_down(container_id, timeout=seconds)
-        recorded_in = {one.netns for one in manager.cni.get_cached_attachments(container_id)}
+        recorded = cni.get_cached_attachments(container_id)
+        own = [one for one in recorded if one.owner == OWNER]
+        torn = [one for one in recorded if not one.network]
+        if torn and len(own) + len(torn) == len(recorded):
+            _manager(cni).tear_down(container_id, timeout=seconds)  # finds out what a torn record may mean
+        else:
+            cni.del_attachments(reversed(in_order(own)), policy=_POLICY, timeout=seconds)
+        recorded_in = {one.netns for one in cni.get_cached_attachments(container_id)}
         for pin in self._pins.all(container_id):
             if pin.path not in recorded_in:
                 self._pins.remove(pin)
@@ -251,6 +259,12 @@ class Hook:
                 file.write(text)
         except OSError as error:
             raise CNIError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _manager(cni: CNIConfig) -> NetworkManager:
+    from libcni.manager import NetworkManager
+
+    return NetworkManager(cni, policy=_POLICY)
 
 
 def _own_namespace(state: ContainerState) -> Identity:

@@ -12,13 +12,13 @@ from nodes import FakeNode
 from libcni.config.versions import ALL_VERSIONS
 from libcni.manager import (
     AsyncNetworkManager,
-    Event,
     NamespaceError,
     NamespaceIdentity,
     Namespaces,
     NetworkManager,
     Report,
 )
+from libcni.observe import Observer, Operation
 
 RESULT = {
     "cniVersion": "1.0.0",
@@ -28,31 +28,18 @@ RESULT = {
 
 
 class ManagerNode(FakeNode):
-    """A node with managers; ``events`` has their events."""
+    """A node with managers."""
 
     result = RESULT
     versions = ALL_VERSIONS[3:]
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.events: list[Event] = []
-        self.on_event: Callable[[Event], object] = lambda _: None
-
-    def _on_event(self, event: Event) -> None:
-        self.events.append(event)
-        self.on_event(event)
-
     def manager(self, client: dict[str, Any] | None = None, **options: Any) -> NetworkManager:
         """Return a manager; ``client``: settings of its client."""
-        return NetworkManager(self.client(**(client or {})), on_event=self._on_event, **options)
+        return NetworkManager(self.client(**(client or {})), **options)
 
     def async_manager(self, client: dict[str, Any] | None = None, **options: Any) -> AsyncNetworkManager:
         """Return an asyncio manager; ``client``: settings of its client."""
-        return AsyncNetworkManager(self.async_client(**(client or {})), on_event=self._on_event, **options)
-
-    def kinds(self, *, without: str = "") -> list[str]:
-        """Return the kinds of the events so far."""
-        return [event.kind for event in self.events if event.kind != without]
+        return AsyncNetworkManager(self.async_client(**(client or {})), **options)
 
 
 Announce = Callable[[NamespaceIdentity], object]
@@ -103,6 +90,17 @@ def removed(report: Report) -> list[str]:
 
 class Killed(BaseException):
     """Ends a set-up as a kill does: nothing is undone."""
+
+
+class AfterAdd(Observer):
+    """Calls a function with each ADD that has ended."""
+
+    def __init__(self, function: Callable[[Operation], object]) -> None:
+        self.function = function
+
+    def end(self, operation: Operation, error: BaseException | None) -> None:
+        if operation.verb == "ADD" and error is None:
+            self.function(operation)
 
 
 Make = Callable[..., Any]

@@ -37,40 +37,39 @@ def test_what_is_kept_can_be_given_up(node: ManagerNode) -> None:
     assert names(manager) == []
 
 
-def test_events_of_reloads(node: ManagerNode) -> None:
+def problems(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings since the last call."""
+    found = [one.getMessage() for one in caplog.records]
+    caplog.clear()
+    return found
+
+
+def test_a_problem_is_logged_once(node: ManagerNode, caplog: pytest.LogCaptureFixture) -> None:
     node.configure("a")
     manager = node.manager()
-    assert [(one.kind, one.network) for one in node.events] == [("reload", ""), ("network-ready", "a")]
-    node.events.clear()
-    manager.reload()
-    assert node.kinds() == ["reload"]
-    node.events.clear()
     node.write("bad.conflist", "{")
-    node.configure("b")
-    (node.conf_dir / "a.conflist").unlink()
     manager.reload()
     manager.reload()
-    assert node.kinds(without="reload") == ["network-ready", "network-gone", "problem"]
-    assert [one.network for one in node.events if one.network] == ["b", "a"]
+    assert [one for one in problems(caplog) if "bad.conflist" in one] == [str(manager.configuration.problems[0])]
 
 
-def test_a_network_is_ready_only_with_its_plugins(node: ManagerNode) -> None:
+def test_a_missing_plugin_is_a_problem_that_ends(node: ManagerNode, caplog: pytest.LogCaptureFixture) -> None:
     node.configure("a")
     os.unlink(node.bin / "a")
     manager = node.manager()
-    assert node.kinds() == ["reload", "problem"]
-    assert 'plugin "a" not found' in node.events[-1].detail
-    node.events.clear()
+    assert 'plugin "a" not found' in problems(caplog)[0]
     node.plugin("a")
+    assert manager.reload().missing == ()
+    os.unlink(node.bin / "a")
     manager.reload()
-    assert node.kinds() == ["reload", "network-ready"]
+    assert 'plugin "a" not found' in problems(caplog)[0]
 
 
-def test_a_network_that_changes_emits_ready_again(node: ManagerNode) -> None:
-    node.configure("a")
-    node.configure("b")
+def test_the_warnings_of_a_network_are_logged_when_it_changes(
+    node: ManagerNode, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = node.manager()
-    node.events.clear()
-    node.configure("a", {"type": "a", "mtu": 1400})
-    manager.reload()
-    assert [(one.kind, one.network) for one in node.events] == [("reload", ""), ("network-ready", "a")]
+    for mtu in (1400, 1400, 1500):
+        node.configure("a", {"type": "a", "mtu": mtu, "runtimeConfig": {}})
+        manager.reload()
+    assert ["runtimeConfig" in one for one in problems(caplog)] == [True, True]

@@ -18,16 +18,13 @@ from libcni.manager import Container
 from libcni.manager import gc as manager_gc
 from libcni.testing import wait_until
 from libcni.verbs import gc as verb
-from manager.fakes import FakeNamespaces, ManagerNode, fails, removed
+from manager.fakes import AfterAdd, FakeNamespaces, ManagerNode, fails, removed
 
 
 def test_gc_detaches_what_does_not_live_and_tells_each_network_once(attached: ManagerNode) -> None:
     manager = attached.manager()
-    attached.events.clear()
     summary = manager.gc(["c2"])
     assert attached.calls("DEL", "GC") == ["DEL b c1 eth1", "DEL a c1 eth0", "GC a"]
-    emitted = [(event.kind, event.network, event.detail) for event in attached.events]
-    assert emitted == [("attachment-removed", "b", "garbage"), ("attachment-removed", "a", "garbage")]
     assert [(one.network, one.container_id) for one in summary.of("detached")] == [("b", "c1"), ("a", "c1")]
     assert [one.container_id for one in attached.client().get_cached_attachments()] == ["c2"]
 
@@ -91,9 +88,8 @@ def test_gc_asks_for_the_live_set_when_no_container_is_being_set_up(node: Manage
     """Asked any earlier, the runtime would not know yet of the container that is being set up."""
     node.configure("a")
     node.plugin("a", "[ $CNI_COMMAND = ADD ] && sleep 0.5")
-    manager = node.manager()
     running: list[str] = []
-    node.on_event = lambda event: running.append(event.container_id) if event.kind == "attachment-added" else None
+    manager = node.manager(client={"observer": AfterAdd(lambda operation: running.append(operation.container_id))})
     thread = threading.Thread(target=lambda: manager.set_up(Container("c1", "/ns")))
     thread.start()
     wait_until(lambda: node.calls("ADD"))

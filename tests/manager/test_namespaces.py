@@ -16,8 +16,8 @@ import pytest
 
 from libcni import CNIErrorGroup, ConfigError, InvalidIdentifierError, PluginError
 from libcni._namespace import bind
-from libcni.manager import Container, Event, NamespaceError, NamespaceIdentity, Namespaces, namespaces
-from manager.fakes import Announce, FakeNamespaces, Killed, Make, ManagerNode, fails, removed
+from libcni.manager import Container, NamespaceError, NamespaceIdentity, Namespaces, namespaces
+from manager.fakes import AfterAdd, Announce, FakeNamespaces, Killed, Make, ManagerNode, fails, removed
 
 
 def test_a_container_without_namespace_gets_one_and_loses_it_at_the_end(node: ManagerNode) -> None:
@@ -92,9 +92,8 @@ def test_a_namespace_stays_while_something_is_attached(node: ManagerNode) -> Non
     assert removed(manager.tear_down("c1")) == ["/run/netns/c1"]
 
 
-def kill_at_added(event: Event) -> None:
-    if event.kind == "attachment-added":
-        raise Killed
+def kill(_: object) -> None:
+    raise Killed
 
 
 def test_a_namespace_that_the_caller_made_is_never_removed(node: ManagerNode, make: Make) -> None:
@@ -122,12 +121,9 @@ def test_a_set_up_refuses_a_name_that_somebody_else_made(node: ManagerNode, make
 def test_a_set_up_adopts_the_namespace_that_a_killed_one_left(node: ManagerNode, make: Make) -> None:
     node.configure("a")
     tool = FakeNamespaces()
-    manager = make(namespaces=tool)
-    node.on_event = kill_at_added
     with pytest.raises(Killed):
-        manager.set_up(Container("c1"))
+        make(namespaces=tool, client={"observer": AfterAdd(kill)}).set_up(Container("c1"))
     assert "c1" in tool.there
-    node.on_event = lambda _: None
     result = make(namespaces=tool).set_up(Container("c1"), on_existing="replace")
     assert result.netns == "/run/netns/c1"
     assert tool.done == ["create c1"]
@@ -156,10 +152,8 @@ def test_gc_finds_the_namespace_that_a_killed_set_up_left(node: ManagerNode, mak
     tool.there["neighbour"] = (7, 7, 7)
     manager = make(namespaces=tool)
     manager.set_up(Container("live"))
-    node.on_event = kill_at_added
     with pytest.raises(Killed):
-        manager.set_up(Container("c1"))
-    manager = make(namespaces=tool)
+        make(namespaces=tool, client={"observer": AfterAdd(kill)}).set_up(Container("c1"))
     assert [one.path for one in manager.gc(["live"], dry_run=True).of("namespace-stale")] == ["/run/netns/c1"]
     assert removed(manager.gc(["live"])) == ["/run/netns/c1"]
     assert set(tool.there) == {"neighbour", "live"}

@@ -1,4 +1,4 @@
-"""The watch reloads, and says nothing while nothing changes."""
+"""The watch reloads until it is closed."""
 
 from __future__ import annotations
 
@@ -63,19 +63,14 @@ def test_a_directory_removed_and_made_again_twice(node: ManagerNode, watching: N
 def test_a_plugin_that_goes_and_comes(node: ManagerNode, watching: NetworkManager) -> None:
     (node.bin / "a").unlink()
     wait_until(lambda: watching.configuration.missing)
-    wait_until(lambda: node.kinds()[-1] == "problem")
     node.plugin("a")
     wait_until(lambda: not watching.configuration.missing)
-    wait_until(lambda: node.kinds()[-1] == "network-ready")
 
 
-def test_while_nothing_changes_no_event_comes_and_a_closed_watch_ends(node: ManagerNode) -> None:
+def test_a_closed_watch_ends(node: ManagerNode) -> None:
     node.configure("a")
-    node.write("broken.conflist", "{")
     manager = node.manager()
-    with manager.watch(0.02):
-        time.sleep(0.3)
-    assert node.kinds() == ["reload", "network-ready", "problem"]
+    manager.watch(0.02).close()
     node.configure("b", "a")
     time.sleep(0.2)
     assert names(manager) == ["a"]
@@ -91,7 +86,7 @@ def test_an_error_while_it_reloads_is_not_the_end(node: ManagerNode, monkeypatch
             raise OSError("once")
         return networks.load(*args)
 
-    monkeypatch.setattr("libcni.manager.configuration.load", load)
+    monkeypatch.setattr("libcni.manager.manager_base.load", load)
     with manager.watch(0.02):
         node.configure("a")
         wait_until(lambda: names(manager) == ["a"])
