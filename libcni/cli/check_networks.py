@@ -3,66 +3,35 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import libcni
 from libcni.cli.failures import cause_of, error_data, exit_code, message_of
 from libcni.cli.inputs import network_of
 from libcni.cli.render import Table
 from libcni.cli.session import Session
+from libcni.diagnosis import ask_plugins
 
-_SECONDS = 5.0
-
-
-class _Checked(NamedTuple):
-    """A network that was checked, or a file with an unusable one.
-
-    Attributes:
-        name: the network's name, or the file's path.
-        plugins: the executable and the supported versions of each plugin.
-        errors: the problems that were found.
-    """
-
-    name: str
-    plugins: dict[str, tuple[str, tuple[str, ...]]]
-    errors: list[libcni.CNIError]
+_Checked = tuple[str, tuple[libcni.PluginValidation, ...], list[libcni.CNIError]]
+"""A network's name, or the path of a file with an unusable one; the answers of its plugins, and all problems."""
 
 
 def check_networks(session: Session, names: list[str]) -> None:
     """Check the networks with these names or paths, or all of the directory, and print the answers."""
     cni = session.client()
-    if names:
-        checked = [_of(cni, name) for name in names]
-    else:
-        found = libcni.read_config_directory(cni.conf_dir)
-        checked = [_of_network(cni, net) for net in found.networks]
-        checked += [_Checked(error.file or "", {}, [error]) for error in found.problems]
+    checked = list(_named(cni, names) if names else _configured(cni))
     rows: list[list[str]] = []
-    for one in checked:
-        rows += [[one.name, "failed", _text(session, one.name, error)] for error in one.errors] or [
-            [one.name, "ok", ""]
-        ]
-    plugins = {name: about for one in checked for name, about in one.plugins.items() if about[0]}
-    data = [
-        {
-            "network": one.name,
-            "ok": not one.errors,
-            "plugins": [
-                {"plugin": name, "path": path, "versions": list(versions)}
-                for name, (path, versions) in one.plugins.items()
-            ],
-            "problems": [error_data(error, session) for error in one.errors],
-        }
-        for one in checked
-    ]
-    answers = [[name, ", ".join(versions), path] for name, (path, versions) in plugins.items()]
+    for name, _, problems in checked:
+        rows += [[name, "failed", _text(session, name, one)] for one in problems] or [[name, "ok", ""]]
+    found = {one.plugin: one for _, answers, _ in checked for one in answers if one.supported_versions}
+    versions = [[name, ", ".join(one.supported_versions), one.path] for name, one in found.items()]
     session.show(
-        data,
+        [_data(session, one) for one in checked],
         Table(("network", "state", "problem"), rows, empty=no_networks(session)),
-        *([Table(("plugin", "versions", "executable"), answers, "\nplugins:")] if answers else []),
+        *([Table(("plugin", "versions", "executable"), versions, "\nplugins:")] if versions else []),
     )
-    errors = [error for one in checked for error in one.errors]
-    if errors:
+    if errors := [error for _, _, problems in checked for error in problems]:
         raise SystemExit(exit_code(libcni.CNIErrorGroup("check", errors)))
 
 
@@ -74,6 +43,30 @@ def no_networks(session: Session) -> str:
     return empty + (": it is not a directory" if os.path.lexists(session.conf_dir) else ": there is no such directory")
 
 
+def _named(cni: libcni.CNIConfig, names: list[str]) -> Iterator[_Checked]:
+    for name in names:
+        try:
+            net = network_of(name)
+            yield _of(cni, cni.network(net) if isinstance(net, str) else net)
+        except libcni.CNIError as error:
+            yield name, (), [error]
+
+
+def _configured(cni: libcni.CNIConfig) -> Iterator[_Checked]:
+    found = libcni.read_config_directory(cni.conf_dir)
+    yield from (_of(cni, net) for net in found.networks)
+    for error in found.problems:
+        yield error.file or "", (), [error]
+
+
+def _of(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> _Checked:
+    answers = ask_plugins(cni, net)
+    problems = [one.problem for one in answers if one.problem is not None]
+    if not net.plugins:
+        problems.append(libcni.ConfigError("the network has no plugins", file=net.file))
+    return net.name, answers, problems
+
+
 def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     # The first column has the file.
     text = message_of(error).removeprefix(f"{name}: ")
@@ -81,27 +74,13 @@ def _text(session: Session, name: str, error: libcni.CNIError) -> str:
     return f"{text} ({more})" if more else text
 
 
-def _of(cni: libcni.CNIConfig, name: str) -> _Checked:
-    try:
-        net = network_of(name)
-        return _of_network(cni, cni.network(net) if isinstance(net, str) else net)
-    except libcni.CNIError as error:
-        return _Checked(name, {}, [error])
-
-
-def _of_network(cni: libcni.CNIConfig, net: libcni.NetworkConfigList) -> _Checked:
-    report = cni.validate_network_list(net, timeout=_SECONDS)
-    plugins = {one.plugin: (one.path, one.supported_versions) for one in report.plugins}
-    errors = list(report.problems)
-    # Only the plugin calls its IPAM plugin, so validate_network_list does not see it.
-    for name in dict.fromkeys(one.ipam_type for one in net.plugins if one.ipam_type):
-        try:
-            versions = cni.get_version_info(name, timeout=_SECONDS).supported_versions
-            plugins[name] = (cni.find_plugin(name), versions)
-        except libcni.CNIError as error:
-            errors.append(error)
-            continue
-        if net.cni_version not in versions:
-            text = f'IPAM plugin "{name}" does not support version "{net.cni_version}"'
-            errors.append(libcni.VersionError(text, hint=f"it supports {', '.join(versions)}"))
-    return _Checked(net.name, plugins, errors)
+def _data(session: Session, checked: _Checked) -> dict[str, Any]:
+    name, answers, problems = checked
+    return {
+        "network": name,
+        "ok": not problems,
+        "plugins": [
+            {"plugin": one.plugin, "path": one.path, "versions": list(one.supported_versions)} for one in answers
+        ],
+        "problems": [error_data(error, session) for error in problems],
+    }

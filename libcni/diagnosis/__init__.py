@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from libcni.diagnosis.drift import ConfigChange, config_changes
     from libcni.diagnosis.executable import executable_problem
     from libcni.diagnosis.explanation import ExplainedCall, ExplainedVerb, Explanation, explain
-    from libcni.diagnosis.locks import lock_users
+    from libcni.diagnosis.plugins import ask_plugins
+    from libcni.diagnosis.processes import lock_users
     from libcni.diagnosis.report import Checked, Disruption, DoctorReport, NodeFinding, NotChecked
     from libcni.diagnosis.stale import StaleAttachment, attachment_age, find_stale_attachments
 
@@ -20,14 +21,15 @@ _MODULES = {
     "drift": "ConfigChange config_changes",
     "executable": "executable_problem",
     "explanation": "ExplainedCall ExplainedVerb Explanation explain",
-    "locks": "lock_users",
+    "plugins": "ask_plugins",
+    "processes": "lock_users",
     "report": "Checked Disruption DoctorReport NodeFinding NotChecked",
     "stale": "StaleAttachment attachment_age find_stale_attachments",
 }
 
 __all__ = [
     "Checked", "ConfigChange", "Disruption", "DoctorReport", "ExplainedCall", "ExplainedVerb", "Explanation",
-    "NodeFinding", "NotChecked", "StaleAttachment", "attachment_age", "config_changes", "diagnose",
+    "NodeFinding", "NotChecked", "StaleAttachment", "ask_plugins", "attachment_age", "config_changes", "diagnose",
     "executable_problem", "explain", "find_stale_attachments", "lock_users",
 ]  # fmt: skip
 

@@ -10,7 +10,6 @@ from libcni.diagnosis.disk import check_disk
 from libcni.diagnosis.drift import check_drift
 from libcni.diagnosis.interfaces import check_interfaces, run_checks
 from libcni.diagnosis.ipam import check_ipam
-from libcni.diagnosis.locks import check_locks
 from libcni.diagnosis.plugins import check_plugins
 from libcni.diagnosis.reading import Reading, read_node
 from libcni.diagnosis.records import check_records
@@ -31,12 +30,11 @@ _CHECKS: tuple[tuple[NodeCheck, Callable[[Reading], Observations]], ...] = (
     ("rules", check_rules),
     ("ipam", check_ipam),
     ("drift", check_drift),
-    ("locks", check_locks),
 )
 
 
 def diagnose(cni: CNIConfig, *, run_check: bool = False) -> DoctorReport:
-    """Check a node: configurations, plugins, disks, records, namespaces, interfaces, rules, addresses and locks.
+    """Check a node: configurations, plugins, disks, records, namespaces, interfaces, rules and addresses.
 
     Changes nothing. Plugins are called with VERSION and STATUS only, and with CHECK if ``run_check`` is true.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -75,10 +74,10 @@ def _differences(key: str, old: Any, new: Any) -> Iterator[ConfigChange]:
 
 def check_drift(node: Reading) -> Observations:
     """Find attachments whose network has another configuration today, or none."""
-    by_network: dict[str, list[Attachment]] = defaultdict(list)
+    by_network: dict[str, list[Attachment]] = {}
     for one in node.attachments:
         if one.state not in {CORRUPT, LEGACY}:
-            by_network[one.network].append(one)
+            by_network.setdefault(one.network, []).append(one)
     # A directory that cannot be read must not look as if every network had lost its file.
     if node.directory is None:
         if by_network:
@@ -86,34 +85,26 @@ def check_drift(node: Reading) -> Observations:
         return
     for network, attachments in by_network.items():
         net = node.configured(network)
-        if net is None:
-            yield _without_file(node, network, attachments)
-        else:
-            yield from _changed(net, attachments)
+        yield from _without_file(node, network, attachments) if net is None else _changed(net, attachments)
     if by_network:
         count = counted(sum(map(len, by_network.values())), "attachment")
         yield Checked("drift", f"recorded configurations of {count}")
 
 
-def _without_file(node: Reading, network: str, attachments: list[Attachment]) -> NodeFinding:
+def _without_file(node: Reading, network: str, attachments: list[Attachment]) -> Observations:
     path = os.path.join(node.cni.conf_dir, f"{network}.conflist")
     newest = max(attachments, key=lambda one: one.record.created or 0)
     show = shlex.join(["libcni", "show", id_of(newest), "-n", network, "--config"])
     # A file of that name may be a broken one, which the check of the configurations reports.
     commands = (f"{show} > {quoted(path)}",) if newest.config and not os.path.lexists(path) else ()
     where = "" if commands else f": {show}"
-    return NodeFinding(
+    yield NodeFinding(
         "drift", "warning", f"network {network}",
         f"it has no usable configuration file, and {counted(len(attachments), 'attachment')}: {_names(attachments)}",
         "these work and can be detached from their records; no more can be attached",
         f"if the network is still wanted, put its file back; the records have it{where}", commands,
         containers=tuple(map(id_of, attachments)),
     )  # fmt: skip
-
-
-def _names(attachments: list[Attachment]) -> str:
-    names = ", ".join(one.container_id for one in attachments[:_SHOWN])
-    return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"
 
 
 def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observations:
@@ -123,15 +114,15 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
     compared: dict[object, tuple[ConfigChange, ...]] = {}
     for one in attachments:
         same = one.config, one.record.plugins, one.record.version
-        if same not in compared:
-            try:
+        try:
+            if same not in compared:
                 compared[same] = config_changes(one, net)
-            except (RecordError, ValueError) as error:
-                yield NotChecked("drift", one.path, str(error))
-                continue
-        if compared[same]:
+        except (RecordError, ValueError) as error:
+            yield NotChecked("drift", one.path, str(error))
+            continue
+        if found := compared[same]:
             changed.append(one)
-            keys |= dict.fromkeys(change.key for change in compared[same])
+            keys |= dict.fromkeys(change.key for change in found)
     if changed:
         yield NodeFinding(
             "drift", "warning", f"network {net.name}",
@@ -141,3 +132,8 @@ def _changed(net: NetworkConfigList, attachments: list[Attachment]) -> Observati
             "nothing, if that is wanted; this shows the values:", (shlex.join(["libcni", "diff", net.name]),),
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
+
+
+def _names(attachments: list[Attachment]) -> str:
+    names = ", ".join(one.container_id for one in attachments[:_SHOWN])
+    return names if len(attachments) <= _SHOWN else f"{names} and {len(attachments) - _SHOWN} more"

@@ -18,20 +18,18 @@ from libcni.diagnosis.reading import (
     Reading,
     attach_command,
     drop_command,
+    finding_about,
     id_of,
     name_of,
     reload_command,
     reload_in_place,
     result_of,
 )
-from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import CNIError, NotAttachedError, PluginError, VersionError
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
-_error = partial(NodeFinding, "interfaces", "error")
-
-_DEFAULT_BRIDGE = "cni0"
 _WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 KNOWN_FAULTS = (
@@ -55,172 +53,79 @@ def check_interfaces(node: Reading) -> Observations:
         if one.state == READY and one.netns and (space is None or space.network is None):
             yield NotChecked("interfaces", name_of(one), f"{one.netns} cannot be entered")
     explained: set[str] = set()
-    for finding in (*_bridges(node, node.host), *_masters(node, node.host)):
-        explained.update(finding.containers)
-        yield finding
-    count = 0
+    for (kind, name), users in _devices(node).items():
+        for finding in _device(node, node.host, kind, name, users):
+            explained.update(finding.containers)
+            yield finding
     for one, inside in node.live:
-        count += 1
-        if id_of(one) not in explained:
-            yield from _inside(node, one, inside)
+        if id_of(one) not in explained and (found := _inside(node, one, inside)) is not None:
+            yield found
         yield from _check_host_ends(node, one, node.host)
-    if count:
-        yield Checked("interfaces", f"interfaces, addresses and routes of {counted(count, 'ready attachment')}")
-
-
-def _inside(node: Reading, one: Attachment, inside: Network) -> Observations:
-    about = partial(_error, name_of(one), containers=(id_of(one),))
-    again = reload_in_place(node, [one])
-    result = result_of(one)
-    link = inside.links.get(one.ifname)
-    if link is None:
-        macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
-        renamed = [other.name for other in inside.links.values() if other.mac and other.mac in macs]
-        if renamed:
-            seen = f"{one.ifname} is called {renamed[0]} in {one.netns} now"
-            remedy = "rename it back inside the container before it is detached"
-            yield replace(about(seen, "DEL does not find it by that name", remedy), severity="warning")
-            return
-        if moved := _moved(node, macs):
-            seen = f"{one.ifname} is {moved} now, and no longer in {one.netns}"
-            yield about(seen, "DEL is refused as long as it is there", "move it back before it is detached")
-            return
-        seen = f"there is no interface {one.ifname} in {one.netns}"
-        if stuck := node.stuck_plugin(one):
-            meaning = f"the container has lost this network, and DEL of {stuck} fails without the interface"
-            commands = (drop_command(one), attach_command(node, one))
-            yield about(seen, meaning, "drop the record, and attach with the same parameters:", commands)
-            return
-        yield about(seen, "the container has lost this network", *again)
-        return
-    if not link.is_up and (result is None or result.ips):
-        yield about(f"{one.ifname} is down in {one.netns}", "the container is cut off", *again)
-        return
-    lost = [
-        (name, address)
-        for name, address in _placed_addresses(one)
-        # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
-        if name in inside.links and not any(other.has_address(address) for other in inside.links.values())
-    ]
-    if lost:
-        seen = f"its address {lost[0][1]} is not on {lost[0][0]}"
-        has_another = any(
-            ipaddress.ip_address(address.partition("/")[0]).version == ipaddress.ip_address(lost[0][1]).version
-            and not ipaddress.ip_address(address.partition("/")[0]).is_link_local
-            for address in inside.links[lost[0][0]].addresses
+    if node.live:
+        yield Checked(
+            "interfaces", f"interfaces, addresses and routes of {counted(len(node.live), 'ready attachment')}"
         )
-        meaning = "the container cannot be reached at its recorded address"
-        if has_another:  # somebody gave it another one, and it may be in use
-            disrupts = (Disruption(reload_command(one), (id_of(one),)),)
-            yield about(seen, f"{meaning}; it has another one", disrupts=disrupts)
-        else:
-            yield about(seen, meaning, *again)
-        return
-    destinations = {route.destination for route in inside.routes}
-    missing = [text for text in _recorded_routes(one) if text not in destinations]
-    if missing:
-        seen = f"its route to {', '.join(missing)} is not in {one.netns}"
-        yield about(seen, "the container cannot reach these addresses", *again)
 
 
-def _moved(node: Reading, macs: set[str | None]) -> str:
-    """Return where an interface that was moved to another namespace is, or ""; a device that went home is not moved."""
-    for space in node.spaces.values():
-        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
-            continue
-        for link in space.network.links.values():
-            # All ipvlan interfaces of a device have its hardware address.
-            if link.mac and link.mac in macs and link.kind != "ipvlan":
-                return f"{link.name} in {space.path}"
-    return ""
+_Users = list[tuple[Attachment, Mapping[str, Any]]]
+"""The attachments that are on a device of the host, each with its plugin's configuration."""
 
 
-def _recorded_routes(one: Attachment) -> Iterator[str]:
-    """Yield the destinations of the recorded routes, and of those that the kernel makes for the addresses."""
-    result = result_of(one)
-    destinations = [route.dst for route in result.routes] if result is not None else []
-    # An address of one host has no route of its own.
-    subnets = (
-        [ip.address for ip in result.ips if not ip.address.endswith(("/32", "/128"))] if result is not None else []
-    )
-    for text in dict.fromkeys([*destinations, *subnets]):
-        with suppress(ValueError):
-            yield str(ipaddress.ip_network(text, strict=False))
+def _bridge_of(document: Mapping[str, Any]) -> str:
+    return str(document.get("bridge") or "cni0")
 
 
-def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
-    """Yield (interface, address) for the addresses that the result places in the container."""
-    result = result_of(one)
-    if result is None:
-        return
-    for ip in result.ips:
-        address = ip.address.partition("/")[0]
-        if ip.interface is None:
-            yield one.ifname, address
-        elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
-            yield result.interfaces[ip.interface].name, address
-
-
-def _bridges(node: Reading, host: Network) -> Iterator[NodeFinding]:
-    """Find bridges that no longer exist, are down, or have lost the address that is the containers' gateway."""
-    users: dict[str, list[tuple[Attachment, Mapping[str, Any]]]] = {}
-    for one, _ in node.live:
-        for document in plugin_documents(node.recorded(one)):
-            if document.get("type") == "bridge":
-                users.setdefault(str(document.get("bridge") or _DEFAULT_BRIDGE), []).append((one, document))
-    for name, attached in users.items():
-        containers = tuple(dict.fromkeys(id_of(one) for one, _ in attached))
-        link = host.links.get(name)
-        about = partial(_error, f"bridge {name}", containers=containers)
-        if link is None and (other := _other_bridge(host, [one for one, _ in attached])):
-            # A reload would make a second bridge with the same address next to it, and cut off all of them.
-            yield replace(
-                about(
-                    f"it does not exist; its containers are on {other}, which works",
-                    "the next ADD makes a second bridge with the same address, and these containers are cut off",
-                    f"give {other} its name back, or drain the node and remove it, before anything is attached",
-                ),
-                severity="warning",
-            )  # fmt: skip
-            continue
-        if link is None:
-            seen = f"it does not exist; {counted(len(containers), 'container')} of it lives"
-            meaning = "they are cut off; the plugin makes the bridge anew"
-            yield about(seen, meaning, *reload_in_place(node, [one for one, _ in attached]))
-            continue
-        if not link.is_up:
-            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(name)} up",))
-        gateways = {
-            f"{ip.gateway}/{ip.address.partition('/')[2]}": ip.gateway
-            for one, document in attached
-            if document.get("isGateway") is True or document.get("isDefaultGateway") is True
-            for ip in getattr(result_of(one), "ips", ())
-            if ip.gateway
-        }
-        missing = [full for full, address in gateways.items() if not link.has_address(address)]
-        if missing:
-            yield about(
-                f"it does not have the address {', '.join(missing)}", "its containers cannot reach their gateway",
-                commands=tuple(f"ip address add {quoted(full)} dev {quoted(name)}" for full in missing),
-            )  # fmt: skip
-
-
-def _masters(node: Reading, host: Network) -> Iterator[NodeFinding]:
-    users: dict[str, list[Attachment]] = {}
+def _devices(node: Reading) -> dict[tuple[str, str], _Users]:
+    """Return the users of each (``bridge`` or ``master``, name)."""
+    found: dict[tuple[str, str], _Users] = {}
     for one, _ in node.live:
         for document in plugin_documents(node.recorded(one)):
             # A master inside the container is not on the host.
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
-            if document.get("type") in _WITH_MASTER and master:
-                users.setdefault(master, []).append(one)
-    for master, attached in users.items():
-        about = partial(_error, f"master {master}", containers=tuple(map(id_of, attached)))
-        link = host.links.get(master)
-        if link is None:
-            remedy = f"bring {master} back; the doctor then prints the command that attaches its containers again"
-            yield about("it does not exist", "its containers are cut off, and no more can be attached", remedy)
-        elif not link.is_up:
-            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(master)} up",))
+            if document.get("type") == "bridge":
+                found.setdefault(("bridge", _bridge_of(document)), []).append((one, document))
+            elif document.get("type") in _WITH_MASTER and master:
+                found.setdefault(("master", master), []).append((one, document))
+    return found
+
+
+def _device(node: Reading, host: Network, kind: str, name: str, users: _Users) -> Iterator[NodeFinding]:
+    """Find a bridge or master that no longer exists, is down, or has lost the address that is a gateway."""
+    attached = list({id_of(one): one for one, _ in users}.values())
+    link = host.links.get(name)
+    about = partial(NodeFinding, "interfaces", "error", f"{kind} {name}", containers=tuple(map(id_of, attached)))
+    if link is None and kind == "master":
+        remedy = f"bring {name} back; the doctor then prints the command that attaches its containers again"
+        yield about("it does not exist", "its containers are cut off, and no more can be attached", remedy)
+    elif link is None and (other := _other_bridge(host, attached)):
+        # A reload would make a second bridge with the same address next to it, and cut off all of them.
+        yield replace(
+            about(
+                f"it does not exist; its containers are on {other}, which works",
+                "the next ADD makes a second bridge with the same address, and these containers are cut off",
+                f"give {other} its name back, or drain the node and remove it, before anything is attached",
+            ),
+            severity="warning",
+        )  # fmt: skip
+    elif link is None:
+        seen = f"it does not exist; {counted(len(attached), 'container')} of it lives"
+        meaning = "they are cut off; the plugin makes the bridge anew"
+        yield about(seen, meaning, *reload_in_place(node, attached))
+    else:
+        if not link.is_up:
+            yield about("it is down", "its containers are cut off", commands=(f"ip link set dev {quoted(name)} up",))
+        gateways = {
+            f"{ip.gateway}/{ip.address.partition('/')[2]}"
+            for one, document in users
+            if kind == "bridge" and (document.get("isGateway") is True or document.get("isDefaultGateway") is True)
+            for ip in getattr(result_of(one), "ips", ())
+            if ip.gateway
+        }
+        if missing := sorted(full for full in gateways if not link.has_address(full)):
+            yield about(
+                f"it does not have the address {', '.join(missing)}", "its containers cannot reach their gateway",
+                commands=tuple(f"ip address add {quoted(full)} dev {quoted(name)}" for full in missing),
+            )  # fmt: skip
 
 
 def _other_bridge(host: Network, attachments: list[Attachment]) -> str:
@@ -237,26 +142,95 @@ def _host_ends(one: Attachment, host: Network) -> list[Link]:
 
 def _check_host_ends(node: Reading, one: Attachment, host: Network) -> Observations:
     """Find a veth whose end on the host has left its bridge, or is down."""
-    names = [
-        str(doc.get("bridge") or _DEFAULT_BRIDGE)
-        for doc in plugin_documents(node.recorded(one))
-        if doc.get("type") == "bridge"
-    ]
+    documents = plugin_documents(node.recorded(one))
+    names = [_bridge_of(document) for document in documents if document.get("type") == "bridge"]
     bridges = [host.links[name] for name in names if name in host.links]
     for link in _host_ends(one, host):
-        commands = []
-        seen = []
+        wrong = {}
         if bridges and link.master not in {bridge.index for bridge in bridges}:
-            seen.append(f"is not on bridge {bridges[0].name}")
-            commands.append(f"ip link set dev {quoted(link.name)} master {quoted(bridges[0].name)}")
+            wrong[f"is not on bridge {bridges[0].name}"] = f"master {quoted(bridges[0].name)}"
         if not link.is_up:
-            seen.append("is down")
-            commands.append(f"ip link set dev {quoted(link.name)} up")
-        if commands:
-            yield _error(
-                name_of(one), f"its host interface {link.name} {' and '.join(seen)}", "the container is cut off",
-                commands=tuple(commands), containers=(id_of(one),),
-            )  # fmt: skip
+            wrong["is down"] = "up"
+        if wrong:
+            seen = f"its host interface {link.name} {' and '.join(wrong)}"
+            commands = tuple(f"ip link set dev {quoted(link.name)} {words}" for words in wrong.values())
+            yield finding_about(one, "interfaces", "error", seen, "the container is cut off", commands=commands)
+
+
+def _inside(node: Reading, one: Attachment, inside: Network) -> NodeFinding | None:
+    """Return what is wrong inside a container, or None."""
+    about = partial(finding_about, one, "interfaces", "error")
+    again = reload_in_place(node, [one])
+    result = result_of(one)
+    link = inside.links.get(one.ifname)
+    if link is None:
+        return _without_interface(node, one)
+    if not link.is_up and (result is None or result.ips):
+        return about(f"{one.ifname} is down in {one.netns}", "the container is cut off", *again)
+    for name, address in _placed_addresses(one):
+        # A plugin may have renamed the interface, or moved the address, on purpose. Then only its CHECK can judge.
+        if name in inside.links and not any(other.has_address(address) for other in inside.links.values()):
+            seen = f"its address {address} is not on {name}"
+            meaning = "the container cannot be reached at its recorded address"
+            if _has_another(inside.links[name], address):  # somebody gave it another one, and it may be in use
+                return about(seen, f"{meaning}; it has another one", disrupts=(reload_command(one),))
+            return about(seen, meaning, *again)
+    destinations = {route.destination for route in inside.routes}
+    if missing := [text for text in _recorded_routes(one) if text not in destinations]:
+        seen = f"its route to {', '.join(missing)} is not in {one.netns}"
+        return about(seen, "the container cannot reach these addresses", *again)
+    return None
+
+
+def _without_interface(node: Reading, one: Attachment) -> NodeFinding:
+    about = partial(finding_about, one, "interfaces", "error")
+    result = result_of(one)
+    macs = {interface.mac for interface in (result.interfaces if result else ()) if interface.name == one.ifname}
+    for space in node.spaces.values():
+        # A device of the host that went home has not been moved.
+        if space.network is None or (node.host is not None and space.network.cookie == node.host.cookie):
+            continue
+        for link in space.network.links.values():
+            # All ipvlan interfaces of a device have its hardware address.
+            if link.mac and link.mac in macs and link.kind != "ipvlan":
+                seen = f"{one.ifname} of {one.netns} is {link.name} in {space.path} now"
+                return replace(
+                    about(seen, "DEL is refused, or does not find it", "move and rename it back before it is detached"),
+                    severity="warning",
+                )
+    seen = f"there is no interface {one.ifname} in {one.netns}"
+    if stuck := node.stuck_plugin(one):
+        meaning = f"the container has lost this network, and DEL of {stuck} fails without the interface"
+        commands = (drop_command(one), attach_command(node, one))
+        return about(seen, meaning, "drop the record, and attach with the same parameters:", commands)
+    return about(seen, "the container has lost this network", *reload_in_place(node, [one]))
+
+
+def _has_another(link: Link, address: str) -> bool:
+    """Return whether an interface has an address of this family that is not one of the link."""
+    found = [ipaddress.ip_address(text.partition("/")[0]) for text in link.addresses]
+    return any(one.version == ipaddress.ip_address(address).version and not one.is_link_local for one in found)
+
+
+def _recorded_routes(one: Attachment) -> Iterator[str]:
+    """Yield the destinations of the recorded routes, and of those that the kernel makes for the addresses."""
+    if (result := result_of(one)) is not None:
+        # An address of one host has no route of its own.
+        subnets = [ip.address for ip in result.ips if not ip.address.endswith(("/32", "/128"))]
+        for text in dict.fromkeys([*(route.dst for route in result.routes), *subnets]):
+            with suppress(ValueError):
+                yield str(ipaddress.ip_network(text, strict=False))
+
+
+def _placed_addresses(one: Attachment) -> Iterator[tuple[str, str]]:
+    """Yield (interface, address) for the addresses that the result places in the container."""
+    if (result := result_of(one)) is not None:
+        for ip in result.ips:
+            address = ip.address.partition("/")[0]
+            if ip.interface is None:
+                yield one.ifname, address
+            elif 0 <= ip.interface < len(result.interfaces) and result.interfaces[ip.interface].sandbox:
+                yield result.interfaces[ip.interface].name, address
 
 
 def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observations:
@@ -300,29 +274,17 @@ def _known_fault(error: CNIError) -> tuple[str, str] | None:
     if not isinstance(error, PluginError):
         return None
     text = f"{error.msg} {error.details} {error.stderr}".lower()
-    return next(
-        ((plugin, meaning) for plugin, part, meaning in KNOWN_FAULTS if plugin == error.plugin and part in text), None
-    )
+    return next((fault[::2] for fault in KNOWN_FAULTS if fault[0] == error.plugin and fault[1] in text), None)
 
 
 def _failed_check(one: Attachment, error: CNIError) -> NodeFinding:
-    if _is_damage(error):
+    about = partial(finding_about, one, "interfaces")
+    # A plugin that crashed or hung says nothing about the attachment.
+    says_so = isinstance(error, PluginError) and error.code is not None and not error.retryable
+    if says_so or isinstance(error, NotAttachedError):
         # Nothing else that the doctor looks at is wrong: the container may work.
-        disrupts = (Disruption(reload_command(one), (id_of(one),)),)
-        return NodeFinding(
-            "interfaces", "error", name_of(one), f"CHECK failed: {error.text}",
-            "a plugin finds the container's network damaged", "", (), disrupts, (id_of(one),),
-        )  # fmt: skip
-    return NodeFinding(
-        "interfaces", "warning", name_of(one), f"CHECK gave no answer: {error.text}",
-        "nobody knows whether the container's network is in order", "find out why; then:",
-        (shlex.join(["libcni", "check", one.network, one.netns, "-c", one.container_id, "-i", one.ifname]),),
-        containers=(id_of(one),),
-    )  # fmt: skip
-
-
-def _is_damage(error: CNIError) -> bool:
-    """Return whether CHECK says that the attachment is wrong. A plugin that crashed or hung says nothing."""
-    if isinstance(error, NotAttachedError):
-        return True
-    return isinstance(error, PluginError) and error.code is not None and not error.retryable
+        seen, meaning = f"CHECK failed: {error.text}", "a plugin finds the container's network damaged"
+        return about("error", seen, meaning, disrupts=(reload_command(one),))
+    command = shlex.join(["libcni", "check", one.network, one.netns, "-c", one.container_id, "-i", one.ifname])
+    seen, meaning = f"CHECK gave no answer: {error.text}", "nobody knows whether the container's network is in order"
+    return about("warning", seen, meaning, "find out why; then:", (command,))

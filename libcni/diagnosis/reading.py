@@ -7,10 +7,11 @@ import json
 import os
 import shlex
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
@@ -20,7 +21,7 @@ from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
 from libcni.config.host_local import is_in_ranges, plugin_documents, reservation_directories
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.report import quoted
+from libcni.diagnosis.report import Disruption, NodeCheck, NodeFinding, Severity, quoted
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
@@ -36,6 +37,8 @@ _DEL_NEEDS_INTERFACE = {"host-device", "sbr"}
 """Plugins whose DEL fails in a namespace that has lost the interface (versions up to 1.1.1 at least)."""
 
 Identity = tuple[int, int]
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,75 +144,49 @@ class Reading:
         spaces = ((one, self.space_of(one)) for one in self.attachments if one.state == READY)
         return tuple((one, space.network) for one, space in spaces if space is not None and space.network is not None)
 
-    def holders(self, address: str) -> list[tuple[Space, Link]]:
-        """Return the interfaces of all namespaces that have an IP address now, with their namespaces."""
-        return self._by_address.get(address, [])
+    @functools.cached_property
+    def holders(self) -> dict[str, list[tuple[Space, Link]]]:
+        """The interfaces of all namespaces that have an IP address now, with their namespaces, by address."""
+        networks = ((space, space.network) for space in self.spaces.values() if space.network is not None)
+        links = ((space, link) for space, network in networks for link in network.links.values())
+        return _grouped((text.partition("/")[0], one) for one in links for text in one[1].addresses)
 
     @functools.cached_property
-    def _by_address(self) -> dict[str, list[tuple[Space, Link]]]:
-        found: dict[str, list[tuple[Space, Link]]] = defaultdict(list)
-        for space in self.spaces.values():
-            for link in space.network.links.values() if space.network else ():
-                for one in link.addresses:
-                    found[one.partition("/")[0]].append((space, link))
-        return found
-
-    def reserved_for(self, network: str, container_id: str) -> list[Reservation]:
-        """Return the reservations of a container on a network; "" for all."""
-        return self._by_holder.get((network, container_id), [])
+    def reserved_for(self) -> dict[tuple[str, str], list[Reservation]]:
+        """The reservations by network and container ID; with the network "" those of all networks."""
+        reserved = ((network, one) for (network, _), found in self.reservations.items() for one in found)
+        return _grouped(((key, one.container_id), one) for network, one in reserved for key in {network, ""})
 
     @functools.cached_property
-    def _by_holder(self) -> dict[tuple[str, str], list[Reservation]]:
-        found: dict[tuple[str, str], list[Reservation]] = defaultdict(list)
-        for (network, _), reservations in self.reservations.items():
-            for one in reservations:
-                found[network, one.container_id].append(one)
-                found["", one.container_id].append(one)
-        return found
+    def attached(self) -> dict[tuple[str, str], list[Attachment]]:
+        """The attachments by network and container ID; with the network "" those of all networks."""
+        return _grouped(((key, one.container_id), one) for one in self.attachments for key in {one.network, ""})
 
     @functools.cached_property
-    def unknown_namespace(self) -> str:
-        """A namespace that could not be read, so that nobody can say that an address is unused; "" if all were."""
-        return next((space.path for space in self.spaces.values() if space.network is None), "")
+    def recorded_addresses(self) -> dict[str, list[Attachment]]:
+        """The attachments by the addresses of their records."""
+        return _grouped((address, one) for one in self.attachments for address in addresses_of(one))
 
     @functools.cached_property
-    def sees_all_processes(self) -> bool:
-        """Whether this program would see a process of each container on record."""
-        return all(sees_same_processes(one.record) for one in self.attachments)
+    def why_unknown(self) -> str:
+        """Why nobody can say that an address is unused; "" if this program sees all namespaces."""
+        if os.geteuid():
+            return "only root sees the namespaces of all processes"
+        if unread := next((space.path for space in self.spaces.values() if space.network is None), ""):
+            return f"{unread} cannot be entered"
+        if not all(sees_same_processes(one.record) for one in self.attachments):
+            return "this program is in another PID namespace than the runtime, and cannot see all containers"
+        return ""
 
     def table(self, program: str, table: str) -> Table:
         """Return a table of a program; one without chains if it does not exist or cannot be read."""
         return self.rules.get(program, {}).get(table) or Table()
 
-    def interfaces_of(self, network: str, container_id: str) -> list[Attachment]:
-        """Return the attachments of a container on a network; "" for all."""
-        return self._by_container.get((network, container_id), [])
-
-    @functools.cached_property
-    def _by_container(self) -> dict[tuple[str, str], list[Attachment]]:
-        found: dict[tuple[str, str], list[Attachment]] = defaultdict(list)
-        for one in self.attachments:
-            found[one.network, one.container_id].append(one)
-            found["", one.container_id].append(one)
-        return found
-
-    @functools.cached_property
-    def recorded_addresses(self) -> dict[str, list[Attachment]]:
-        """The addresses of all records, each with its attachments."""
-        found: dict[str, list[Attachment]] = {}
-        for one in self.attachments:
-            for address in addresses_of(one):
-                found.setdefault(address, []).append(one)
-        return found
-
     def recorded_at(self, network: str, address: str, netns: str) -> list[Attachment]:
         """Return the attachments on record of a network that have an IP address in a namespace."""
         identity = namespace_identity(netns)
-        return [
-            one
-            for one in self.recorded_addresses.get(address, [])
-            if one.network == network and one.netns and namespace_identity(one.netns) == identity
-        ]
+        found = [one for one in self.recorded_addresses.get(address, []) if one.network == network and one.netns]
+        return [one for one in found if namespace_identity(one.netns) == identity]
 
     def identity_of(self, filename: str) -> tuple[str, str, str] | None:
         """Return (network, container ID, interface) of a record's file name, as far as the known networks tell."""
@@ -225,10 +202,11 @@ class Reading:
 
     def is_known(self, network: str, container_id: str, ifname: str = "") -> bool:
         """Return whether a record may be of this attachment: also a corrupt one, or one that was set aside."""
-        if any(ifname in {"", one.ifname} for one in self.interfaces_of(network, container_id)):
+        if any(ifname in {"", one.ifname} for one in self.attached.get((network, container_id), [])):
             return True
-        corrupt = {os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT}
-        names = map(without_hash, (*corrupt, *self.set_aside))
+        corrupt = [os.path.basename(one.path) for one in self.attachments if one.state == CORRUPT]
+        # The name of a record that was set aside ends with the time.
+        names = map(without_hash, (*corrupt, *(name.rpartition(".")[0] for name in self.set_aside)))
         return any(name.startswith(network) and f"-{container_id}-{ifname}" in name for name in names)
 
 
@@ -354,6 +332,13 @@ def _with_network(space: Space) -> Space:
     return space
 
 
+def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    found: dict[K, list[T]] = {}
+    for key, one in pairs:
+        found.setdefault(key, []).append(one)
+    return found
+
+
 def result_of(attachment: Attachment) -> Result | None:
     """Return an attachment's recorded result, or None if it has no usable one."""
     try:
@@ -376,6 +361,23 @@ def name_of(attachment: Attachment) -> str:
 def id_of(attachment: Attachment) -> str:
     """Return an attachment as ``ID:IFNAME``."""
     return f"{attachment.container_id}:{attachment.ifname}"
+
+
+def finding_about(  # noqa: PLR0913, PLR0917 - the fields of a finding
+    one: Attachment,
+    check: NodeCheck,
+    severity: Severity,
+    seen: str,
+    meaning: str = "",
+    remedy: str = "",
+    commands: tuple[str, ...] = (),
+    *,
+    disrupts: tuple[str, ...] = (),
+) -> NodeFinding:
+    """Return a finding about one attachment; ``disrupts``: the commands that would interrupt it."""
+    about = (id_of(one),)
+    at_a_price = tuple(Disruption(command, about) for command in disrupts)
+    return NodeFinding(check, severity, name_of(one), seen, meaning, remedy, commands, at_a_price, about)
 
 
 def detach_command(container_id: str, ifname: str, network: str | None = None) -> str:

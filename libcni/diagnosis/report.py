@@ -11,8 +11,7 @@ from typing import Literal
 __all__ = ["Checked", "Disruption", "DoctorReport", "NodeFinding", "NotChecked"]
 
 NodeCheck = Literal[
-    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "locks",
-    "containers",
+    "configuration", "plugins", "disk", "records", "namespaces", "interfaces", "rules", "ipam", "drift", "containers",
 ]  # fmt: skip
 """The name of a check; ``containers`` is the one of the command line, about containers that have ended."""
 

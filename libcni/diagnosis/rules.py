@@ -247,7 +247,7 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
     and firewall, which their DEL removes if there is a record.
     """
     masquerade, published = masquerade_chain(network, container_id), ports_chain(network, container_id)
-    recorded = {address for one in node.interfaces_of(network, container_id) for address in addresses_of(one)}
+    recorded = {address for one in node.attached.get((network, container_id), ()) for address in addresses_of(one)}
     commands = []
     for program in sorted({program_of(address) for address in addresses}):
         nat = node.table(program, "nat")
@@ -268,7 +268,7 @@ def removal_commands(  # noqa: PLR0913 - an attachment, its addresses and what i
             commands += [shlex.join([program, "-D", *rule[1:]]) for rule in allowed]
     mark = masquerade_mark(network, container_id, ifname)
     marked = [(f"{MASQUERADE} masq_checks", mark)] if node.table("nft", MASQUERADE).find("masq_checks", mark) else []
-    if not is_recorded and not node.interfaces_of("", container_id) and _ID.fullmatch(container_id):
+    if not is_recorded and ("", container_id) not in node.attached and _ID.fullmatch(container_id):
         ports = port_rules(node.rules.get("nft", {}), container_id)
         marked += [(f"{table} {chain}", container_id) for table, chain, _ in ports]
     return commands + [_nft_removal(*one) for one in dict.fromkeys(marked)]
@@ -297,13 +297,13 @@ def _left_over(node: Reading, facts: Facts) -> Observations:
     for fact, owner in joined(facts["iptables"].items(), facts["nftables"].items()):
         if owner is not None:
             found.setdefault(owner[0], {}).setdefault(owner, {})[fact.address] = None
-    for container_id, owners in found.items() if not (node.record_error or node.unknown_namespace) else ():
+    for container_id, owners in found.items() if not (node.record_error or node.why_unknown) else ():
         addresses: dict[str, None] = {}
         commands: dict[str, None] = {}
         for (_, network, ifname), used in owners.items():
-            is_known = node.is_known(network, container_id) or node.reserved_for(network, container_id)
+            is_known = node.is_known(network, container_id) or (network, container_id) in node.reserved_for
             # Another runtime's container may have them.
-            if not is_known and not any(node.holders(one) for one in used if one not in node.recorded_addresses):
+            if not is_known and not any(one in node.holders for one in used if one not in node.recorded_addresses):
                 addresses |= used
                 commands |= dict.fromkeys(removal_commands(node, network, container_id, ifname, [*used]))
         if commands:

@@ -6,11 +6,12 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from libcni._netlink import read_network
 from libcni.client import CNIConfig
-from libcni.diagnosis.reading import Reading, addresses_of, detach_command, id_of, name_of
-from libcni.diagnosis.report import Checked, Disruption, NodeFinding, NotChecked, Observations, counted, quoted
+from libcni.diagnosis.reading import Reading, addresses_of, detach_command, finding_about, name_of
+from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.diagnosis.rules import removal_commands
 from libcni.store.attachments import Attachment, namespace_has_gone
 from libcni.store.place import is_no_namespace
@@ -123,12 +124,9 @@ def _process_in(one: Attachment, processes: dict[tuple[int, int], str]) -> str:
 
 def check_namespaces(node: Reading) -> Observations:
     """Find attachments from before the last reboot, and those whose namespace was removed or replaced."""
-    count = 0
+    known = [one for one in node.attachments if one.state != CORRUPT and one.network]
     processes = {identity: space.process for identity, space in node.spaces.items() if space.process}
-    for one in node.attachments:
-        if one.state == CORRUPT or not one.network:
-            continue
-        count += 1
+    for one in known:
         reason = _why_gone(one)
         if reason and not _can_tell(one):
             unknown = f"{reason}, and its processes are in another PID namespace: run this in that of the ADD"
@@ -141,41 +139,37 @@ def check_namespaces(node: Reading) -> Observations:
             yield NotChecked("namespaces", name_of(one), f"{one.netns} is no path")
         elif one.netns and one.record.version and one.record.netns_id is None:
             yield NotChecked("namespaces", name_of(one), f"{one.netns} did not exist at its ADD")
-    if count:
-        yield Checked("namespaces", f"namespaces of {counted(count, 'attachment')}")
+    if known:
+        yield Checked("namespaces", f"namespaces of {counted(len(known), 'attachment')}")
 
 
 def _gone(node: Reading, one: Attachment, reason: str) -> NodeFinding:
-    meaning, commands = "its addresses are still reserved", [detach_command(one.container_id, one.ifname)]
-    about = (id_of(one),)
+    detach = detach_command(one.container_id, one.ifname)
+    about = partial(finding_about, one, "namespaces", "warning", reason)
     for address in addresses_of(one):
-        for space, link in node.holders(address):
+        for space, link in node.holders.get(address, ()):
             if not [other for other in node.recorded_at(one.network, address, space.path) if other is not one]:
                 meaning = f"its address {address} is on {link.name} in {space.path}: a container may use it"
-                remedy = "find out whose it is. Nobody's? Then:"
-                disrupts = (Disruption(commands[0], about),)
-                return NodeFinding("namespaces", "warning", name_of(one), reason, meaning, remedy, (), disrupts, about)
+                return about(meaning, "find out whose it is. Nobody's? Then:", disrupts=(detach,))
+    meaning, rules = "its addresses are still reserved", []
     # No rule survives a reboot, and a pending attachment may have none yet.
     if one.state not in {STALE_BOOT, PENDING}:
         rules = removal_commands(node, one.network, one.container_id, one.ifname, addresses_of(one), is_recorded=True)
-        if rules:
-            meaning += ". Without the namespace the plugin cannot remove its masquerade rules"
-        commands += rules
-    return NodeFinding("namespaces", "warning", name_of(one), reason, meaning, "", tuple(commands), containers=about)
+    if rules:
+        meaning += ". Without the namespace the plugin cannot remove its masquerade rules"
+    return about(meaning, commands=(detach, *rules))
 
 
 def _lost_path(one: Attachment, process: str) -> NodeFinding:
     """Return the finding for a namespace that has lost its path, and in which a process lives."""
     seen = f"{one.netns} does not lead to its namespace any more, and process {process} lives in that"
     meaning = "to other programs its container seems to have ended; a DEL would free addresses in use"
-    about = (id_of(one),)
+    about = partial(finding_about, one, "namespaces", "warning", seen)
     if not is_no_namespace(one.netns):
         # A mount over another container's namespace would let the tear-down of that container remove this one's.
-        remedy = "another container has the path: call repair when the process has ended"
-        return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, remedy, containers=about)
+        return about(meaning, "another container has the path: call repair when the process has ended")
     path, link = quoted(one.netns), f"/proc/{process}/ns/net"
     inode = one.record.netns_id[1] if one.record.netns_id is not None else 0
     # Another process may have the number when the command is typed, for example one of the host.
     command = f'[ "$(readlink {link})" = "net:[{inode}]" ] && touch {path} && mount --bind {link} {path}'
-    meaning += ". The command restores the path"
-    return NodeFinding("namespaces", "warning", name_of(one), seen, meaning, "", (command,), containers=about)
+    return about(f"{meaning}. The command restores the path", commands=(command,))

@@ -367,13 +367,13 @@ class RecordStore:
         return f"{self.aside}/{target}"
 
     def names_set_aside(self) -> list[str]:
-        """Return the former file names of the records in ``<cache_dir>/corrupt``; long ones are cut.
+        """Return the names of the files in ``<cache_dir>/corrupt``: those of records, with the time after them.
 
         Raises:
             RecordError: the directory cannot be listed.
         """
         try:
-            return [name.rpartition(".")[0] for name in sorted(system.listdir(self.aside))]
+            return sorted(system.listdir(self.aside))
         except FileNotFoundError:
             return []
         except OSError as error:

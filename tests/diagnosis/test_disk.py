@@ -61,7 +61,7 @@ def test_a_read_only_disk_is_not_blamed_on_rights(node: OperatorNode) -> None:
 def test_a_record_directory_of_another_user(node: OperatorNode) -> None:
     node.attach("c1")
     os.chown(node.cache, 65534, 65534)
-    node.mend("it belongs to user nobody")
+    node.mend("it belongs to user 65534")
     node.assert_healthy()
 
 

@@ -1,24 +1,12 @@
-"""The doctor names who holds a lock."""
+"""Who holds a lock."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from diagnosis.conftest import only
 from libcni import CNIConfig
-from libcni.diagnosis import diagnose, lock_users
-from libcni.store.locks import LockRequest, LockSet
-
-
-def test_who_holds_a_lock_is_named(cni: CNIConfig) -> None:
-    locks = LockSet(cni.cache_dir, LockRequest((), "c1"))
-    assert locks.try_acquire()
-    try:
-        assert only(cni).check == "locks"
-    finally:
-        locks.close()
-    assert diagnose(cni).findings == ()
+from libcni.diagnosis import lock_users
 
 
 def test_a_program_that_only_has_the_lock_file_open_holds_no_lock(cni: CNIConfig) -> None:

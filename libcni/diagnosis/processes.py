@@ -1,58 +1,20 @@
-"""Find verbs that run now, and the processes of plugins."""
+"""Find the processes that hold a lock, and the plugins that run for an attachment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from libcni._namespace import namespace_identity
 from libcni.client import CNIConfig
-from libcni.diagnosis.reading import Reading
-from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
-from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
-from libcni.store.locks import TOKEN_VARIABLE, LockRequest, is_locked
+from libcni.store.locks import TOKEN_VARIABLE
 
 __all__ = ["lock_users"]
 
 
-@dataclass(frozen=True, slots=True)
-class PluginProcess:
-    """A plugin that runs now.
-
-    Attributes:
-        pid: its process ID.
-        command: its command line.
-        verb: the value of CNI_COMMAND.
-    """
-
-    pid: int
-    command: str
-    verb: str
-
-
-def check_locks(node: Reading) -> Observations:
-    """Find verbs that run now."""
-    path = f"{node.cni.cache_dir}/locks"
-    if not os.path.exists(path):
-        return
-    try:
-        locked = is_locked(node.cni.cache_dir, LockRequest(all_containers=True))
-    except RecordError as error:
-        yield NotChecked("locks", path, str(error))
-        return
-    yield Checked("locks", path)
-    if locked:
-        processes = ", ".join(lock_users(path)) or "a process that this user may not see"
-        yield NodeFinding(
-            "locks", "note", path, f"a verb runs now: {processes}", "other verbs of its container wait",
-            "wait for it, or end it if it hangs",
-        )  # fmt: skip
-
-
-def plugin_processes(cni: CNIConfig, attachment: Attachment) -> list[PluginProcess]:
-    """Return the plugins that run for an attachment now, found by their environment.
+def plugin_processes(cni: CNIConfig, attachment: Attachment) -> dict[int, str]:
+    """Return the plugins that run for an attachment now, by PID, each as text; found by their environment.
 
     Another runtime on this machine can use the same container ID. So the namespace, the interface and the lock file
     must match, too: the doctor tells people to end these processes.
@@ -64,16 +26,14 @@ def plugin_processes(cni: CNIConfig, attachment: Attachment) -> list[PluginProce
         f"CNI_NETNS={attachment.netns}".encode(),
     }
     token = f"{TOKEN_VARIABLE}={identity[0]}:{identity[1]}:".encode()
-    return [found for pid in _processes() if (found := _plugin_process(pid, wanted, token)) is not None]
-
-
-def _plugin_process(pid: int, wanted: set[bytes], token: bytes) -> PluginProcess | None:
-    variables = _proc(f"{pid}/environ").split(b"\0")
-    command = _proc(f"{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
-    if not wanted.issubset(variables) or not any(one.startswith(token) for one in variables) or not command:
-        return None
-    verb = next((one.partition(b"=")[2].decode() for one in variables if one.startswith(b"CNI_COMMAND=")), "")
-    return PluginProcess(pid, command, verb) if verb else None
+    found = {}
+    for pid in _processes():
+        variables = _proc(f"{pid}/environ").split(b"\0")
+        command = _proc(f"{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+        verbs = [one.partition(b"=")[2].decode() for one in variables if one.startswith(b"CNI_COMMAND=")]
+        if verbs and command and wanted.issubset(variables) and any(one.startswith(token) for one in variables):
+            found[pid] = f"{command} (PID {pid}, {verbs[0]})"
+    return found
 
 
 def _proc(path: str) -> bytes:
