@@ -161,7 +161,7 @@ class RecordStore:
         """
         if record.path:
             # Sync here, too: the replaced record may be Go's, and Go does not sync the names of its records.
-            self._replace(record, encode(record), sync=self.durable)
+            self.rewrite(record, sync=self.durable)
             return record
         with self._draft(encode(record)) as (draft, source):
             path = self._claim(source, draft, record.identity)
@@ -174,22 +174,13 @@ class RecordStore:
             try:
                 with Directory(self.results, create=True, durable=self.durable) as directory:
                     if self._claim_name(source, draft, directory, name, identity):
-                        self._sync_name(name, directory)
+                        if self.durable:
+                            # Otherwise a power cut while the first plugin runs can leave its effects without a record.
+                            sync_directory(directory)
                         return path
             except OSError as error:
                 raise record_error("cannot be written", path, error) from error
         raise RecordError("both possible names of the record's file belong to other attachments", path=self.results)
-
-    def _sync_name(self, name: str, directory: int) -> None:
-        # Without this, a power cut while the first plugin runs can leave its effects without a record.
-        if not self.durable:
-            return
-        try:
-            sync_directory(directory)
-        except OSError:
-            with suppress(OSError):
-                remove(name, directory)
-            raise
 
     def _claim_name(self, source: int, draft: str, directory: int, name: str, identity: Identity) -> bool:
         """Give a draft this name; return False if a record of another identity has the name."""
@@ -216,7 +207,7 @@ class RecordStore:
 
         The directory is not synced. If a power cut undoes the rename, the pending record is left, which is safe.
         """
-        self._replace(record, encode(record))
+        self.rewrite(record)
         self._remove_partial(record)
 
     def keep_partial(self, record: Record) -> None:
@@ -258,20 +249,21 @@ class RecordStore:
     def _remove_partial(self, record: Record) -> None:
         try:
             with Directory(self.partials) as directory:
-                self._remove(self.partials, _name_of(record), directory)
+                remove(_name_of(record), directory)
         except FileNotFoundError:
             pass
         except OSError as error:  # the verb has done its work, so this must not fail it
-            logger.warning("%s: the intermediate result cannot be removed: %s", self.partials, error.strerror or error)
+            path = f"{self.partials}/{_name_of(record)}"
+            logger.warning("%s: the intermediate result cannot be removed: %s", path, error.strerror or error)
 
-    def _replace(self, record: Record, data: bytes, *, sync: bool = False) -> None:
-        """Replace a record's file atomically. ``sync``: sync its name, too."""
+    def rewrite(self, record: Record, *, sync: bool = False) -> None:
+        """Replace a record's file atomically. ``sync``: sync its name, too. Raises RecordError."""
         try:
             with (
                 Directory(self.drafts, create=True, durable=self.durable) as source,
                 Directory(self.results, create=True, durable=self.durable) as directory,
             ):
-                replace_file(_name_of(record), data, source, directory, durable=self.durable)
+                replace_file(_name_of(record), encode(record), source, directory, durable=self.durable)
                 if sync:
                     sync_directory(directory)
         except OSError as error:
@@ -290,21 +282,11 @@ class RecordStore:
             with Directory(self.results) as directory:
                 is_marked = overwrite_after(DETACHING_MARK.encode(), b"1", _name_of(record), directory)
             if not is_marked:  # Go's records, and those of earlier versions
-                self._replace(record, encode(marked))
+                self.rewrite(marked)
         except (OSError, RecordError) as error:
             logger.warning("DEL goes on, but the record %s is not marked as detaching: %s", record.path, error)
             return record
         return marked
-
-    def take_over(self, record: Record, owner: str) -> Record:
-        """Rewrite the owner of a record and return the new record.
-
-        Raises:
-            RecordError: the file cannot be written.
-        """
-        taken = record.with_fields(owner=owner)
-        self._replace(taken, encode(taken))
-        return taken
 
     def ensure_writable(self, record: Record) -> None:
         """Check that a record of this size can be written: write it under a temporary name and remove it.
@@ -329,7 +311,8 @@ class RecordStore:
                 try:
                     yield draft, directory
                 finally:
-                    self._remove(self.drafts, draft, directory)
+                    with suppress(OSError):  # repair removes it later
+                        remove(draft, directory)
         except OSError as error:
             raise record_error("cannot be written", self.drafts, error) from error
 
@@ -378,13 +361,6 @@ class RecordStore:
             return []
         except OSError as error:
             raise record_error("cannot be listed", self.aside, error) from error
-
-    def _remove(self, folder: str, name: str, directory: int) -> None:
-        """Remove a file that is not needed any more. If that fails, log a warning."""
-        try:
-            remove(name, directory)
-        except OSError as error:
-            logger.warning("%s/%s: the temporary file cannot be removed: %s", folder, name, error.strerror or error)
 
     def read(self, name: str) -> Record | None:
         """Return the record in the file of this name, or None. If it is not a record, it has state corrupt.

@@ -66,4 +66,6 @@ async def take_over(node: Node, attachment: Attachment) -> Attachment:
     record = node.records.find(attachment.record.identity)
     if record is None or record.state in {CORRUPT, LEGACY}:
         raise RecordError(f"{attachment.path}: there is no record that can be taken over", path=attachment.path)
-    return attachment_of(node.records.take_over(record, node.settings.owner))
+    taken = record.with_fields(owner=node.settings.owner)
+    node.records.rewrite(taken)
+    return attachment_of(taken)
