@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from libcni.errors import InvalidOutputError, PluginError
 from libcni.executor.find import find_plugin
@@ -36,12 +37,12 @@ class Delegate:
     """
 
     def __init__(self, plugin_type: str, stdin: bytes, env: Mapping[str, str], network: str) -> None:
-        self.type = plugin_type
-        self.stdin = stdin
-        self.env = env
-        self.network = network
         directories = [part for part in env.get("CNI_PATH", "").split(os.pathsep) if part]
-        self.path: str = find_plugin(plugin_type, directories)
+        path = find_plugin(plugin_type, directories)
+        attachment = env.get("CNI_CONTAINERID", ""), env.get("CNI_IFNAME", "")
+        own = {name: value for name, value in env.items() if name.startswith("CNI_")}
+        self._invocation = Invocation(env["CNI_COMMAND"], plugin_type, path, stdin, own, network, *attachment)
+        self._options = CallOptions(env={name: value for name, value in env.items() if name not in own})
 
     def run(self, verb: str) -> Outcome:
         """Run ``verb``, and print the delegate's stderr on this plugin's stderr.
@@ -49,12 +50,11 @@ class Delegate:
         There is no deadline: the runtime has one for this plugin. Raises PluginError if the delegate does not exit with
         status 0, or cannot be started.
         """
-        invocation = self._invocation(verb)
-        # The executor merges both again; CNI_COMMAND of this plugin must not win over the delegate's verb.
-        other = {name: value for name, value in self.env.items() if name not in invocation.env}
+        env = {**self._invocation.env, "CNI_COMMAND": verb}
+        invocation = replace(self._invocation, verb=verb, env=env)
         # The executor returns at the delegate's exit, even if a child of the delegate keeps its stdout open.
         with _sigterm_as_exception():
-            outcome = ProcessExecutor().execute(invocation, CallOptions(env=other))
+            outcome = ProcessExecutor().execute(invocation, self._options)
         sys.stderr.write(outcome.stderr.decode(errors="backslashreplace"))
         if outcome.exit_status != 0:
             raise _error(invocation, outcome)
@@ -67,28 +67,15 @@ class Delegate:
         delegate exits with status 0 and prints no result.
         """
         outcome = self.run("ADD")
-        invocation = self._invocation("ADD")
         try:
             document = decode_document(outcome.stdout)
             # An exit status of 0 does not make a result of an error document: the plugin would report success.
             if "code" in document and not _RESULT_KEYS & document.keys():
-                raise _error(invocation, outcome)
+                raise _error(self._invocation, outcome)
             return PluginResult.from_document(document, version)
         except VerbError as error:
             problem = f"it printed no result: {error.details or error.msg}"
-            raise InvalidOutputError(problem, invocation, outcome) from error
-
-    def _invocation(self, verb: str) -> Invocation:
-        return Invocation(
-            verb=verb,
-            plugin=self.type,
-            path=self.path,
-            stdin=self.stdin,
-            env={**{name: value for name, value in self.env.items() if name.startswith("CNI_")}, "CNI_COMMAND": verb},
-            network=self.network,
-            container_id=self.env.get("CNI_CONTAINERID", ""),
-            ifname=self.env.get("CNI_IFNAME", ""),
-        )
+            raise InvalidOutputError(problem, self._invocation, outcome) from error
 
 
 def _error(invocation: Invocation, outcome: Outcome) -> PluginError:

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from libcni.testing.namespaces import NetworkNamespace
 
 _SETTLE = 1.0
+_OF_IPTABLES = {"filter", "mangle", "nat", "raw", "security"}
+"""The tables that iptables makes in nftables, whose rules ``iptables-save`` prints."""
 
 Snapshot: TypeAlias = frozenset[str]
 """The network state at one moment: a line for each link, address, route and rule."""
@@ -61,10 +63,18 @@ def _lines() -> Iterator[str]:
                 yield "route " + " ".join(str(route[key]) for key in keys if key in route)
         for rule in _ip(family, "rule", "show"):
             yield "rule " + " ".join(f"{key} {value}" for key, value in sorted(rule.items()))
+    yield from _packet_rules()
+
+
+def _packet_rules() -> Iterator[str]:
     # Rules only: counters and empty chains differ without any fault.
     for program in ("iptables-save", "ip6tables-save"):
         if shutil.which(program):
             yield from (f"{program} {line}" for line in _output(program).splitlines() if line.startswith("-A"))
+    ruleset = json.loads(_output("nft", "-js", "list", "ruleset") or "{}") if shutil.which("nft") else {}
+    for rule in (entry["rule"] for entry in ruleset.get("nftables", []) if "rule" in entry):
+        if rule["table"] not in _OF_IPTABLES:
+            yield f"nft {rule['family']} {rule['table']} {rule['chain']} {json.dumps(rule['expr'])}"
 
 
 def _ip(*arguments: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import Any
 
@@ -14,6 +15,7 @@ from libcni.testing.snapshot import difference, snapshot
 from testing.faulty import NEWEST, failing, ip
 
 LINK = "cnitest0"
+needs_nft = pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft (apt-get install nftables)")
 
 
 class Linking(Recorder):
@@ -31,6 +33,9 @@ class Linking(Recorder):
             ip("link", "add", f"plug{number}", "type", "veth", "peer", "name", f"gulp{number}")
         if self.fault == "rule":
             ip("-netns", self.name, "rule", "add", "table", "77", "priority", "77")
+        if self.fault == "nft":
+            text = "table inet cnitest {\nchain c {\ntcp dport 80 accept\n}\n}\n"
+            subprocess.run(["ip", "netns", "exec", self.name, "nft", "-f", "-"], input=text.encode(), check=True)
         if self.fault == "address":
             ip("-netns", self.name, "address", "add", "10.77.0.1/24", "dev", "lo")
         if self.fault == "route":
@@ -54,6 +59,7 @@ class Linking(Recorder):
         ("", "", ""),
         ("link", "DEL leaves nothing", "new: link cnitest0 (down), link cnitestpeer (down)"),
         ("rule", "DEL leaves nothing", "new: rule"),
+        pytest.param("nft", "DEL leaves nothing", "new: nft inet cnitest c [", marks=needs_nft),
         ("address", "DEL leaves nothing", "new: address 10.77.0.1/24 on lo"),
         ("route", "DEL leaves nothing", "route 10.78.0.0/24 lo"),
         ("host link", "DEL leaves nothing on the host", "link gulp"),
