@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 
 import libcni
 from libcni import printable
-from libcni.cli.listing import attachment_data, matches, row, short_ids
+from libcni.cli.listing import attachment_data, matches, row
 from libcni.cli.session import Session
 
 _LOOK_EVERY, _READ_EVERY = 0.2, 2.0
 
 
-def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *, no_trunc: bool) -> None:
+def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str]) -> None:
     """Print a line for each attachment that is recorded, and then for each change, until a signal comes.
 
     The directory's time is polled, because a record that is written or removed changes a name in it. A namespace that
@@ -31,9 +31,8 @@ def follow(session: Session, cni: libcni.CNIConfig, wanted: Mapping[str, str], *
         if now != changed or time.monotonic() - read > _READ_EVERY:
             changed, read = now, time.monotonic()
             found = {one.path: one for one in cni.get_cached_attachments() if matches(one, wanted)}
-            short = short_ids((one.container_id for one in found.values()), no_trunc=no_trunc)
             for event, one in _events(known, found):
-                _print(session, event, one, short)
+                _print(session, event, one)
             known = found
         time.sleep(_LOOK_EVERY)
 
@@ -61,10 +60,10 @@ def _changed(cni: libcni.CNIConfig) -> int:
         return 0
 
 
-def _print(session: Session, event: str, one: libcni.Attachment, short: Mapping[str, str]) -> None:
+def _print(session: Session, event: str, one: libcni.Attachment) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if session.output == "text":
-        container, network, ifname, addresses, _, state, _ = row(one, short)
+        container, network, ifname, addresses, _, state, _ = row(one)
         line = printable(f"{now}  {event:8}  {container:12}  {network}  {ifname}  {addresses or '-'}  {state}")
     else:
         line = json.dumps({"time": now, "event": event, **attachment_data(one)})

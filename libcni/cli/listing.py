@@ -1,4 +1,4 @@
-"""Find the recorded attachments that a command names, shorten their IDs, and write them down."""
+"""Find the recorded attachments that a command names, and write them down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import libcni
 import libcni.diagnosis
 from libcni.cli.failures import UsageError
 
-_SHORT = 12
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -37,14 +36,12 @@ def named_attachments(cni: libcni.CNIConfig, text: str, network: str = "", *, wh
     container = container if whole else recorded_container(cni, container)
     found = find_attachments(cni, container, ifname=ifname, network=network)
     if not found:
-        raise corrupt_error(cni, container, ifname) or no_record_error(cni, text, container, ifname)
+        if (corrupt := corrupt_error(cni, container, ifname)) is not None:
+            raise corrupt
+        hint = whole_id_hint(cni, container) or "libcni attachments lists the recorded attachments"
+        problem = f"there is no record of {text.rstrip(':')}"
+        raise libcni.NotAttachedError(problem, container_id=container, ifname=ifname, hint=hint)
     return found
-
-
-def no_record_error(cni: libcni.CNIConfig, what: str, container: str, ifname: str = "") -> libcni.NotAttachedError:
-    """Return the error for an attachment or a container that has no record."""
-    hint = whole_id_hint(cni, container) or "libcni attachments lists the recorded attachments"
-    return libcni.NotAttachedError(f"there is no record of {what}", container_id=container, ifname=ifname, hint=hint)
 
 
 def whole_id_hint(cni: libcni.CNIConfig, container: str) -> str:
@@ -88,11 +85,18 @@ def matches(one: libcni.Attachment, wanted: Mapping[str, str]) -> bool:
     return all(not value or getattr(one, name) == value for name, value in wanted.items())
 
 
-def row(one: libcni.Attachment, short: Mapping[str, str]) -> list[str]:
+def row(one: libcni.Attachment) -> list[str]:
     """Return the cells of an attachment: container, network, interface, addresses, age, state, owner."""
-    container = short.get(one.container_id, one.container_id) or "?"
     addresses = ", ".join(listed_addresses(one))
-    return [container, one.network or "?", one.ifname or "?", addresses, age_of(one), one.state, one.owner or "-"]
+    return [
+        one.container_id or "?",
+        one.network or "?",
+        one.ifname or "?",
+        addresses,
+        age_of(one),
+        one.state,
+        one.owner or "-",
+    ]
 
 
 def listed_addresses(one: libcni.Attachment) -> list[str]:
@@ -138,25 +142,6 @@ def attachment_data(one: libcni.Attachment) -> dict[str, Any]:
         "path": one.path,
         "problem": one.problem,
     }
-
-
-def short_ids(container_ids: Iterable[str], *, no_trunc: bool) -> dict[str, str]:
-    """Return each ID cut to 12 characters, or to as many as are needed to tell the IDs apart."""
-    known = sorted(set(container_ids))
-    if no_trunc:
-        return {one: one for one in known}
-    short = {}
-    for index, one in enumerate(known):
-        neighbours = known[max(index - 1, 0) : index] + known[index + 1 : index + 2]
-        shared = max((_shared(one, other) for other in neighbours), default=0)
-        short[one] = one[: max(_SHORT, shared + 1)]
-    return short
-
-
-def _shared(one: str, other: str) -> int:
-    """Return how many characters two IDs have in common at their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def recorded_container(cni: libcni.CNIConfig, text: str) -> str:

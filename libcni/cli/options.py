@@ -94,7 +94,6 @@ TARGET = (NETWORK, NETNS, IFNAME, CONTAINER, CNI_ARGS, CAPABILITIES)
 """The fields of ``libcni.cli.inputs.Target``. A command that has them gets one."""
 OPTIONAL_TARGET = (OPTIONAL_NETWORK, OPTIONAL_NETNS, IFNAME_OR_ALL, CONTAINER, CNI_ARGS, CAPABILITIES)
 ONLY_NETWORK = Argument("--network", "-n", default="", metavar="NETWORK", complete=networks, help="Only this network.")
-NO_TRUNC = Argument("--no-trunc", action="store_true", help="Do not shorten container IDs.")
 QUIET = Argument("--quiet", "-q", action="store_true", help="Print only the IDs or names, one on each line.")
 INCLUDE_GO = Argument("--include-go", action="store_true",
     help="Detach records of Go libcni, too. They name no owner: they may be running containers of podman.")  # fmt: skip

@@ -16,8 +16,6 @@ from libcni.config.host_local import plugin_documents
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.diagnosis.reading import (
     Reading,
-    attach_command,
-    drop_command,
     finding_about,
     id_of,
     name_of,
@@ -199,10 +197,6 @@ def _without_interface(node: Reading, one: Attachment) -> NodeFinding:
                     severity="warning",
                 )
     seen = f"there is no interface {one.ifname} in {one.netns}"
-    if stuck := node.stuck_plugin(one):
-        meaning = f"the container has lost this network, and DEL of {stuck} fails without the interface"
-        commands = (drop_command(one), attach_command(node, one))
-        return about(seen, meaning, "drop the record, and attach with the same parameters:", commands)
     return about(seen, "the container has lost this network", *reload_in_place(node, [one]))
 
 
@@ -244,9 +238,6 @@ def run_checks(node: Reading, explained: set[str], *, run_check: bool) -> Observ
     passed = known = 0
     faults: dict[tuple[str, str], list[str]] = {}
     for one in attachments:
-        if lacking := node.lacking(one):
-            yield NotChecked("interfaces", name_of(one), f"CHECK: there is no plugin {', '.join(lacking)}")
-            continue
         try:
             node.cni.check_network_list(one.network, RuntimeConf(one.container_id, None, one.ifname))
             passed += 1

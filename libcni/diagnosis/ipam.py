@@ -22,7 +22,6 @@ from libcni.diagnosis.rules import chain_for_del, removal_commands
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
-_WARN_AT = 0.9
 _YOUNG = 10.0
 """Seconds: the reservation of an ADD that runs now has no record, or no interface, in this reading."""
 
@@ -81,13 +80,12 @@ def _living(  # noqa: PLR0913, PLR0917 - an attachment and its address
 
 
 def check_ipam(node: Reading) -> Observations:
-    """Find leaked and missing reservations, addresses in two records, and pools that are nearly full."""
+    """Find leaked and missing reservations, and addresses in two records."""
     yield from _duplicates(node)
     for (network, directory), reservations in sorted(node.reservations.items()):
         yield Checked("ipam", f"{counted(len(reservations), 'reservation')} of network {network} in {directory}")
         yield from _unrecorded(node, network, reservations)
         yield from _missing(node, network, directory, reservations)
-        yield from _fill_level(node, network, reservations)
         yield from _unreserved(node, network, reservations)
     types = {(net.name, plugin.ipam_type) for net in node.networks for plugin in net.plugins if plugin.ipam_type}
     for network, plugin_type in sorted(types):
@@ -176,21 +174,3 @@ def _unreserved(node: Reading, network: str, reservations: list[Reservation]) ->
                     "if it is a container of this network, let its runtime restart it before anything is attached; "
                     "leave it if it is the network of a node inside a container",
                 )  # fmt: skip
-
-
-def _fill_level(node: Reading, network: str, reservations: list[Reservation]) -> Observations:
-    net = node.configured(network)
-    used = [ipaddress.ip_address(one.address) for one in reservations]
-    for ranges in range_sets(net):
-        size = sum(one.size for one in ranges)
-        taken = sum(any(address in one for one in ranges) for address in used)
-        if 0 < _WARN_AT * size <= taken:
-            is_full = taken >= size
-            pool = ", ".join(f"{one.start} to {one.end}" for one in ranges)
-            yield NodeFinding(
-                "ipam", "error" if is_full else "warning", f"network {network}",
-                f"{taken} of {size} addresses of the pool {pool} are reserved ({100 * taken // size} %)",
-                f"{'' if is_full else 'soon '}no more containers can be attached",
-                f"detach containers that nobody needs, or use a larger range in {net.file if net else '?'}:",
-                (shlex.join(["libcni", "attachments", "-n", network]),),
-            )  # fmt: skip

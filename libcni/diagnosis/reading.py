@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shlex
 import time
@@ -17,11 +16,10 @@ from libcni._namespace import namespace_identity
 from libcni._netlink import Link, Network, read_network
 from libcni._rules import PROGRAMS, Table, saved_rules
 from libcni.client import CNIConfig
-from libcni.config.cni_args import format_args
 from libcni.config.directory import ConfigDirectory, read_config_directory
-from libcni.config.host_local import is_in_ranges, plugin_documents, reservation_directories
+from libcni.config.host_local import reservation_directories
 from libcni.config.network import NetworkConfigList
-from libcni.diagnosis.report import Disruption, NodeCheck, NodeFinding, Severity, quoted
+from libcni.diagnosis.report import Disruption, NodeCheck, NodeFinding, Severity
 from libcni.errors import CNIError, ConfigError, RecordError
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, is_valid_pair, recorded_network
@@ -32,9 +30,6 @@ from libcni.store.records import RecordStore, without_hash
 _NAMED = "/run/netns"
 FORWARDING = {4: "/proc/sys/net/ipv4/ip_forward", 6: "/proc/sys/net/ipv6/conf/all/forwarding"}
 _IN_A_LINE = 20
-
-_DEL_NEEDS_INTERFACE = {"host-device", "sbr"}
-"""Plugins whose DEL fails in a namespace that has lost the interface (versions up to 1.1.1 at least)."""
 
 Identity = tuple[int, int]
 K = TypeVar("K")
@@ -82,7 +77,6 @@ class Reading:
         reservations: those of host-local, by network and directory.
         rules: the rules by program and table; a program that cannot be read is missing.
         forwards: whether the kernel forwards packets, by IP version.
-        missing_plugins: the recorded and configured plugins that were not found, IPAM plugins included.
         unread: what could not be read, with the reason.
         started: when the reading began, in seconds since 1970.
     """
@@ -97,7 +91,6 @@ class Reading:
     reservations: dict[tuple[str, str], list[Reservation]] = field(default_factory=dict)
     rules: dict[str, dict[str, Table]] = field(default_factory=dict)
     forwards: dict[int, bool] = field(default_factory=dict)
-    missing_plugins: frozenset[str] = frozenset()
     unread: dict[str, str] = field(default_factory=dict)
     started: float = 0.0
     _recorded: dict[tuple[object, ...], NetworkConfigList | None] = field(default_factory=dict)
@@ -120,23 +113,10 @@ class Reading:
             self._recorded[key] = recorded_network(record)
         return self._recorded[key]
 
-    def lacking(self, one: Attachment) -> list[str]:
-        """Return the plugins of an attachment that were not found, IPAM plugins included."""
-        net = self.recorded(one)
-        return [name for name in plugin_names(net) if name in self.missing_plugins] if net is not None else []
-
     def space_of(self, one: Attachment) -> Space | None:
         """Return the namespace that an attachment's path leads to now, or None."""
         identity = namespace_identity(one.netns) if one.netns.startswith("/") else None
         return self.spaces.get(identity) if identity is not None else None
-
-    def stuck_plugin(self, one: Attachment) -> str:
-        """Return the plugin whose DEL cannot succeed because the interface no longer exists, or ""."""
-        space = self.space_of(one)
-        if space is None or space.network is None or one.ifname in space.network.links:
-            return ""
-        types = (str(document.get("type")) for document in plugin_documents(self.recorded(one)))
-        return next((name for name in types if name in _DEL_NEEDS_INTERFACE), "")
 
     @functools.cached_property
     def live(self) -> tuple[tuple[Attachment, Network], ...]:
@@ -229,7 +209,7 @@ def read_node(cni: CNIConfig) -> Reading:
     spaces = _spaces(recorded.attachments)
     reservations: dict[tuple[str, str], list[Reservation]] = {}
     nets = (*recorded.networks, *map(recorded.recorded, recorded.attachments))
-    different = tuple({id(net): net for net in nets if net is not None}.values())
+    different = {id(net): net for net in nets if net is not None}.values()
     for network, path in sorted({(net.name, path) for net in different for path in reservation_directories(net)}):
         with _noting(unread, path, "the reservations cannot be read: "):
             reservations[network, path] = _reservations(path)
@@ -245,10 +225,7 @@ def read_node(cni: CNIConfig) -> Reading:
     for version, path in FORWARDING.items():
         with suppress(OSError), open(path, encoding="ascii") as file:
             forwards[version] = file.read().strip() != "0"
-    return replace(
-        recorded, host=host, spaces=spaces, reservations=reservations, rules=rules,
-        forwards=forwards, missing_plugins=_missing_plugins(cni, different),
-    )  # fmt: skip
+    return replace(recorded, host=host, spaces=spaces, reservations=reservations, rules=rules, forwards=forwards)
 
 
 @contextmanager
@@ -268,16 +245,6 @@ def _shared(one: Attachment, known: dict[object, object]) -> Attachment:
 
     record = record.with_fields(config=same(record.config), plugins=same(record.plugins))
     return replace(one, config=record.config, record=record)
-
-
-def _missing_plugins(cni: CNIConfig, nets: tuple[NetworkConfigList, ...]) -> frozenset[str]:
-    missing = set()
-    for name in plugin_names(*nets):
-        try:
-            cni.find_plugin(name)
-        except CNIError:
-            missing.add(name)
-    return frozenset(missing)
 
 
 def plugin_names(*nets: NetworkConfigList) -> list[str]:
@@ -389,24 +356,6 @@ def detach_command(container_id: str, ifname: str, network: str | None = None) -
     return shlex.join(["libcni", "del", *given, "-c", container_id, "-i", ifname])
 
 
-def drop_command(one: Attachment) -> str:
-    """Return the command that releases what can be released, and drops the record although a plugin's DEL fails."""
-    return f"{detach_command(one.container_id, one.ifname)} --keep-going || libcni forget {quoted(id_of(one))}"
-
-
-def attach_command(node: Reading, one: Attachment) -> str:
-    """Return the command that attaches a container without a record as its record says, with its address."""
-    words = ["libcni", "add", one.network, one.netns, "-c", one.container_id, "-i", one.ifname]
-    args = dict(one.args)
-    if asked := [address for address in addresses_of(one) if is_in_ranges(node.recorded(one), address)][:1]:
-        args |= {"IgnoreUnknown": "1", "IP": asked[0]}
-    if args:
-        words += ["--args", format_args(tuple(args.items()))]
-    if one.capability_args:
-        words += ["--capabilities", json.dumps(one.capability_args)]
-    return shlex.join([*words, *(["--owner", one.owner] if one.owner else [])])
-
-
 def reload_command(*attachments: Attachment) -> str:
     """Return the command that attaches containers again in place."""
     return shlex.join(["libcni", "reload", *map(id_of, attachments)])
@@ -418,27 +367,15 @@ def reload_in_place(node: Reading, attachments: list[Attachment]) -> tuple[str, 
     For many attachments there are several commands, each for a whole network or for some of the names: a terminal does
     not accept a line with 10,000 names.
     """
-    missing: dict[str, None] = {}
-    able: list[Attachment] = []
-    for one in attachments:
-        lacking = node.lacking(one)
-        missing |= dict.fromkeys(lacking)
-        if not lacking:
-            able.append(one)
-    remedy = "attach again in place, the addresses stay:" if able else ""
-    if missing:
-        where = " or ".join(node.cni.path) or "a directory of CNI_PATH"
-        install = f"install the missing {', '.join(missing)} in {where}; then libcni doctor prints how to attach again"
-        remedy = f"{install}; these need nothing more:" if able else install
-    if len(able) <= _IN_A_LINE:
-        return remedy, (reload_command(*able),) if able else ()
+    remedy = "attach again in place, the addresses stay:"
+    if len(attachments) <= _IN_A_LINE:
+        return remedy, (reload_command(*attachments),)
     living = Counter(one.network for one in node.attachments if one.state == READY and one.netns)
-    commands: list[str] = []
-    rest: list[Attachment] = []
-    for network, count in Counter(one.network for one in able).items():
-        if count == living[network]:
-            commands.append(shlex.join(["libcni", "reload", "--all", "--network", network]))
-        else:
-            rest += [one for one in able if one.network == network]
-    commands += [reload_command(*rest[at : at + _IN_A_LINE]) for at in range(0, len(rest), _IN_A_LINE)]
-    return remedy, tuple(commands)
+    whole = {
+        network for network, count in Counter(one.network for one in attachments).items() if count == living[network]
+    }
+    rest = [one for one in attachments if one.network not in whole]
+    return remedy, (
+        *(shlex.join(["libcni", "reload", "--all", "--network", network]) for network in sorted(whole)),
+        *(reload_command(*rest[at : at + _IN_A_LINE]) for at in range(0, len(rest), _IN_A_LINE)),
+    )

@@ -9,7 +9,7 @@ from functools import partial
 
 from libcni.diagnosis.ipam import look_for
 from libcni.diagnosis.processes import plugin_processes
-from libcni.diagnosis.reading import Reading, detach_command, drop_command, finding_about
+from libcni.diagnosis.reading import Reading, detach_command, finding_about
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, counted, quoted
 from libcni.errors import RecordError
 from libcni.store.attachments import Attachment
@@ -100,8 +100,6 @@ def _half_done(node: Reading, one: Attachment) -> NodeFinding:
         return about(
             seen, meaning, "if the container has failed, or may lose this network, detach it:", disrupts=(detach,)
         )
-    if stuck := node.stuck_plugin(one):
-        return about(seen, f"{meaning}; DEL of {stuck} fails without the interface", commands=(drop_command(one),))
     return about(seen, meaning, commands=(detach,))
 
 

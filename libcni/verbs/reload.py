@@ -16,14 +16,15 @@ from libcni._rules import Rule, Table
 from libcni.config.host_local import is_in_ranges, plugin_documents
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, PluginError, RecordError
+from libcni.errors import CNIError, CNIErrorGroup, PluginError, RecordError
+from libcni.options import DelPolicy
 from libcni.protocol.result import Result
 from libcni.store.attachments import Attachment, network_to_use, recorded_conf, recorded_result
 from libcni.store.place import compare
 from libcni.store.record import CORRUPT, DETACHING, LEGACY, READY, Record
 from libcni.verbs.add import add
 from libcni.verbs.claims import place_of
-from libcni.verbs.delete import check_unchanged
+from libcni.verbs.delete import check_unchanged, detach
 from libcni.verbs.node import Node
 from libcni.verbs.ownership import not_attached
 
@@ -62,8 +63,10 @@ async def reload(node: Node, attachment: Attachment) -> Result:
     node.settings = replace(node.settings, owner=record.owner)
     # Now, because nothing may be detached that cannot be attached again.
     node.find_all(net)
+    _find_ipam(node, net)
     kept = await node.on_disk(partial(_make_removable, node, record, net, addresses))
     try:
+        await _detach_without_interface(node, record, given)
         return await add(node, net, _same_again(net, given, result), on_existing="replace")
     except PluginError as error:
         if node.is_interrupted or node.records.find(record.identity) is not None:
@@ -81,6 +84,24 @@ async def reload(node: Node, attachment: Attachment) -> Result:
         raise
     finally:
         await node.on_disk(partial(_put_back, node, kept, addresses))
+
+
+def _find_ipam(node: Node, net: NetworkConfigList) -> None:
+    for ipam_type in filter(None, (plugin.ipam_type for plugin in net.plugins)):
+        node.find(ipam_type)
+
+
+async def _detach_without_interface(node: Node, record: Record, given: RuntimeConf) -> None:
+    """If the interface no longer exists, release what can be released: DEL of host-device and sbr fails without it."""
+    if node.look(record.netns, record.ifname).ifindex != 0:
+        return
+    try:
+        await detach(node, record, None, replace(given, netns=None), DelPolicy(keep_going=True))
+    except CNIErrorGroup as error:
+        if node.is_interrupted:
+            raise
+        logger.warning("%s: DEL without the interface: %s", record.path, "; ".join(map(str, error.exceptions)))
+        node.records.forget(record)
 
 
 async def _keep(node: Node, record: Record, error: CNIError) -> None:

@@ -56,7 +56,7 @@ def test_the_first_attachment_of_a_node_is_attached_and_not_recorded(
     monkeypatch.setattr("libcni.cli.follow.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     session = Session("", "", node.cni.cache_dir, "", 60.0, "json", verbose=False)
     with pytest.raises(KeyboardInterrupt):
-        follow(session, node.cni, {}, no_trunc=False)
+        follow(session, node.cni, {})
     assert json.loads(capsys.readouterr().out)["event"] == "attached"
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, MadeNode
+from diagnosis.made import IPAM, MadeNode
 from libcni._netlink import IPRoute, Link, Network
-from libcni.diagnosis.interfaces import check_interfaces, run_checks
-from libcni.diagnosis.report import Checked, Disruption, NotChecked
+from libcni.diagnosis.interfaces import check_interfaces
+from libcni.diagnosis.report import Disruption
 
 RELOAD = ("libcni reload c1:eth0",)
 
@@ -74,23 +74,6 @@ def test_an_interface_that_was_renamed_or_moved_is_told_from_one_that_has_gone(m
     assert found.commands == ()
     other.links["net7"].kind = "ipvlan"
     assert made.finding(check_interfaces).commands == RELOAD, "all ipvlan interfaces have the address of their device"
-
-
-def test_a_missing_plugin_is_installed_before_a_reload(made: MadeNode) -> None:
-    for container, plugin in (("c1", "gone"), ("c2", "tuning")):
-        made.attach(container, BRIDGE, {"type": plugin}).links.clear()
-    made.more["missing_plugins"] = frozenset({"gone"})
-    first, second = made.findings(check_interfaces)
-    assert first.commands == ()
-    assert first.remedy.startswith(f"install the missing gone in {made.cni.path[0]}; then libcni doctor")
-    assert second.commands == ("libcni reload c2:eth0",)
-    made.more["missing_plugins"] = frozenset({"host-local"})
-    assert [one.commands for one in made.findings(check_interfaces)] == [(), ()], "nor can they do without IPAM"
-    made.more["missing_plugins"] = frozenset({"gone"})
-    del made.host.links["br0"]
-    found = made.finding(check_interfaces)
-    assert (found.subject, found.commands) == ("bridge br0", ("libcni reload c2:eth0",))
-    assert found.remedy.endswith("these need nothing more:")
 
 
 def test_a_bridge_that_has_gone_is_one_finding_for_all(made: MadeNode) -> None:
@@ -165,44 +148,14 @@ def test_a_bridge_that_was_renamed_is_not_made_a_second_time(made: MadeNode) -> 
     assert found.seen == "it does not exist; its containers are on old, which works"
 
 
-def test_a_check_is_not_run_if_a_plugin_is_missing(made: MadeNode) -> None:
-    """The plugin that needs it would call the container damaged."""
-    made.attach("c1")
-    made.more["missing_plugins"] = frozenset({"host-local"})
-    skipped, checked = run_checks(made.reading(), set(), run_check=True)
-    assert skipped == NotChecked("interfaces", "container c1, net, eth0", "CHECK: there is no plugin host-local")
-    assert checked == Checked("interfaces", "CHECK of 1 attachment, 0 passed")
-
-
 @pytest.mark.real
-@pytest.mark.parametrize("reloaded", [False, True])
-def test_a_plugin_whose_del_needs_the_interface_is_no_dead_end(node: OperatorNode, *, reloaded: bool) -> None:
+def test_a_plugin_whose_del_needs_the_interface_is_no_dead_end(node: OperatorNode) -> None:
     node.configure("net", node.bridge(f"{node.net}.0/24", isDefaultGateway=True), {"type": "sbr"})
     container = node.attach("c1")
     node.attach("c2")
     leased = node.leased()
     container.run("ip", "link", "del", "eth0")
-    if reloaded:
-        node.type("libcni reload c1", code=1)
-        node.type(node.finding("or a plugin failed in it").commands[0])
-        assert node.leased().keys() == {f"{node.net}.3"}
-        assert node.states() == ["ready"]
-        return
-    drop, attach = node.finding("there is no interface eth0").commands
-    node.type(drop)
-    node.type(attach)
+    assert node.mend("there is no interface eth0").commands == RELOAD
     assert node.leased() == leased
     assert container.addresses("eth0") == [f"{node.net}.2/24"]
     node.assert_healthy()
-
-
-def test_what_is_attached_anew_has_the_parameters_of_its_record(made: MadeNode) -> None:
-    device = {"type": "host-device", "device": "nic0", "ipam": IPAM}
-    inside = made.attach("c1", device, args=(("K", "V"),), capability_args='{"mac": "02:00:00:00:00:01"}', owner="me")
-    inside.links.clear()
-    drop, attach = made.finding(check_interfaces).commands
-    assert drop == "libcni del -c c1 -i eth0 --keep-going || libcni forget c1:eth0"
-    assert attach == (
-        f"libcni add net {made.netns('c1')} -c c1 -i eth0 --args 'K=V;IgnoreUnknown=1;IP=10.1.0.2' "
-        """--capabilities '{"mac": "02:00:00:00:00:01"}' --owner me"""
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, MadeNode
+from diagnosis.made import BRIDGE, MadeNode
 from libcni._netlink import Link, Network
 from libcni._rules import masquerade_chain
 from libcni.diagnosis.ipam import check_ipam
@@ -129,19 +129,6 @@ def test_one_address_in_two_records_costs_the_one_without_reservation_its_own(
         (),
         (Disruption(f"libcni reload {wrong}:eth0", (f"{wrong}:eth0",)),),
     )
-
-
-def test_a_pool_that_is_nearly_full_and_then_full(made: MadeNode) -> None:
-    small = {**CONFIG, "plugins": [{**BRIDGE, "ipam": {**IPAM, "subnet": "10.1.0.0/28"}}]}
-    Path(made.cni.conf_dir, "net.conflist").write_text(json.dumps(small), encoding="utf-8")
-    made.reservations["net", "/leases/net"].pop()
-    for number in range(2, 13):
-        made.attach(f"c{number}")
-    found = made.finding(check_ipam)
-    assert (found.severity, found.seen[:18]) == ("warning", "12 of 13 addresses")
-    assert found.commands == ("libcni attachments -n net",)
-    made.attach("c13")
-    assert made.finding(check_ipam).severity == "error"
 
 
 def test_reservations_of_other_plugins_are_not_read(made: MadeNode) -> None:

@@ -61,14 +61,6 @@ def test_a_flush_is_one_finding_and_of_many_containers_one_command(made: MadeNod
     assert [command.count(":eth0") for command in made.finding(check_rules).commands] == [20, 4]
 
 
-def test_after_a_flush_a_missing_plugin_is_installed_first(published: MadeNode) -> None:
-    published.rules = []
-    published.more["missing_plugins"] = frozenset({"portmap"})
-    found = published.finding(check_rules)
-    assert found.commands == ()
-    assert found.remedy.startswith("install the missing portmap in ")
-
-
 NFT = ({**BRIDGE, "ipMasqBackend": "nftables"}, {**PORTMAP, "backend": "nftables"})
 
 

@@ -6,8 +6,8 @@ import os
 import sys
 
 from libcni.cli.follow import follow
-from libcni.cli.listing import attachment_data, matches, recorded_container, row, short_ids
-from libcni.cli.options import NO_TRUNC, ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
+from libcni.cli.listing import attachment_data, matches, recorded_container, row
+from libcni.cli.options import ONLY_NETWORK, QUIET, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
@@ -17,7 +17,7 @@ ARGUMENTS = (
     Argument("--ifname", "-i", default="", metavar="NAME", help="Only this interface."),
     Argument("--state", "-s", choices=_STATES, default="", metavar="STATE",
         help=f"Only those in this state: {', '.join(_STATES)}."),
-    QUIET, NO_TRUNC,
+    QUIET,
     Argument("--watch", "-w", action="store_true", help="Follow the changes, until Ctrl-C."),
 )  # fmt: skip
 
@@ -29,7 +29,6 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
     ifname: str,
     state: str,
     quiet: bool,
-    no_trunc: bool,
     watch: bool,
 ) -> None:
     """List the recorded attachments and their state.
@@ -45,18 +44,16 @@ def attachments(  # noqa: PLR0913, PLR0917 - the options of the command
         recorded = [] if watch else cni.get_cached_attachments()
     wanted = {"container_id": container, "network": network, "ifname": ifname, "state": state}
     if watch:
-        follow(session, cni, wanted, no_trunc=no_trunc)
+        follow(session, cni, wanted)
         return
     found = [one for one in recorded if matches(one, wanted)]
     if quiet:
         for container_id in dict.fromkeys(one.container_id for one in found if one.container_id):
             print(container_id)
         return
-    # Shortened among all records, not only the listed ones: a short ID must be unique when somebody types it.
-    short = short_ids((one.container_id for one in recorded), no_trunc=no_trunc)
     with_owner = any(one.owner for one in found)
     columns = ["container", "network", "interface", "addresses", "age", "state", *(["owner"] if with_owner else [])]
-    rows = [row(one, short)[: len(columns)] for one in found]
+    rows = [row(one)[: len(columns)] for one in found]
     broken = [[one.path, one.problem] for one in found if one.problem]
     session.show(
         [attachment_data(one) for one in found],

@@ -8,12 +8,10 @@ import libcni
 from libcni.cli.failures import UsageError
 from libcni.cli.inputs import Target
 from libcni.cli.listing import (
-    corrupt_error,
     find_attachments,
     identity_data,
-    no_record_error,
+    named_attachments,
     recorded_container,
-    short_ids,
 )
 from libcni.cli.options import OPTIONAL_TARGET, Argument
 from libcni.cli.render import Table
@@ -75,17 +73,14 @@ def _is_same(recorded: str, given: str) -> bool:
 
 def _check_recorded(session: Session, container: str, ifname: str) -> None:
     cni = session.client()
-    container = recorded_container(cni, container)
-    found = find_attachments(cni, container, ifname=ifname)
-    if container and not found:
-        raise corrupt_error(cni, container, ifname) or no_record_error(cni, f"container {container}", container, ifname)
+    named = f"{container}:{ifname}"
+    found = named_attachments(cni, named, whole=False) if container else find_attachments(cni, "", ifname=ifname)
     errors: list[libcni.CNIError] = []
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []
-    short = short_ids((one.container_id for one in found), no_trunc=False)
     for one in found:
         state = _checked(cni, one, errors)
-        rows.append([short[one.container_id] or "?", one.network or "?", one.ifname or "?", state])
+        rows.append([one.container_id or "?", one.network or "?", one.ifname or "?", state])
         data.append({**identity_data(one), "check": state})
     if not container or session.output != "text":
         session.show(data, Table(("container", "network", "interface", "check"), rows, empty="no attachments"))

@@ -9,15 +9,15 @@ from typing import Any
 
 import libcni
 import libcni.diagnosis
-from libcni.cli.listing import identity_data, matches, note_left_out, recorded_container, short_ids
-from libcni.cli.options import NO_TRUNC, OPTIONAL_NETWORK, RECORDED_CONTAINER
+from libcni.cli.listing import identity_data, matches, note_left_out, recorded_container
+from libcni.cli.options import OPTIONAL_NETWORK, RECORDED_CONTAINER
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 
-ARGUMENTS = (OPTIONAL_NETWORK, RECORDED_CONTAINER, NO_TRUNC)
+ARGUMENTS = (OPTIONAL_NETWORK, RECORDED_CONTAINER)
 
 
-def diff(session: Session, network: str, container: str, no_trunc: bool) -> None:
+def diff(session: Session, network: str, container: str) -> None:
     """Show how recorded configurations differ from today's files.
 
     Compares key by key, for one network or all. The exit code is 1 if something differs.
@@ -39,11 +39,10 @@ def diff(session: Session, network: str, container: str, no_trunc: bool) -> None
         for one in matching:
             changes = _changes(one, networks.get(one.network)) if one.network else []
             found += [{**identity_data(one), **asdict(change)} for change in changes]
-    short = short_ids((one["container_id"] for one in found), no_trunc=no_trunc)
     rows = []
     for change in found:
         values = [_text(change["recorded"]), _text(change["current"])]
-        rows.append([short[change["container_id"]], change["network"], change["key"] or "(file)", *values])
+        rows.append([change["container_id"], change["network"], change["key"] or "(file)", *values])
     session.show(found, Table(("container", "network", "key", "recorded", "today"), rows, empty="no differences"))
     note_left_out(recorded)
     if found:

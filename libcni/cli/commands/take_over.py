@@ -6,12 +6,10 @@ from libcni.cli.completion import owners
 from libcni.cli.failures import UsageError
 from libcni.cli.listing import (
     attachment_data,
-    corrupt_error,
     find_attachments,
-    no_record_error,
+    named_attachments,
     note_left_out,
     row,
-    short_ids,
 )
 from libcni.cli.options import ONLY_NETWORK, RECORDED_CONTAINER, Argument
 from libcni.cli.render import Table
@@ -36,13 +34,13 @@ def take_over(session: Session, container: str, network: str, from_owner: str | 
     if not container and from_owner is None:
         raise UsageError('give the attachments: --container ID, or --from OWNER ("" for those without an owner)')
     cni = session.client()
-    recorded = find_attachments(cni, container, network=network)
+    if container:
+        recorded = named_attachments(cni, container, network, whole=True)
+    else:
+        recorded = find_attachments(cni, "", network=network)
     found = [one for one in recorded if one.network and from_owner in {None, one.owner}]
-    if container and not found:
-        raise corrupt_error(cni, container, "") or no_record_error(cni, f"container {container}", container)
     taken = [cni.take_over_attachment(one) for one in found if one.owner != session.owner]
-    short = short_ids((one.container_id for one in taken), no_trunc=False)
-    rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one, short) for one in taken)]
+    rows = [[cells[0], cells[1], cells[2], cells[-1]] for cells in (row(one) for one in taken)]
     session.show(
         [attachment_data(one) for one in taken],
         Table(("container", "network", "interface", "owner"), rows, empty="nothing to take over"),
