@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -225,41 +225,47 @@ async def detach(  # noqa: C901, PLR0913 - the steps of DEL from top to bottom
     is_given = policy.use_given and bool(rt.netns)
     rt = rt.with_netns(path)
     known = node.records.with_partial(record) if record is not None else None
-    ownership = None
-    if not is_given:
-        ownership = Ownership.of(node, known, rt, is_unreadable=is_unreadable)
-    netns = path if ownership is None else ownership.netns()
-    failed: CNIError | None = None
-    for chain in _chains(node, record, net, rt.with_netns(netns), policy):
-        if record is not None and record.state == READY:
-            # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
-            if node.starts_ahead and chain.executables[-1]:
-                node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
-            record = node.records.mark_detaching(record)
-        try:
-            # Without a namespace there is nothing to ask: the last try leaves out a path that plugins refuse.
-            asked = ownership if chain.rt is not None and chain.rt.netns else None
-            reports = await detach_chain(chain, _prev_result(node, known, chain.net.cni_version), policy, asked)
-            report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
-            CNIErrorGroup.raise_any(
-                f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed", report.errors, report
-            )
-        except (PluginError, CNIErrorGroup) as error:
-            if failed is None:
-                failed = error
-            elif not any(str(error) in text for text in (str(failed), *getattr(failed, "__notes__", ()))):
-                failed.add_note(f"with the current configuration or arguments: {error}")
-            continue
+    ownership = None if is_given else Ownership.of(node, known, rt, is_unreadable=is_unreadable)
+    rt = rt.with_netns(path if ownership is None else ownership.netns())
+    if net is None and record is not None and (not record.version or record.result is None):
+        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
+        net = node.configured(record.network)
+    chain = _recorded_chain(node, record, net, rt, policy)
+    if record is not None and record.state == READY:
+        # After one plugin's DEL the attachment is incomplete. A kill must not leave a record that says "ready".
+        if node.starts_ahead and chain.executables[-1]:
+            node.start_ahead(chain.invocation("DEL", len(chain.executables) - 1, ahead=True))
+        record = node.records.mark_detaching(record)
+    try:
+        return await _run(chain, record, known, policy, ownership)
+    except (PluginError, CNIErrorGroup) as error:
+        corrected = _corrected_chain(chain, record, net, rt, policy)
+        if corrected is not None:
+            try:
+                return await _run(corrected, record, known, policy, ownership)
+            except (PluginError, CNIErrorGroup) as second:
+                if str(second) != str(error):
+                    error.add_note(f"with the current configuration or arguments: {second}")
         if record is not None:
-            # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is
-            # allowed.
-            _remove_record(node, record)
-        return report
-    if failed is None:
-        raise AssertionError("there is always a chain")
+            error.suggest(way_out(chain.net.name, rt.container_id, rt.ifname))
+        raise
+
+
+async def _run(
+    chain: Chain, record: Record | None, known: Record | None, policy: DelPolicy, ownership: Ownership | None
+) -> DelReport:
+    """Run DEL through a chain, then remove the record; ``known``: the record with the result of an unfinished ADD."""
+    netns = chain.rt.netns or "" if chain.rt is not None else ""
+    prev_result = _prev_result(chain.node, known, chain.net.cni_version)
+    # Without a namespace there is nothing to ask: a second try leaves out a path that plugins refuse.
+    reports = await detach_chain(chain, prev_result, policy, ownership if netns else None)
+    report = DelReport(tuple(reports), netns=netns, left=_left_behind(chain, record))
+    problem = f"DEL of network {chain.net.name}: {{}} of {len(reports)} plugins failed"
+    CNIErrorGroup.raise_any(problem, report.errors, report)
     if record is not None:
-        failed.suggest(way_out(chain.net.name, rt.container_id, rt.ifname))
-    raise failed
+        # The record goes last: after a kill in between, a further DEL finds it and repeats the calls, which is allowed.
+        _remove_record(chain.node, record)
+    return report
 
 
 def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
@@ -277,31 +283,33 @@ def _left_behind(chain: Chain, record: Record | None) -> tuple[str, ...]:
     return ("the masquerade rules of its addresses",) if types & {"bridge", "ptp"} else ()
 
 
-def _chains(
+def _recorded_chain(
     node: Node, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
-) -> Iterator[Chain]:
-    """Yield the chains to try for DEL, in order. Only an ADD that did not succeed has a second one."""
-    if net is None and record is not None and (not record.version or record.result is None):
-        # Go records no drop-in plugins, and an operator may have corrected a configuration that plugins refused.
-        net = node.configured(record.network)
+) -> Chain:
+    """Return the chain of the ADD; without a record, that of the caller."""
     used = network_to_use(record, net, use_given=policy.use_given)
-    recorded = rt
     if record is not None and record.state != LEGACY:
-        recorded = recorded_conf(record, rt, use_given=policy.use_given)
+        rt = recorded_conf(record, rt, use_given=policy.use_given)
     try:
-        executables = node.find_all(used, skip_missing=policy.skip_missing)
+        return Chain(node, used, rt, node.find_all(used, skip_missing=policy.skip_missing))
     except PluginNotFoundError as error:
         error.suggest("skip_missing=True detaches without it, and leaves what it made")
         raise
-    yield Chain(node, used, recorded, executables)
+
+
+def _corrected_chain(
+    chain: Chain, record: Record | None, net: NetworkConfigList | None, rt: RuntimeConf, policy: DelPolicy
+) -> Chain | None:
+    """Return the chain for a second try, with the caller's configuration and arguments; None if the ADD succeeded."""
     if record is None or record.result is not None or record.state == LEGACY or policy.use_given:
-        return
-    given = net if net is not None and net.plugins else used
-    executables = node.find_all(given, skip_missing=True)
-    if policy.skip_missing or all(executables):
-        # The mistake may be the path itself: plugins refuse a file that is no namespace. No interface is in it.
-        is_mistake = rt.netns and node.is_no_namespace(rt.netns)
-        yield Chain(node, given, rt.with_netns("") if is_mistake else rt, executables)
+        return None
+    given = net if net is not None and net.plugins else chain.net
+    executables = chain.node.find_all(given, skip_missing=True)
+    if not policy.skip_missing and not all(executables):
+        return None
+    # The mistake may be the path itself: plugins refuse a file that is no namespace. No interface is in it.
+    is_mistake = rt.netns and chain.node.is_no_namespace(rt.netns)
+    return Chain(chain.node, given, rt.with_netns("") if is_mistake else rt, executables)
 
 
 def _prev_result(node: Node, record: Record | None, version: str) -> str | None:
