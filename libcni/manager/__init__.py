@@ -20,13 +20,12 @@ from libcni import _lazy
 if TYPE_CHECKING:
     from libcni.manager.async_manager import AsyncNetworkManager
     from libcni.manager.container import Container, NetworkRequest, PlannedAttachment
-    from libcni.manager.container_result import Address, AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
+    from libcni.manager.container_result import AttachmentResult, ContainerResult, InterfaceResult, ResolvConf
     from libcni.manager.kubernetes import (
         AttachmentDefinitions,
         NetworkAttachmentDefinition,
         NetworkSelection,
         Pod,
-        network_status,
         parse_selection,
     )
     from libcni.manager.manager import NetworkManager
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "async_manager": "AsyncNetworkManager",
     "container": "Container NetworkRequest PlannedAttachment",
-    "container_result": "Address AttachmentResult ContainerResult InterfaceResult ResolvConf",
-    "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod network_status "
-    "parse_selection",
+    "container_result": "AttachmentResult ContainerResult InterfaceResult ResolvConf",
+    "kubernetes": "AttachmentDefinitions NetworkAttachmentDefinition NetworkSelection Pod parse_selection",
     "manager": "NetworkManager",
     "namespaces": "NamespaceError NamespaceIdentity Namespaces",
     "networks": "LOOPBACK NetworkSet",
@@ -51,10 +49,10 @@ _MODULES = {
 }
 
 __all__ = [
-    "LOOPBACK", "Address", "AsyncNetworkManager", "AttachmentDefinitions", "AttachmentResult", "Container",
+    "LOOPBACK", "AsyncNetworkManager", "AttachmentDefinitions", "AttachmentResult", "Container",
     "ContainerResult", "InterfaceResult", "Item", "ManagerStatus", "NamespaceError", "NamespaceIdentity",
     "Namespaces", "NetworkAttachmentDefinition", "NetworkManager", "NetworkRequest", "NetworkSelection", "NetworkSet",
-    "NetworkState", "PlannedAttachment", "Pod", "Report", "ResolvConf", "Watch", "network_status", "parse_selection",
+    "NetworkState", "PlannedAttachment", "Pod", "Report", "ResolvConf", "Watch", "parse_selection",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers read the imports above, and so find misspelt names

@@ -39,7 +39,6 @@ class NetworkRequest:
         capability_args: the same for capability arguments. ADD's ``strict`` refuses those that the network does not
             declare.
         network_args: the same for the ``args`` of the configuration.
-        reference: a name for the status, for example ``namespace/name`` of a NetworkAttachmentDefinition.
 
     Raises:
         InvalidIdentifierError: ``args`` are no pairs, or CNI_ARGS cannot carry a key or value.
@@ -54,7 +53,6 @@ class NetworkRequest:
     args: ArgsGiven = ()
     capability_args: Capabilities | None = None
     network_args: Mapping[str, Any] | None = None
-    reference: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", check_args(self.args))
@@ -118,7 +116,6 @@ class PlannedAttachment:
     Attributes:
         net: the network's configuration.
         rt: the attachment's parameters.
-        reference: as in NetworkRequest.
 
     Examples:
         >>> [(one.net.name, one.rt.ifname) for one in manager.plan(Container("c1", "/run/netns/c1"))]
@@ -127,7 +124,6 @@ class PlannedAttachment:
 
     net: NetworkConfigList
     rt: RuntimeConf
-    reference: str = ""
 
     def in_namespace(self, netns: str) -> PlannedAttachment:
         """Return the same attachment in the namespace at a path."""
@@ -153,7 +149,7 @@ def plan_attachments(
     for (request, net), ifname in zip(wanted, names, strict=True):
         if net is not None:
             rt = _parameters(container, request, net, ifname, used)
-            planned.append(PlannedAttachment(net, rt, request.reference))
+            planned.append(PlannedAttachment(net, rt))
     if loopback is not None:
         rt = RuntimeConf(container.id, container.netns, _LOOPBACK_IFNAME)
         planned.insert(0, PlannedAttachment(loopback, rt))

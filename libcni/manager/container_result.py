@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from libcni.manager.recorded import in_order
-from libcni.protocol.result import DNS, Interface, Result, Route
+from libcni.protocol.result import DNS, Interface, IPConfig, Result, Route
 from libcni.store.attachments import Attachment
 from libcni.store.record import READY
 
-__all__ = ["Address", "AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+__all__ = ["AttachmentResult", "ContainerResult", "InterfaceResult", "ResolvConf"]
 
 Preference = Literal["ipv4", "ipv6", "both", "listed"]
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An address of an interface.
-
-    Attributes:
-        address: the address with its network, as the standard library's type.
-        gateway: the gateway in the plugin's result, or None.
-
-    Examples:
-        >>> from ipaddress import ip_address, ip_interface
-        >>> Address(ip_interface("10.1.0.5/16"), ip_address("10.1.0.1")).address.network
-        IPv4Network('10.1.0.0/16')
-    """
-
-    address: IPInterface
-    gateway: IPAddress | None = None
-
-    @property
-    def ip(self) -> IPAddress:
-        """The address alone."""
-        return self.address.ip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +27,7 @@ class InterfaceResult:
         name: the interface's name.
         network: the network that it belongs to.
         sandbox: the path of its namespace in the plugin's result; "" for an interface on the host.
-        addresses: its addresses.
+        addresses: its addresses, each as in the result.
         mac: its hardware address in the plugin's result, or None.
         mtu: its MTU in bytes, or None.
         pci_id: the device's PCI address, or None.
@@ -58,14 +35,14 @@ class InterfaceResult:
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> [str(one.address) for one in result.interfaces["eth0"].addresses]
+        >>> [one.address for one in result.interfaces["eth0"].addresses]
         ['10.1.0.5/16']
     """
 
     name: str
     network: str
     sandbox: str = ""
-    addresses: tuple[Address, ...] = ()
+    addresses: tuple[IPConfig, ...] = ()
     mac: str | None = None
     mtu: int | None = None
     pci_id: str | None = None
@@ -80,7 +57,6 @@ class AttachmentResult:
         network: its network's name.
         ifname: the interface name given to ADD.
         result: the result of ADD.
-        reference: ``namespace/name`` of its NetworkAttachmentDefinition, or "". It is not recorded.
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
@@ -91,7 +67,6 @@ class AttachmentResult:
     network: str
     ifname: str
     result: Result
-    reference: str = field(default="", compare=False)
 
     @property
     def interfaces(self) -> tuple[InterfaceResult, ...]:
@@ -99,12 +74,12 @@ class AttachmentResult:
         result = self.result
         listed = self._listed
         own = self._own_index
-        addresses: list[list[Address]] = [[] for _ in listed]
+        addresses: list[list[IPConfig]] = [[] for _ in listed]
         for ip in result.ips:
             # Plugins of before 0.3.0 have no index, and some print a wrong one. Such an address belongs to the
             # container.
             index = ip.interface if ip.interface is not None and 0 <= ip.interface < len(listed) else own
-            addresses[index].append(Address(ip.ip, ipaddress.ip_address(ip.gateway) if ip.gateway else None))
+            addresses[index].append(ip)
         return tuple(
             InterfaceResult(
                 one.name, self.network, one.sandbox or "", tuple(found), one.mac, one.mtu, one.pci_id, one.socket_path
@@ -171,7 +146,7 @@ class ContainerResult:
 
     Examples:
         >>> result = manager.set_up(Container("c1", "/run/netns/c1", ["dbnet"]))
-        >>> list(result.interfaces), [str(one.address) for one in result.addresses]
+        >>> list(result.interfaces), [one.address for one in result.addresses]
         (['eth0'], ['10.1.0.5/16'])
     """
 
@@ -212,7 +187,7 @@ class ContainerResult:
         )
 
     @property
-    def addresses(self) -> tuple[Address, ...]:
+    def addresses(self) -> tuple[IPConfig, ...]:
         """All addresses of the container except loopback's, in the order of the networks."""
         return tuple(
             address
@@ -221,7 +196,7 @@ class ContainerResult:
             for address in interface.addresses
         )
 
-    def primary(self, prefer: Preference = "ipv4") -> tuple[IPAddress, ...]:
+    def primary(self, prefer: Preference = "ipv4") -> tuple[IPv4Address | IPv6Address, ...]:
         """Return the primary address, which is an address of the first network with addresses; () without addresses.
 
         Args:
@@ -232,12 +207,12 @@ class ContainerResult:
             return tuple(found[0] for version in (4, 6) if (found := _of_family(self.addresses, version)))
         rows = [one.own.addresses for one in self.attachments if one.own.name != "lo" and one.own.addresses]
         first = rows[0] if rows else ()
-        wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip for address in first]
+        wanted = _of_family(first, {"ipv4": 4, "ipv6": 6}.get(prefer, 0)) or [address.ip.ip for address in first]
         return tuple(wanted[:1])
 
 
-def _of_family(addresses: Iterable[Address], version: int) -> list[IPAddress]:
-    return [address.ip for address in addresses if address.ip.version == version]
+def _of_family(addresses: Iterable[IPConfig], version: int) -> list[IPv4Address | IPv6Address]:
+    return [address.ip.ip for address in addresses if address.ip.version == version]
 
 
 def recorded_result(container_id: str, attachments: Sequence[Attachment]) -> ContainerResult | None:

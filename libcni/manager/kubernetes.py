@@ -21,14 +21,12 @@ from libcni.config.network import NetworkConfigList, read_document
 from libcni.config.yamltext import read_yaml
 from libcni.errors import ConfigError, NetworkNotFoundError
 from libcni.manager.container import Capabilities, Container, NetworkRequest, as_mapping, merged
-from libcni.manager.container_result import ContainerResult
 
 __all__ = [
     "AttachmentDefinitions",
     "NetworkAttachmentDefinition",
     "NetworkSelection",
     "Pod",
-    "network_status",
     "parse_selection",
 ]
 
@@ -269,7 +267,6 @@ class AttachmentDefinitions:
             selection.interface,
             capability_args=selection.capability_args(),
             network_args={"cni": selection.cni_args} if selection.cni_args else None,
-            reference=f"{definition.namespace}/{definition.name}",
         )
 
 
@@ -348,23 +345,3 @@ class Pod:
             cluster[0] = replace(first, capability_args=capabilities, args=own)
         selected = [replace(known.request(one), ifname=name) for one, name in zip(chosen, names, strict=True)]
         return Container(self.sandbox_id, self.netns, [*cluster, *selected], args=(*self.args(), *(args or {}).items()))
-
-
-def network_status(result: ContainerResult) -> list[dict[str, Any]]:
-    """Return the value of the annotation ``k8s.v1.cni.cncf.io/network-status``; the first network is the default.
-
-    A NetworkAttachmentDefinition is named ``namespace/name``, another network by its own name.
-    """
-    rows = [one for one in result.attachments if one.ifname != "lo"]
-    return [
-        {
-            "name": one.reference or one.network,
-            "interface": one.own.name,
-            "ips": [str(address.ip) for address in one.own.addresses],
-            **({"mac": one.own.mac} if one.own.mac else {}),
-            **({"mtu": one.own.mtu} if one.own.mtu else {}),
-            "default": index == 0,
-            "dns": one.result.dns.to_json(),
-        }
-        for index, one in enumerate(rows)
-    ]

@@ -89,7 +89,7 @@ class SetUp:
         )
         if is_new:
             self.done.append(planned)
-        return AttachmentResult(planned.net.name, planned.rt.ifname, result, planned.reference)
+        return AttachmentResult(planned.net.name, planned.rt.ifname, result)
 
     async def _is_attached(self, planned: PlannedAttachment) -> bool:
         wanted = (planned.net.name, planned.rt.ifname, READY)
