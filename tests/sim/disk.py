@@ -86,7 +86,7 @@ class Disk:
         self._numbers = itertools.count(100)
         self.root = Directory(1)
         self._journal: list[tuple[Change, ...]] = []
-        for path in ("/var", "/var/lib"):
+        for path in ("/var", "/var/lib", "/run"):
             self.make_directory(path)
         self.commit()
 

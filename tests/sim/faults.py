@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from libcni import _system as system
 from libcni.manager.context import OperationContext
+from libcni.oci.hook import Hook
 from libcni.store import files, place, records
 from libcni.store.locks import LockSet
 from libcni.store.place import EnteredNamespace
@@ -50,6 +51,7 @@ FOUND_BY = {
     "lock-order-reversed": ("gc_and_the_add_of_a_half_done_container", "1.1.0"),
     "container-not-locked-by-a-manager": ("set_up_and_tear_down", "1.0.0"),
     "forgets-what-is-there-now": ("forgotten_during_del_and_add", "1.0.0"),
+    "a-container-that-runs-again-is-detached": ("stopped_and_started", "1.1.0"),
     "no-locks": ("add_and_del", "1.1.0"),
 }
 """Fault to the scenario and the version with which it is found."""
@@ -201,6 +203,11 @@ def lock_order_reversed() -> Iterator[None]:
 
     with patch.object(LockSet, "_prepare", backwards):
         yield
+
+
+@fault
+def a_container_that_runs_again_is_detached() -> AbstractContextManager[object]:
+    return patch.object(Hook, "_is_alive", lambda *_: False)
 
 
 @fault

@@ -225,7 +225,8 @@ class SimExecutor:
         sim, env = self.sim, invocation.env
         inherited = options.inherit() if options.inherit is not None else -1
         netns = env["CNI_NETNS"] or "-"
-        sim.point(f"starts {invocation.plugin} {invocation.verb}{how} for {invocation.container_id}, netns {netns}")
+        what = f"starts {invocation.plugin} {invocation.verb}{how} for {invocation.container_id}, netns {netns}"
+        sim.point(what, "network")
         file = sim.me().descriptors.get(inherited)
         running = self.start(invocation.plugin, invocation.verb, env)
         if file is not None and running.process is not None:
@@ -266,7 +267,7 @@ class Prepared:
     def feed(self, stdin: bytes, timeout: float | None) -> Outcome:
         """Give it its configuration, and run it to its end."""
         sim, invocation = self.executor.sim, dataclasses.replace(self.invocation, stdin=stdin)
-        sim.point(f"feeds {invocation.plugin} {invocation.verb} for {invocation.container_id}")
+        sim.point(f"feeds {invocation.plugin} {invocation.verb} for {invocation.container_id}", "network")
         self.executor.feed(self.running, json.loads(stdin))
         if self.options.on_started is not None:
             self.options.on_started()
@@ -286,7 +287,7 @@ def outcome_of(sim: Sim, running: Program, invocation: Invocation) -> Outcome:
         return Outcome(exit_status=None, signal=9)
     assert isinstance(value, tuple)
     status, answer = value
-    sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}")
+    sim.point(f"{invocation.plugin} {invocation.verb} ended with {status}", "network")
     version = json.loads(invocation.stdin)["cniVersion"]
     text = json.dumps({"cniVersion": version, **answer}).encode() if answer else b""
     return Outcome(exit_status=status, stdout=text)

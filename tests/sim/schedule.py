@@ -11,6 +11,8 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -54,6 +56,7 @@ class Actor:
 
     def __init__(self, sim: Sim, name: str, process: Process | None, *, is_event: bool = False) -> None:
         self.sim, self.name, self.process, self.is_event = sim, name, process, is_event
+        self.number = next(sim.numbers)
         self.done = False
         self.parent: Actor | None = None
         self.until: Callable[[], bool] | None = None
@@ -131,7 +134,10 @@ class Code(Actor):
 
 
 class Program(Actor):
-    """A generator: a plugin's process, another program, an event."""
+    """A generator: a plugin's process, another program, an event. Each of its steps reads and changes the same."""
+
+    reads: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ("network",)
 
     def __init__(self, sim: Sim, name: str, process: Process | None, steps: Steps, *, is_event: bool = False) -> None:
         super().__init__(sim, name, process, is_event=is_event)
@@ -142,6 +148,8 @@ class Program(Actor):
     def step(self) -> None:
         """Go on to the next yield."""
         self.until = self.wake = None
+        self.sim.touch(*self.reads, change=False)
+        self.sim.touch(*self.changes, change=True)
         try:
             what = next(self.steps)
         except StopIteration as end:
@@ -160,6 +168,7 @@ class Sim:
     def __init__(self, choices: Choices) -> None:
         self.world, self.choices = World(), choices
         self.loop = getcurrent()
+        self.numbers = count()
         self.now, self.exploring = 1000.0, False
         self.actors: list[Actor] = []
         self.current: Actor | None = None
@@ -200,8 +209,20 @@ class Sim:
             raise Killed
         return self.current.process
 
-    def point(self, label: str = "") -> None:
-        """Let others run before an effect. Only a living process gets past it; a full disk fails here."""
+    def touch(self, *what: str, change: bool) -> None:
+        """Note what the actor that runs reads or changes."""
+        if self.exploring:
+            step = self.choices.steps[-1]
+            (step.changed if change else step.read).update(what)
+
+    def point(self, label: str, *what: str, change: bool | None = None) -> None:
+        """Let others run before an effect. Only a living process gets past it; a full disk fails here.
+
+        Args:
+            label: what changes; "" if this is no change that a story tells.
+            what: the names of what it reads or changes.
+            change: whether it changes anything, if ``label`` does not tell.
+        """
         actor = self.current
         assert isinstance(actor, Code)
         self.me().effects += 1
@@ -209,6 +230,7 @@ class Sim:
         if self.exploring:
             actor.pause()
             self.me()
+            self.touch(*what, change=bool(label) if change is None else change)
         if label:
             self.log(actor.name, label)
             if self.disk_error and label.partition(" ")[0] in _CHANGES_THE_DISK:
@@ -249,10 +271,36 @@ class Sim:
                 self.now = max(self.now, min(wakes))
                 continue
             ready.sort(key=lambda actor: (actor is not last, actor.is_event))
-            last = ready[self.choices(len(ready)) if explore and len(ready) > 1 else 0]
+            last = self.choices.among(ready) if explore else ready[0]
             self._tick()
             self.current = last
             last.step()
+
+
+@dataclass
+class Step:
+    """What an actor did until the next choice.
+
+    Attributes:
+        candidates: the numbers of the actors that could go on; the first is the default.
+        decision: the number of the choice between them, or -1 if there was only one.
+        actor: the number of the one that went on.
+        read, changed: the names of what it read and changed; "*" is everything.
+    """
+
+    candidates: list[int]
+    decision: int
+    actor: int
+    read: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+
+    def meets(self, other: Step) -> bool:
+        """Return whether the order of two steps matters."""
+        return _share(self.changed, other.read | other.changed) or _share(self.read, other.changed)
+
+
+def _share(one: set[str], other: set[str]) -> bool:
+    return bool(one & other) or (bool(one) and "*" in other) or (bool(other) and "*" in one)
 
 
 class Choices:
@@ -262,6 +310,7 @@ class Choices:
         plan: the deviations. With a seed, they are chosen on the way, at random.
         widths: how many choices each decision had.
         spreads: the decisions about what a power cut leaves.
+        steps: what was done.
     """
 
     def __init__(self, plan: dict[int, int] | None = None, seed: int | None = None) -> None:
@@ -270,6 +319,23 @@ class Choices:
         self._rate = self._random.choice((0.005, 0.02, 0.06, 0.2, 0.5)) if self._random else 0.0
         self.widths: list[int] = []
         self.spreads: set[int] = set()
+        self.steps: list[Step] = []
+
+    def among(self, actors: list[Actor]) -> Actor:
+        """Choose who goes on."""
+        decision = len(self.widths) if len(actors) > 1 else -1
+        chosen = actors[self(len(actors)) if decision >= 0 else 0]
+        self.steps.append(Step([one.number for one in actors], decision, chosen.number))
+        return chosen
+
+    def turn(self, position: int) -> Step:
+        """Return as one step what the actor of a step does from there on, until another one goes on."""
+        actor = self.steps[position].actor
+        turn = Step([], -1, actor)
+        for one in takewhile(lambda one: one.actor == actor, self.steps[position:]):
+            turn.read |= one.read
+            turn.changed |= one.changed
+        return turn
 
     def __call__(self, number: int) -> int:
         """Choose one of so many."""
@@ -293,19 +359,38 @@ def all_plans(bound: int) -> Iterator[Choices]:
 
     After the last deviation, one more decides what a power cut leaves.
     """
-    level: list[dict[int, int]] = [{}]
-    for depth in range(bound + 2):
-        following: list[dict[int, int]] = []
-        for plan in level:
-            choices = Choices(plan)
-            yield choices
-            first = max(plan, default=-1) + 1
-            if not plan or first - 1 not in choices.spreads:
-                allowed = range(first, len(choices.widths)) if depth < bound else sorted(choices.spreads)
-                following += [
-                    {**plan, at: choice} for at in allowed if at >= first for choice in range(1, choices.widths[at])
-                ]
+    yield (root := Choices())
+    level = [root]
+    for depth in range(bound + 1):
+        following: list[Choices] = []
+        for parent in level:
+            following += yield from _with_one_more(parent, deviates=depth < bound)
         level = following
+
+
+def _with_one_more(parent: Choices, *, deviates: bool) -> Generator[Choices, None, list[Choices]]:
+    """Yield the schedules with one more deviation than a parent's, and return them.
+
+    An actor that goes on one step later does the same if that step meets nothing of what it does. So such a schedule is
+    left out.
+    """
+    ran: list[Choices] = []
+    first = max(parent.plan, default=-1) + 1
+    if first - 1 in parent.spreads:
+        return ran
+    for at in sorted(parent.spreads):
+        for choice in range(1, parent.widths[at] if at >= first else 0):
+            ran.append(Choices({**parent.plan, at: choice}))
+            yield ran[-1]
+    known: dict[int, Step] = {}  # what an actor did when it went on earlier, and would do again
+    for position, step in enumerate(parent.steps if deviates else ()):
+        for choice, actor in enumerate(step.candidates):
+            if choice and step.decision >= first and actor not in known:
+                ran.append(Choices({**parent.plan, step.decision: choice}))
+                yield ran[-1]
+                known[actor] = ran[-1].turn(position)
+        known = {actor: one for actor, one in known.items() if not step.meets(one)}
+    return ran
 
 
 def shrink(plan: dict[int, int], fails: Callable[[dict[int, int]], bool]) -> dict[int, int]:

@@ -72,9 +72,17 @@ class SimSystem:
         if path.endswith("boot_id"):
             return File(9, data=f"boot-{world.boots}".encode())
         number = path.split("/")[2]
-        if number not in {"self", "thread-self"} and int(number) not in world.processes:
+        process = sim().me() if number in {"self", "thread-self"} else world.processes.get(int(number))
+        if process is None:
             raise failure(errno.ENOENT, path)
-        return world.host if path.endswith("/ns/net") else Directory(7)
+        return process.namespace if path.endswith("/ns/net") else Directory(7)
+
+    def _names(self, path: str, dir_fd: int | None = None) -> list[str]:
+        """Return the names of a file and of its directory, for steps that read or change them."""
+        if path.startswith(("/proc", "/run")):
+            return ["network"]
+        directory, _, name = path.rpartition("/")
+        return [name, f"{posixpath.basename(directory if dir_fd is None else self._file(dir_fd).path)}/"]
 
     def exists(self, path: str) -> bool:
         try:
@@ -95,8 +103,9 @@ class SimSystem:
         """Open a file, a directory or a namespace."""
         me, world, is_proc = sim().me(), sim().world, path.startswith("/proc/")
         if not is_proc and not flags & os.O_DIRECTORY:
-            sim().point(f"creates {path}" if flags & os.O_CREAT and not self._is_there(path, dir_fd) else "")
-        if is_proc or path in world.namespaces:
+            is_new = flags & os.O_CREAT and not self._is_there(path, dir_fd)
+            sim().point(f"creates {path}" if is_new else "", *self._names(path, dir_fd))
+        if is_proc or (path in world.namespaces and not flags & os.O_EXCL):
             inode = self._find(path)
             if isinstance(inode, Namespace):
                 me.glanced = world.steps
@@ -113,12 +122,15 @@ class SimSystem:
         return True
 
     def close(self, descriptor: int) -> None:
-        self._file(descriptor).close()
+        file = self._file(descriptor)
+        if isinstance(file.inode, File) and file.inode.locks:
+            sim().touch("locks", change=True)
+        file.close()
         del sim().me().descriptors[descriptor]
 
     def read(self, descriptor: int, size: int) -> bytes:
         file = self._file(descriptor)
-        sim().point()
+        sim().point("", posixpath.basename(file.path))
         assert isinstance(file.inode, File)
         data = file.inode.data[file.at : file.at + size]
         file.at += len(data)
@@ -127,7 +139,7 @@ class SimSystem:
     def write(self, descriptor: int, data: memoryview | bytes) -> int:
         """Write everything; what is behind it stays."""
         file = self._file(descriptor)
-        sim().point(f"writes {len(data)} bytes of {file.path}")
+        sim().point(f"writes {len(data)} bytes of {file.path}", posixpath.basename(file.path))
         assert isinstance(file.inode, File)
         before = file.inode.data
         file.inode.data = before[: file.at] + bytes(data) + before[file.at + len(data) :]
@@ -137,7 +149,7 @@ class SimSystem:
     def fsync(self, descriptor: int) -> None:
         """Make bytes safe, or all names."""
         file = self._file(descriptor)
-        sim().point(f"syncs {file.path}")
+        sim().point(f"syncs {file.path}", "safe", change=False)
         if isinstance(file.inode, File):
             file.inode.synced = file.inode.data
         else:
@@ -150,19 +162,26 @@ class SimSystem:
         """Return the status of what is at a path now."""
         del follow_symlinks
         if not path.startswith("/proc/"):
-            sim().point()
+            sim().point("", *self._names(path, dir_fd)[:1])
             sim().me().glanced = sim().world.steps
         return _status(self._find(path, dir_fd))
 
     lstat = stat
 
     def mkdir(self, path: str, _mode: int = 0) -> None:
-        sim().point(f"makes the directory {path}")
+        sim().point(f"makes the directory {path}", *self._names(path))
         sim().world.disk.make_directory(path)
+
+    def makedirs(self, path: str, mode: int, *, exist_ok: bool) -> None:
+        """Make a directory, and those above it."""
+        assert exist_ok
+        if not self.isdir(path):
+            self.makedirs(posixpath.dirname(path), mode, exist_ok=True)
+            self.mkdir(path)
 
     def rename(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         """Rename in one step."""
-        sim().point(f"renames {source} to {target}")
+        sim().point(f"renames {source} to {target}", *self._names(source, src_dir_fd), *self._names(target, dst_dir_fd))
         old, new = self._directory(src_dir_fd), self._directory(dst_dir_fd)
         assert old is not None
         assert new is not None
@@ -171,7 +190,7 @@ class SimSystem:
     def link(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, follow_symlinks: bool = True) -> None:
         """Give a file a second name, unless the name is taken."""
         del follow_symlinks
-        sim().point(f"links {source} as {target}")
+        sim().point(f"links {source} as {target}", *self._names(target, dst_dir_fd))
         new = self._directory(dst_dir_fd)
         assert new is not None
         inode = sim().world.disk.find(source, self._directory(src_dir_fd))
@@ -179,19 +198,24 @@ class SimSystem:
             raise failure(errno.EEXIST, target)
         sim().world.disk.change((new, target, inode))
 
-    def unlink(self, name: str, *, dir_fd: int) -> None:
-        sim().point(f"removes {name}")
-        directory = self._directory(dir_fd)
-        assert directory is not None
-        sim().world.disk.find(name, directory)
-        sim().world.disk.change((directory, name, None))
+    def unlink(self, path: str, *, dir_fd: int | None = None) -> None:
+        """Remove a name, unless a namespace is mounted there."""
+        sim().point(f"removes {path}", *self._names(path, dir_fd))
+        disk, start, (parent, _, name) = sim().world.disk, self._directory(dir_fd), path.rpartition("/")
+        if path in sim().world.namespaces:
+            raise failure(errno.EBUSY, path)
+        disk.find(path, start)
+        disk.change((disk.directory(parent, start), name, None))
 
     def listdir(self, path: str | int) -> list[str]:
-        sim().point()
+        name = self._file(path).path if isinstance(path, int) else path
+        sim().point("", *self._names(f"{name}/"))
         if path == "/proc":
             return [str(pid) for pid in sim().world.processes]
         if path == "/run/netns":
-            return [posixpath.basename(one) for one in sim().world.namespaces]
+            return [posixpath.basename(one) for one in sim().world.namespaces if posixpath.dirname(one) == path]
+        if path == "/run/runc":
+            return list(sim().world.containers)
         directory = self._directory(path) if isinstance(path, int) else sim().world.disk.directory(path)
         assert directory is not None
         return list(directory.entries)
@@ -214,7 +238,9 @@ class SimSystem:
         file, (kind, _, start, length, _) = self._file(descriptor), _FLOCK.unpack(argument)
         end = start + length if length else 1 << 62
         if length:  # not to unlock everything, as finalisers do
-            sim().point()
+            sim().point("", "locks", change=command != _GETLK)
+        else:
+            sim().touch("locks", change=True)
         if command == _GETLK:
             is_free = not has_conflict(file, start, end, exclusive=True)
             return _FLOCK.pack(fcntl.F_UNLCK if is_free else fcntl.F_WRLCK, 0, 0, 0, 0)
@@ -233,6 +259,35 @@ class SimSystem:
         if not isinstance(self._file(file).inode, Namespace):
             raise failure(errno.ENOTTY)
         return CLONE_NEWNET
+
+    def call_libc(self, name: str, *paths: Any) -> None:
+        """Mount a process's namespace at a path, or unmount it there."""
+        work: dict[str, Callable[..., None]] = {"mount": self._mount, "umount2": self._unmount}
+        work[name](*(os.fsdecode(one) for one in paths if isinstance(one, bytes)))
+
+    def _mount(self, source: str, path: str) -> None:
+        sim().point(f"mounts {source} at {path}", "network")
+        namespace = self._find(source)
+        assert isinstance(namespace, Namespace)
+        sim().world.disk.find(path)
+        if path in sim().world.namespaces:
+            sim().violate(f"{path} is mounted over the namespace of {sim().world.namespaces[path].maker}")
+        sim().world.mount(namespace, path)
+
+    def _unmount(self, path: str) -> None:
+        sim().point(f"unmounts {path}", "network")
+        if path not in sim().world.namespaces:
+            raise failure(errno.EINVAL, path)
+        maker = sim().world.namespaces[path].maker
+        if maker != posixpath.basename(path).partition(".")[0]:
+            sim().violate(f"the namespace of {maker} is unmounted")
+        sim().world.remove_namespace(path)
+
+    def islink(self, _path: str) -> bool:
+        return False
+
+    def getcwd(self) -> str:
+        return "/"
 
     def getpid(self) -> int:
         return sim().me().pid
@@ -315,7 +370,7 @@ class SimSocket:
 
     def find(self, name: bytes) -> Interface:
         """Return an interface: the process looks at it now."""
-        sim().point()
+        sim().point("", "network")
         sim().me().look()
         try:
             return self._namespace.interfaces[name.rstrip(b"\0").decode()]
@@ -324,7 +379,7 @@ class SimSocket:
 
     def send(self, request: bytes) -> None:
         """Answer a request for all interfaces."""
-        sim().point()
+        sim().point("", "network")
         serial = netlink._HEADER.unpack_from(request)[3]
         done = _message(netlink._NLMSG_DONE, serial, bytes(4))
         self._answers = [_link(one, serial) for one in self._namespace.interfaces.values()] + [done]
@@ -359,9 +414,11 @@ class SimEvent:
         self._is_set = False
 
     def set(self) -> None:
+        sim().touch("memory", change=True)
         self._is_set = True
 
     def wait(self, timeout: float | None = None) -> bool:
+        sim().touch("memory", change=False)
         sim().wait(lambda: self._is_set, timeout)
         return self._is_set
 

@@ -11,7 +11,13 @@ from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 from libcni import AsyncCNIConfig, CNIConfig, CNIError, LockTimeoutError, NetworkConfigList, RuntimeConf, repair_records
-from libcni.manager import AsyncNetworkManager, Container, NetworkManager
+from libcni.manager import AsyncNetworkManager, Container, NetworkManager, NetworkRequest
+from libcni.oci.annotations import Wanted
+from libcni.oci.hook import Hook
+from libcni.oci.pins import DIRECTORY, OWNER
+from libcni.oci.runtimes import collect
+from libcni.oci.state import ContainerState
+from libcni.options import DelPolicy
 from libcni.store.record import CORRUPT, READY, Record, decode
 from sim.disk import File
 from sim.loop import OnAsyncio, SimAsyncExecutor
@@ -23,7 +29,17 @@ from sim.world import NEIGHBOUR, Interface, Namespace
 CACHE = "/var/lib/cni"
 _VERBS = (
     *("add", "replace", "delete", "check", "gc", "repair", "take_over", "forget", "set_up", "tear_down", "sweep"),
+    *("start", "stop", "collect"),
 )
+_EVENTS = {
+    **dict.fromkeys(("kill", "kill_plugin", "cancel", "pause"), (("*",), ("network", "locks"))),
+    **dict.fromkeys(("power_cut", "fill_disk"), (("*",), ("network", "locks", "safe"))),
+    "go_runtime": ((), ("*",)),
+}
+"""Event to what it reads and changes, so that the order of it and of a step matters; the others change the network.
+
+What was read before does not matter to a death, nor what was synced, except to a power cut.
+"""
 _T = TypeVar("_T")
 ORPHAN_SECONDS = 1.0
 """A plugin that outlives its runtime takes this time before its next step."""
@@ -56,6 +72,17 @@ def netns_of(container: str) -> str:
 def _has_timeout(error: BaseException) -> bool:
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     return isinstance(error, LockTimeoutError) or any(map(_has_timeout, members))
+
+
+class SimHook(Hook):
+    """The hook, with a client of the simulation."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__("/opt/cni/bin", CACHE, "/none")
+        self._stage = stage
+
+    def _client(self, timeout: float) -> CNIConfig:
+        return self._stage.client(OWNER, timeout=timeout, cleanup_timeout=timeout)
 
 
 class Stage:
@@ -94,19 +121,23 @@ class Stage:
 
     # Verbs. Each is run by a client of its own, as a runtime does that starts for each verb.
 
-    def _client(self, owner: str = "") -> CNIConfig:
+    def client(self, owner: str = "", **options: float) -> CNIConfig:
+        """Return a client."""
         given: dict[str, Any] = {"cache_dir": CACHE, "conf_dir": "/none", "env": {}, "timeout": 60.0, "owner": owner}
+        given |= options
         if self.on_asyncio:
             return AsyncCNIConfig(["/opt/cni/bin"], executor=SimAsyncExecutor(self.sim), **given)  # type: ignore[return-value]
         given["start_ahead"] = "always" if self.starts_ahead else "never"
         return CNIConfig(["/opt/cni/bin"], executor=self.executor, **given)
 
     def _verbs(self, owner: str = "") -> CNIConfig:
-        return self._blocking(self._client(owner))
+        return self._blocking(self.client(owner))
 
-    def _manager(self) -> NetworkManager:
+    def manager(self, client: CNIConfig | None = None, policy: DelPolicy | None = None) -> NetworkManager:
+        """Return a manager of the networks that are used."""
         kind = AsyncNetworkManager if self.on_asyncio else NetworkManager
-        made = kind(self._client(), conf_dirs=(), networks=self.networks.values())  # type: ignore[arg-type]
+        nets = [self.networks[name] for name in sorted(self.used)]
+        made = kind(client or self.client(), conf_dirs=(), networks=nets, policy=policy)  # type: ignore[arg-type]
         return self._blocking(cast("NetworkManager", made))
 
     def _blocking(self, one: _T) -> _T:
@@ -115,6 +146,7 @@ class Stage:
     def _try(self, what: str, work: Callable[[], object]) -> bool:
         assert self.sim.current is not None
         name = self.sim.current.name
+        self.sim.touch("beliefs", change=True)
         try:
             work()
         except CNIError as error:
@@ -130,6 +162,8 @@ class Stage:
         except Exception as error:  # noqa: BLE001 - no verb may raise anything else
             self.sim.violate(f"{what} raised {type(error).__name__}: {error}")
             return False
+        finally:
+            self.sim.touch("beliefs", change=True)
         self.outcomes[what] = "ok"
         self.sim.log(name, f"{what}: ok")
         return True
@@ -207,15 +241,46 @@ class Stage:
         """Let a manager attach a container to networks, as eth0, eth1."""
         self.used.update(names)
         wanted = Container(container, netns_of(container), names)
-        if self._try(f"set-up {container}", lambda: self._manager().set_up(wanted)):
+        if self._try(f"set-up {container}", lambda: self.manager().set_up(wanted)):
             self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
 
     def tear_down(self, container: str) -> None:
-        self._detach(container, "", f"tear-down {container}", lambda: self._manager().tear_down(container))
+        self._detach(container, "", f"tear-down {container}", lambda: self.manager().tear_down(container))
 
     def sweep(self) -> None:
         """Let a manager run GC; it asks the runtime which containers live."""
-        self._try("sweep", lambda: self._manager().gc(lambda: sorted({one for one, _, _ in self.attached})))
+
+        def living() -> list[str]:
+            self.sim.touch("beliefs", change=False)
+            return sorted({one for one, _, _ in self.attached})
+
+        self._try("sweep", lambda: self.manager().gc(living))
+
+    def start(self, container: str, *names: str) -> None:
+        """Start a container as an OCI runtime does when its ID is free: a process, then the hook."""
+        self.sim.touch("network", change=True)
+        self.sim.wait(lambda: container not in self.world.containers, None)
+        self.used.update(names)
+        if netns_of(container) in self.world.namespaces:
+            self.world.remove_namespace(netns_of(container))
+        state = ContainerState(container, "created", self.world.start_container(container).pid, "/bundle")
+        wanted = Wanted([NetworkRequest(name) for name in names], (), {})
+        if not self._try(f"start {container}", lambda: SimHook(self).attach(state, wanted)):
+            self.world.end_container(container)
+        elif container in self.world.containers:
+            self.attached |= {(container, name, f"eth{number}") for number, name in enumerate(names)}
+
+    def stop(self, container: str) -> None:
+        """End a container as an OCI runtime does: its ID is free before the hook runs."""
+        self.sim.touch("network", change=True)
+        self.lose(container)
+        self.world.end_container(container)
+        self._try(f"stop {container}", lambda: SimHook(self).detach(container))
+
+    def collect(self) -> None:
+        """Detach containers that have ended without the hook."""
+        client = self.client(OWNER)
+        self._try("collect", lambda: collect(self.manager(client).gc, client, ["/run/runc"]))
 
     # Actors.
 
@@ -227,7 +292,8 @@ class Stage:
             if alone and name in _VERBS:
                 self.alone(name, work)
             else:
-                work()
+                for _ in work() or ():  # an event
+                    pass
 
     def run(self, name: str, steps: str, beside: Code | None = None) -> None:
         """Let a process race, or a thread of the process ``beside``."""
@@ -248,7 +314,8 @@ class Stage:
     def event(self, words: str) -> None:
         """Let something happen during the race."""
         name, *rest = words.split()
-        self.sim.run_steps(name, getattr(self, name)(*rest))
+        happens = self.sim.run_steps(name, getattr(self, name)(*rest))
+        happens.reads, happens.changes = _EVENTS.get(name, ((), ("network",)))
 
     def race(self) -> None:
         """Run all actors to their ends, in an order that is explored."""
@@ -272,8 +339,9 @@ class Stage:
     # Events: what other programs, persons and the machine do.
 
     def namespace(self, container: str) -> Namespace | None:
-        """Return the namespace at a container's path."""
-        return self.world.namespaces.get(netns_of(container))
+        """Return the namespace of a container's process, or the one at its path."""
+        process = self.world.containers.get(container)
+        return process.namespace if process else self.world.namespaces.get(netns_of(container))
 
     def replace_namespace(self, container: str, maker: str = NEIGHBOUR) -> Events:
         """Remove the namespace; a neighbour makes one at its path, with an eth0 of the same number and address.
@@ -288,6 +356,18 @@ class Stage:
         interface = made.make("eth0", maker)
         interface.mac = before.mac if before else interface.mac
         yield f"a namespace of a {maker} with eth0 is at its path (inode {made.ino}, cookie {made.cookie})"
+
+    def end(self, container: str) -> Events:
+        """End a container's process by itself; its runtime has not seen it yet."""
+        self.lose(container)
+        self.world.end_container(container)
+        yield f"the process of {container} ended"
+
+    def unpin(self, container: str) -> Events:
+        """Let a person unmount the namespace that the hook has pinned."""
+        for path in [one for one in self.world.namespaces if one.startswith(f"{DIRECTORY}/{container}.")]:
+            self.world.remove_namespace(path)
+            yield f"a person unmounts {path}"
 
     def replace_interface(self, container: str) -> Events:
         """Remove eth0 when it is there; a neighbour makes its own."""
@@ -336,8 +416,9 @@ class Stage:
         running = self._plugins(victim)
         victim.kill()
         for one in running:
-            # The limit that the library states: a plugin that runs on with GC may free what was attached meanwhile.
-            if plugins or one.call.verb == "GC":
+            # The limits that the library states: GC that runs on may free what was attached meanwhile, and nobody waits
+            # for the plugin of a verb without a record.
+            if plugins or not any(f"-{one.call.container}-" in name for name in self.entries(f"{CACHE}/results")):
                 one.kill()
             else:
                 one.wake = self.sim.now + ORPHAN_SECONDS
@@ -384,7 +465,7 @@ class Stage:
         self.world.power_cut(self.sim.choices.spread)
         self.attached.clear()
         forget_the_boot()
-        yield f"POWER CUT; on the disk: {sorted(self.folder('results'))}"
+        yield f"POWER CUT; on the disk: {sorted(self.entries(f'{CACHE}/results'))}"
 
     def go_runtime(self, container: str, network: str) -> Events:
         """Attach as Go libcni does: no locks, and the record is written in place after the last plugin."""
@@ -417,16 +498,16 @@ class Stage:
 
     # The end.
 
-    def folder(self, name: str) -> dict[str, object]:
-        """Return what is in a folder of the record directory."""
+    def entries(self, path: str) -> dict[str, object]:
+        """Return what is in a directory."""
         try:
-            return dict(self.world.disk.directory(f"{CACHE}/{name}").entries)
+            return dict(self.world.disk.directory(path).entries)
         except OSError:
             return {}
 
     def records(self) -> list[tuple[str, Record]]:
         """Return the records."""
-        files = [(name, file) for name, file in self.folder("results").items() if isinstance(file, File)]
+        files = [(name, file) for name, file in self.entries(f"{CACHE}/results").items() if isinstance(file, File)]
         found: list[tuple[str, Record]] = []
         self.alone("reader", lambda: found.extend((name, decode(file.data, name)) for name, file in files))
         return found
@@ -441,10 +522,14 @@ class Stage:
             if record.state == READY:
                 self._check_whole(record.container_id, record.network, record.ifname, f"the record {name} says ready")
         self.sim.now += 2 * 3600
+        for container in set(self.world.containers) - {one for one, _, _ in self.attached}:
+            self.world.end_container(container)  # its runtime was killed
         for network in sorted(self.used):
             living = sorted((container, ifname) for container, name, ifname in self.attached if name == network)
             self.alone("gc", partial(self._gc, network, living))
         self.alone("repair", self.repair)
+        if "libcni" in self.world.disk.directory("/run").entries:
+            self.alone("collect", self.collect)
         self._check_records()
         self._check_effects()
 
@@ -460,7 +545,7 @@ class Stage:
             elif record.container_id not in self._living and self.outcomes.get(f"GC {record.network}", "ok") == "ok":
                 self.sim.violate(f"the record {name} is left, {record.state}")
         for folder in ("tmp", "partial"):
-            if left := sorted(self.folder(folder)):
+            if left := sorted(self.entries(f"{CACHE}/{folder}")):
                 self.sim.violate(f"{folder} has {left}")
         for container, network, ifname in sorted(self.attached):
             one = found.get(f"{network}-{container}-{ifname}")
@@ -469,21 +554,20 @@ class Stage:
             self._check_whole(container, network, ifname, f"ADD of {container} succeeded")
 
     def _check_effects(self) -> None:
-        living = self._living
+        world = self.world
+        effects = [(one.maker, one.name) for one in world.interfaces()]
+        effects += [(owner, f"the address {address}") for address, (_, owner, _) in world.pool.items()]
+        effects += [(owner, f"the rule of {address}") for address, owner in sorted(world.rules)]
+        effects += [(name.partition(".")[0], f"the pin {name}") for name in self.entries(DIRECTORY)]
+        for owner, what in effects:
+            if owner not in self._living | {NEIGHBOUR}:
+                self.sim.violate(f"{what} of {owner} is left")
         by_address: dict[str, list[str]] = {}
-        for one in self.world.interfaces():
+        for one in world.interfaces():
             by_address.setdefault(one.address, []).append(one.maker)
-            if one.maker not in living | {NEIGHBOUR}:
-                self.sim.violate(f"{one.name} of {one.maker} is left")
         for address, makers in by_address.items():
-            if address and len(makers) > 1 and address not in self.world.excused:
+            if address and len(makers) > 1 and address not in world.excused:
                 self.sim.violate(f"{address} is on the interfaces of {makers}")
-        for address, (_, owner, _) in self.world.pool.items():
-            if owner not in living:
-                self.sim.violate(f"the address {address} of {owner} is left")
-        for address, owner in sorted(self.world.rules):
-            if owner not in living:
-                self.sim.violate(f"the rule of {address} for {owner} is left")
 
     def _check_whole(self, container: str, network: str, ifname: str, what: str) -> None:
         namespace = self.namespace(container)

@@ -33,18 +33,15 @@ def assert_holds(
     assert not found.violation, f"after {found.schedules} schedules: {found.violation}\n{found.story}"
 
 
-FAST = [
-    *((name, "1.0.0") for name in SCENARIOS),
-    *((name, "1.1.0") for name, race in SCENARIOS.items() if {"gc", "sweep"} & set(" ".join(race.runs).split())),
-]
-"""Before 1.1.0 plugins have no GC of their own, which hides leaks."""
-
-
 @pytest.mark.unmeasured
-@pytest.mark.parametrize(("name", "version"), FAST)
+@pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "cancelled_add"])
 def test_every_schedule_with_one_deviation(name: str, version: str) -> None:
-    """About 4,600 schedules in all. Of power cuts, not all that they may leave: the slow tests take those."""
-    assert_holds(name, version, limit=250)
+    """Before 1.1.0 plugins have no GC of their own, which hides leaks.
+
+    Of power cuts, not all that they may leave: the slow tests take those.
+    """
+    assert_holds(name, version, limit=120 if "power" in name else 1000)
 
 
 @pytest.mark.unmeasured

@@ -75,10 +75,11 @@ class Namespace:
 
 @dataclass(eq=False)
 class Process:
-    """A process: its descriptors, the namespaces that it is in or has sockets in, and when it looked into one."""
+    """A process: the namespace that it is in, its descriptors, those that it holds, and when it looked into one."""
 
     pid: int
     name: str
+    namespace: Namespace
     descriptors: dict[int, OpenFile] = field(default_factory=dict)
     held: list[Namespace] = field(default_factory=list)
     alive: bool = True
@@ -130,7 +131,8 @@ class World:
 
     def _boot(self) -> None:
         self.boots += 1
-        self.namespaces: dict[str, Namespace] = {}
+        self.namespaces: dict[str, Namespace] = {}  # path of the mount
+        self.containers: dict[str, Process] = {}  # of an OCI runtime, each with a directory in /run/runc
         self.rules: set[tuple[str, str]] = set()  # address, container
         self.excused: set[str] = set()  # addresses that were freed although an interface has them: nobody could know
         self.editions: dict[tuple[str, str, str], int | None] = {}  # network, container, plugin: as the ADD had it
@@ -145,13 +147,28 @@ class World:
             process.end()
         self.processes.clear()
         self.disk.power_cut(choose)
+        self.disk.directory("/run").entries.clear()
         self._boot()
 
     def process(self, name: str) -> Process:
         """Start a process."""
-        process = Process(next(self._pids), name)
+        process = Process(next(self._pids), name, self.host)
         self.processes[process.pid] = process
         return process
+
+    def start_container(self, container: str) -> Process:
+        """Start a container's process in a namespace of its own."""
+        process = self.containers[container] = self.process(f"the process of {container}")
+        process.namespace = self._new_namespace(container)
+        process.hold(process.namespace)
+        return process
+
+    def end_container(self, container: str) -> None:
+        """End a container's process; its ID is free."""
+        process = self.containers.pop(container, None)
+        if process is not None:
+            process.end()
+            self.processes.pop(process.pid, None)
 
     def was_made_in_a_failed_add(self, interface: Interface, container: str) -> bool:
         """Return whether an interface appeared while a plugin ran that then failed.
@@ -168,10 +185,18 @@ class World:
 
     def add_namespace(self, path: str, maker: str) -> Namespace:
         """Make a namespace and mount it at a path."""
-        ino = self.free_inodes.pop() if self.free_inodes else next(self._inodes)
-        made = self.namespaces[path] = Namespace(self, ino, next(self._cookies), maker)
-        made.hold()
+        made = self._new_namespace(maker)
+        self.mount(made, path)
         return made
+
+    def _new_namespace(self, maker: str) -> Namespace:
+        ino = self.free_inodes.pop() if self.free_inodes else next(self._inodes)
+        return Namespace(self, ino, next(self._cookies), maker)
+
+    def mount(self, namespace: Namespace, path: str) -> None:
+        """Mount a namespace at a path."""
+        self.namespaces[path] = namespace
+        namespace.hold()
 
     def remove_namespace(self, path: str) -> None:
         """Unmount a namespace; what is mounted there next is another one."""
