@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from plugin.real_plugins import DIRECTORY, IFNAME
 
 from conformance.exact import plain
 from conformance.golang import call
-from libcni.testing import NetworkNamespace
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +23,11 @@ WIRE = """
 @plugin.add
 def add(request):
     assert request.args["K8S_POD_NAME"] == "web"
-    request.result = request.delegate_add("pool-ipam")
+    request.result = request.delegate_add("counter")
     index = request.result.add_interface(request.ifname, sandbox=request.netns, mtu=9000)
     request.result.ips[0]["interface"] = index
-plugin.check(lambda request: request.forward("pool-ipam"))
-plugin.delete(lambda request: request.forward("pool-ipam"))
+plugin.check(lambda request: request.forward("counter"))
+plugin.delete(lambda request: request.forward("counter"))
 """
 FULL = """
 @plugin.add
@@ -66,23 +64,23 @@ class Runtime:
 
 
 def test_a_whole_life_in_a_chain_of_python_plugins(go_program: Path, tmp_path: Path) -> None:
-    wire = {"type": "wire", "ipam": {"type": "pool-ipam", "subnet": "10.9.0.0/24", "dataDir": str(tmp_path / "pool")}}
+    wire = {"type": "wire", "ipam": {"type": "counter", "dataDir": str(tmp_path / "pool")}}
     hosts = {"type": "hosts", "file": str(tmp_path / "hosts"), "capabilities": {"aliases": True}}
     runtime = Runtime(go_program, tmp_path, wire, hosts)
-    write_example(runtime.path, "pool-ipam", "pool_ipam")
-    write_example(runtime.path, "hosts", "hosts")
+    write_example(runtime.path, "counter")
+    write_example(runtime.path, "hosts")
     write_plugin(runtime.path, "wire", WIRE)
     version, added, *others = runtime.run("version", "add", "check", "del", "del", aliases=["db"])
     assert version["value"]["versions"][-1] == "1.1.0"
     assert added["value"]["result"] == {
         "cniVersion": "1.0.0",
         "interfaces": [{"name": IFNAME, "sandbox": "/run/netns/none"}],
-        "ips": [{"address": "10.9.0.2/24", "gateway": "10.9.0.1", "interface": 0}],
+        "ips": [{"address": "10.77.0.2/24", "gateway": "10.77.0.1", "interface": 0}],
         "dns": {},
     }
     assert others == [{}] * 3
     assert (tmp_path / "hosts").read_text(encoding="utf-8") == ""
-    assert not (tmp_path / "pool" / "gonet" / "10.9.0.2").exists()
+    assert not list((tmp_path / "pool" / "gonet").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -96,22 +94,3 @@ def test_an_error_reaches_go_with_code_and_text(go_program: Path, tmp_path: Path
     error = added["error"]
     assert tuple(error[key] for key in ("code", "msg", "details") if key in error) == said
     assert 'plugin type="broken" failed (add)' in error["text"]
-
-
-@pytest.mark.real
-def test_the_examples_beside_the_real_plugins(go_program: Path, tmp_path: Path, cni_netns: NetworkNamespace) -> None:
-    ipam = {"type": "pool-ipam", "subnet": "10.88.10.0/24", "dataDir": str(tmp_path / "pool")}
-    hosts = {"type": "hosts", "file": str(tmp_path / "hosts")}
-    plugins: list[dict[str, Any]] = [{"type": "bridge", "bridge": BRIDGE, "ipam": ipam}, hosts, {"type": "tuning"}]
-    runtime = Runtime(go_program, tmp_path, *plugins, netns=cni_netns.path)
-    write_example(runtime.path, "pool-ipam", "pool_ipam")
-    write_example(runtime.path, "hosts", "hosts")
-    try:
-        added, checked = runtime.run("add", "check")
-        assert [ip["address"] for ip in added["value"]["result"]["ips"]] == ["10.88.10.2/24"]
-        assert "10.88.10.2/24" in cni_netns.interfaces()[IFNAME]
-        assert (tmp_path / "hosts").read_text(encoding="utf-8") == f"10.88.10.2 c1 # gonet c1 {IFNAME}\n"
-        assert [checked, *runtime.run("del")] == [{}, {}]
-        assert IFNAME not in cni_netns.interfaces()
-    finally:
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIBRARY = Path(libcni.__file__).parent.parent  # the checkout, or where the wheel is installed
+PAGE = (ROOT / "docs/how-to/plugin.md").read_text(encoding="utf-8")
+TITLED: dict[str, str] = dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL))
 VERBS = ("ADD", "DEL", "CHECK", "GC", "STATUS")
 
 
@@ -61,22 +63,27 @@ def write_plugin(directory: Path, name: str, body: str) -> Path:
     return path
 
 
+def source_of(module: str) -> str:
+    """Return the text of ``<module>.py`` on the page, or in ``examples/``."""
+    return TITLED.get(f"{module}.py") or (ROOT / f"examples/{module}.py").read_text(encoding="utf-8")
+
+
 def example(module: str) -> Plugin:
-    """Return the plugin of ``examples/<module>.py``, to be called in this process."""
-    directory = str(ROOT / "examples")
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    plugin = import_module(module).plugin
+    """Return the plugin of ``source_of``, to be called in this process."""
+    names: dict[str, Any] = {"__name__": module}
+    exec(compile(source_of(module), f"{module}.py", "exec", dont_inherit=True), names)
+    plugin = names["plugin"]
     assert isinstance(plugin, Plugin)
     return plugin
 
 
-def write_example(directory: Path, name: str, module: str) -> Path:
-    """Write an executable that is the plugin of ``examples/<module>.py``."""
+def write_example(directory: Path, name: str) -> Path:
+    """Write an executable that is the plugin of ``source_of``, and its module."""
     path = directory / name
-    places = [str(LIBRARY), str(ROOT / "examples")]
+    places = [str(LIBRARY), str(directory)]
+    path.with_suffix(".py").write_text(source_of(name), encoding="utf-8")
     path.write_text(
-        f"#!{sys.executable} -IS\nimport sys\nsys.path[:0] = {places!r}\nfrom {module} import plugin\nplugin.run()\n",
+        f"#!{sys.executable} -IS\nimport sys\nsys.path[:0] = {places!r}\nfrom {name} import plugin\nplugin.run()\n",
         encoding="utf-8",
     )
     path.chmod(0o755)

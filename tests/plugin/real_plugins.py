@@ -260,7 +260,7 @@ addresses, routes and rules are compared before and after. This page is written 
 `python tests/plugin/real_plugins.py 1.1.1=DIRECTORY 1.9.1=DIRECTORY > testdata/evidence/plugin-conformance.md`;
 `tests/plugin/test_real_plugins.py` compares it with the plugins that are installed.
 
-The plugins of this project's `examples/` pass all checks in all versions, GC and STATUS included
+The plugins of `docs/how-to/plugin.md` and `examples/` pass all checks in all versions, GC and STATUS included
 (`tests/testing/test_conformance.py`).
 
 {tables}

@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,8 @@ import pytest
 from libcni.plugin import Request
 from libcni.plugin.build import build
 from libcni.testing import NetworkNamespace, assert_plugin_conforms, call_plugin
-from plugin.plugins import LIBRARY, ROOT, Recorder, config
+from plugin.plugins import LIBRARY, PAGE, TITLED, Recorder, config, example
 
-PAGE = (ROOT / "docs/how-to/plugin.md").read_text(encoding="utf-8")
-TITLED = dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL))
 TYPED = re.findall(r"^\$ python (.*)$", PAGE, re.MULTILINE)
 
 
@@ -45,6 +45,10 @@ def test_the_command_of_the_page_builds_the_plugin(tmp_path: Path) -> None:
     assert call_plugin(tmp_path / "counter", "DEL", document, container_id="c1").status == 0
     answer = call_plugin(tmp_path / "counter", "ADD", document, container_id="c3")
     assert answer.document["ips"][0]["address"] == "10.77.0.2/24"
+    with ThreadPoolExecutor(8) as threads:  # of plugins that run at once, no two get one address
+        add = partial(call_plugin, tmp_path / "counter", "ADD", document)
+        answers = list(threads.map(lambda number: add(container_id=f"at-once-{number}"), range(24)))
+    assert len({one.document["ips"][0]["address"] for one in answers}) == 24
 
 
 def test_the_piece_on_settings_works() -> None:
@@ -65,12 +69,10 @@ def test_the_delegating_plugin_of_the_page_conforms(
 ) -> None:
     write_files(tmp_path)
     build(tmp_path / "counter.py", tmp_path / "counter", python=sys.executable)
-    names: dict[str, Any] = {"__name__": "uplink"}
-    exec(compile(TITLED["uplink.py"], "uplink.py", "exec", dont_inherit=True), names)
     ipam = {"type": "counter", "dataDir": str(tmp_path / "data")}
     with cni_namespaces() as machine, cni_namespaces() as container, machine.entered():
         report = assert_plugin_conforms(
-            names["plugin"],  # in this process: a start of Python for each call takes longer than the call
+            example("uplink"),  # in this process: a start of Python for each call takes longer than the call
             {"type": "uplink", "ipam": ipam},
             namespace=container,
             path=str(tmp_path),

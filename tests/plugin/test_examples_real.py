@@ -26,15 +26,15 @@ Namespaces = Callable[[], AbstractContextManager[NetworkNamespace]]
 def cni(tmp_path: Path) -> CNIConfig:
     plugins = tmp_path / "plugins"
     plugins.mkdir()
-    write_example(plugins, "pool-ipam", "pool_ipam")
-    write_example(plugins, "hosts", "hosts")
+    write_example(plugins, "counter")
+    write_example(plugins, "hosts")
     return CNIConfig([str(plugins), str(DIRECTORY)], tmp_path / "cache")
 
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[dict[str, Any]]:
     link = f"cnit{secrets.token_hex(4)}"
-    ipam = {"type": "pool-ipam", "subnet": "10.88.9.0/29", "dataDir": str(tmp_path / "pool")}
+    ipam = {"type": "counter", "dataDir": str(tmp_path / "pool")}
     yield {"type": "bridge", "bridge": link, "ipam": ipam}
     subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True)
 
@@ -45,21 +45,21 @@ def network(*plugins: dict[str, Any]) -> NetworkConfigList:
     )
 
 
-def addresses_in(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "pool" / "examples").iterdir()} - {"lock"}
+def numbers_in(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "pool" / "examples").iterdir()}
 
 
 def test_a_full_pool_reaches_the_runtime_through_the_bridge_plugin(
     cni: CNIConfig, bridge: dict[str, Any], cni_netns: NetworkNamespace, tmp_path: Path
 ) -> None:
-    bridge["ipam"] |= {"subnet": "10.88.9.0/32", "gateway": "10.88.9.0"}  # one address, and none to hand out
+    (tmp_path / "pool" / "examples").mkdir(parents=True)
+    for number in range(2, 255):
+        (tmp_path / "pool" / "examples" / str(number)).write_text("another eth0")
     with pytest.raises(PluginError) as caught:
         cni.add_network_list(network(bridge), RuntimeConf("c1", cni_netns.path, IFNAME))
     assert (caught.value.code, caught.value.msg, caught.value.retryable) == (11, "no free address", True)
-    assert caught.value.details == "10.88.9.0/32 is full"
     assert caught.value.rollback_errors == ()
     assert IFNAME not in cni_netns.interfaces()
-    assert addresses_in(tmp_path) == set()
 
 
 TUNING = {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}
@@ -75,9 +75,9 @@ def test_the_chained_example_works_among_real_plugins(
     rt = RuntimeConf("c1", cni_netns.path, IFNAME, capability_args={"aliases": ["db"]})
     result = cni.add_network_list(net, rt)
     assert [interface.name for interface in result.interfaces][-1] == IFNAME
-    assert addresses_in(tmp_path) == {"10.88.9.2"}
-    assert cni_netns.interfaces()[IFNAME][0] == "10.88.9.2/29"
-    assert file.read_text(encoding="utf-8") == f"10.88.9.2 db # examples c1 {IFNAME}\n"
+    assert numbers_in(tmp_path) == {"2"}
+    assert cni_netns.interfaces()[IFNAME][0] == "10.77.0.2/24"
+    assert file.read_text(encoding="utf-8") == f"10.77.0.2 db # examples c1 {IFNAME}\n"
     cni.check_network_list(net, rt)
     file.write_text("", encoding="utf-8")
     with pytest.raises(PluginError) as caught:
@@ -85,4 +85,4 @@ def test_the_chained_example_works_among_real_plugins(
     assert (caught.value.plugin, caught.value.code) == ("hosts", 100)
     cni.del_network_list(net, rt)
     assert IFNAME not in cni_netns.interfaces()
-    assert addresses_in(tmp_path) == set()
+    assert numbers_in(tmp_path) == set()

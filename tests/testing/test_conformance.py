@@ -24,12 +24,8 @@ PREVIOUS = {
 }
 
 
-def pool_config(directory: Path) -> dict[str, Any]:
-    return {"type": "pool-ipam", "ipam": {"subnet": "10.9.0.0/24", "dataDir": str(directory)}}
-
-
 def test_the_ipam_example_conforms(tmp_path: Path) -> None:
-    report = assert_plugin_conforms(example("pool_ipam"), pool_config(tmp_path / "data"), ipam=True)
+    report = assert_plugin_conforms(example("counter"), {"ipam": {"dataDir": str(tmp_path / "data")}}, ipam=True)
     assert report.versions == ALL_VERSIONS
     assert report.failures == []
 
