@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from weakref import WeakKeyDictionary
 
 from libcni.config.network import NetworkConfigList, PluginConfig
 from libcni.config.runtime_conf import RuntimeConf
@@ -219,17 +220,17 @@ class _AsyncNode(Node):
     _executor: AsyncExecutor
 
     async def wait_for_turn(self) -> None:
-        if self._limit.enter(self._turn):
-            return
-        loop = asyncio.get_running_loop()
-        has_come: asyncio.Future[None] = loop.create_future()
-        # The verb that ends may run in another thread.
-        self._limit.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
-        try:
-            async with asyncio.timeout(self.seconds_left()):
-                await has_come
-        except TimeoutError:
-            raise self.turn_timeout() from None
+        if not self._limit.enter(self._turn):
+            loop = asyncio.get_running_loop()
+            has_come: asyncio.Future[None] = loop.create_future()
+            # The verb that ends may run in another thread.
+            self._limit.call_when_it_comes(self._turn, partial(loop.call_soon_threadsafe, _set_result, has_come))
+            try:
+                async with asyncio.timeout(self.seconds_left()):
+                    await has_come
+            except TimeoutError:
+                raise self.turn_timeout() from None
+        await _let_others_run()
 
     async def side_by_side(self, works: Sequence[Callable[[], Coroutine[Any, Any, AnswerT]]]) -> list[AnswerT]:
         return await _side_by_side(self._limit.of_a_sweep, works)
@@ -247,6 +248,22 @@ class _AsyncNode(Node):
 
     async def shielded(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         return await to_the_end(asyncio.ensure_future(work))
+
+
+_AT_ONCE = 8
+"""How many verbs of an event loop begin before its other tasks run. Each takes half a millisecond until it waits."""
+
+_begun: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+
+async def _let_others_run() -> None:
+    """Wait until fewer than ``_AT_ONCE`` verbs have begun in this pass of the event loop."""
+    loop = asyncio.get_running_loop()
+    while _begun.get(loop, 0) >= _AT_ONCE:  # noqa: ASYNC110 - the next pass is what it waits for
+        await asyncio.sleep(0)
+    if loop not in _begun:
+        loop.call_soon(_begun.pop, loop, None)  # in the next pass
+    _begun[loop] = _begun.get(loop, 0) + 1
 
 
 def _set_result(future: asyncio.Future[None]) -> None:

@@ -94,6 +94,8 @@ class VerbLimit:
 
     def _admit(self) -> None:
         """Let the verbs run whose turn has come. One whose container is busy lets others pass."""
+        if len(self._running) >= self.most:  # before the copy: a thousand verbs may wait
+            return
         for turn in list(self._waiting):
             if len(self._running) >= self.most:
                 return

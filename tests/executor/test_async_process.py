@@ -49,6 +49,32 @@ def test_cancelling_a_plugin_that_cannot_be_killed_does_not_block_the_loop(
     os.kill(number_in(tmp_path / "pid"), signal.SIGKILL)
 
 
+def test_many_descriptors_that_are_ready_at_once_let_other_tasks_run() -> None:
+    called: list[int] = []
+    most = 0
+
+    async def main() -> None:
+        nonlocal most
+        events = loop_events.of_running_loop()
+
+        def call(read_end: int) -> None:
+            called.append(read_end)
+            events.remove_reader(read_end)
+            os.close(read_end)
+
+        for _ in range(30):
+            read_end, write_end = os.pipe()
+            os.close(write_end)
+            events.add_reader(read_end, partial(call, read_end))
+        while len(called) < 30:
+            before = len(called)
+            await asyncio.sleep(0)
+            most = max(most, len(called) - before)
+
+    asyncio.run(main())
+    assert most == 8
+
+
 def test_a_coroutine_that_is_closed_with_its_loop_kills_the_plugin(tmp_path: Path) -> None:
     path = script(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 30")
     loop = asyncio.new_event_loop()

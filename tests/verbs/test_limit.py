@@ -227,3 +227,20 @@ def test_a_cancelled_waiter_gives_up_its_turn(node: FakeNode) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 20))
     assert [one.container_id for one in cni.get_cached_attachments()] == ["c0", "c2"]
+
+
+def test_many_verbs_that_begin_at_once_let_other_tasks_run(tmp_path: Path) -> None:
+    executor, most = RecordingExecutor(), 0
+    cni = AsyncCNIConfig("/opt/cni/bin", tmp_path, executor=executor.on_asyncio, durable=False)
+
+    async def main() -> None:
+        nonlocal most
+        tasks = [asyncio.create_task(cni.add_network_list(network("a"), rt(number))) for number in range(50)]
+        while not all(task.done() for task in tasks):
+            before = len(executor.calls)
+            await asyncio.sleep(0)
+            most = max(most, len(executor.calls) - before)
+
+    asyncio.run(main())
+    assert [call.invocation.container_id for call in executor.calls] == [f"c{number}" for number in range(50)]
+    assert most == 8
